@@ -415,7 +415,7 @@ func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
 		"it was never sent": {answer{err: publish.ErrNotSent}, nil, "created A.11"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{view: view(object("A", "11")), answer: append([]answer{c.first}, c.second...)}
+			b := &bench{view: view(object("A", "11")), shown: landed, answer: append([]answer{c.first}, c.second...)}
 			f := b.forwarder()
 			sync := func() { _, _ = syncOnce(t, f) }
 			sync()

@@ -16,10 +16,12 @@ func AfterConflict(c event.Change, acked, bus event.Acked, ours, lost bool) even
 		// Subscribers have seen the object, so they must see the delete.
 		acked.Position, acked.Foreign = 0, false
 		return acked
-	case acked.UID == "", bus.Position <= acked.Position, ours:
-		// An event of an unknown object is another forwarder's. An event at an earlier position
-		// is what the bus has after it lost its end.
+	case bus.Position <= acked.Position, acked.UID == "" && !ours:
+		// An event at an earlier position is what the bus has after it lost its end. An event of
+		// an unknown object is another forwarder's.
 		return bus
+	case ours: // or a copy with other data, as [DecideForeign] finds out
+		return acked.Before(bus)
 	case isBefore(bus, c):
 		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
 		return bus

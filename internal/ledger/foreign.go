@@ -31,7 +31,8 @@ import (
 const ReasonForeign Reason = "foreign"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
-// the bus no longer has it. ours means that shown is an attempt of this forwarder.
+// the bus no longer has it. ours means that shown has the UID, version and digest of an attempt of
+// this forwarder.
 //
 // It returns the entry to adopt if shown is the state of the object or an expected event; or the
 // change that repairs it; or neither if this cannot be decided yet.
@@ -40,9 +41,9 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	tombstone, gone := v.Tombstone(acked.UID)
 	gone = gone && acked.Live()
 	switch {
-	case ours:
+	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // another state follows, or the object is gone
 		return &a, nil, ReasonForeign
-	case live != nil && isState(v, shown):
+	case isState(v, shown):
 		a.Digest = live.Digest
 		return &a, nil, ReasonForeign
 	case isBetween(acked, a, v):
@@ -87,14 +88,19 @@ func repair(c *event.Change, acked event.Acked) *event.Change {
 // isState reports whether an event on the bus has the live state. It does not compare the content
 // of an object without a digest: the hashes of a Secret change with their key.
 func isState(v event.View, shown event.Stored) bool {
-	live, a := v.Live, shown.Acked
-	switch {
-	case !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch:
+	switch live := v.Live; {
+	case !isPresent(v, shown.Acked):
 		return false
 	case live.Digest.None():
 		return true
 	}
-	return isOfGroup(shown.Object, v.Resource) && isSameContent(shown.Object, live)
+	return isOfGroup(shown.Object, v.Resource) && isSameContent(shown.Object, v.Live)
+}
+
+// isPresent reports whether an event has the UID and version of the live state.
+func isPresent(v event.View, a event.Acked) bool {
+	live := v.Live
+	return live != nil && a.Live() && a.UID == string(live.UID) && a.ResourceVersion == live.ResourceVersion && a.Epoch == v.Epoch
 }
 
 // isOfGroup reports whether an object read from the bus belongs to the group of a resource. Its
@@ -110,11 +116,10 @@ func isOfGroup(o *event.Object, r event.Resource) bool {
 // isTruncated reports whether an event on the bus can be the truncated form of the live state.
 // Only a publish shows whether the bus accepts the full form.
 func isTruncated(v event.View, shown event.Stored) bool {
-	live, a := v.Live, shown.Acked
-	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
+	if !isPresent(v, shown.Acked) || shown.Acked.Digest != v.Live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
 		return false
 	}
-	same, err := event.IsTruncated(shown.Truncated, live, v.Resource)
+	same, err := event.IsTruncated(shown.Truncated, v.Live, v.Resource)
 	return err == nil && same
 }
 

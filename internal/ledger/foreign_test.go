@@ -23,6 +23,8 @@ func TestDecideForeign(t *testing.T) {
 	const ask, adopt = "ask", "adopt "
 	forged := whole("A", "5", 1)
 	forged.Body = event.JSON([]byte(`{"of":"B"}`))
+	copied := live("A", "5")
+	copied.Digest = forged.Digest
 	for name, c := range map[string]struct {
 		live      *event.Object
 		gone      []event.Tombstone
@@ -34,6 +36,8 @@ func TestDecideForeign(t *testing.T) {
 		want      string // the ID of a repair, the version of an adopted entry, or ask
 	}{
 		"an attempt of ours":                         {live: whole("A", "6", 1), known: live("A", "4"), shown: shown(live("A", "5"), nil), ours: true, want: adopt + "5"},
+		"an attempt of ours with the live state":     {live: whole("A", "5", 1), known: live("A", "4"), shown: shown(live("A", "5"), whole("A", "5", 1)), ours: true, want: adopt + "5"},
+		"a copy of an attempt with other data":       {live: whole("A", "5", 1), known: live("A", "4"), shown: shown(copied, forged), ours: true, confirmed: true, want: "updated A.5.repaired.9"},
 		"the live state":                             {live: whole("A", "5", 1), known: live("A", "4"), shown: shown(live("A", "5"), whole("A", "5", 1)), want: adopt + "5"},
 		"a copy of ours":                             {live: whole("A", "5", 1), known: live("A", "5"), shown: shown(live("A", "5"), whole("A", "5", 1)), want: adopt + "5"},
 		"a state in between":                         {live: whole("A", "6", 1), known: live("A", "4"), shown: shown(live("A", "5"), nil), want: adopt + "5"},
@@ -266,5 +270,17 @@ func TestForeignCreateOfAnotherObject(t *testing.T) {
 				t.Errorf("got %+v, want B in version %q", adopt, c.want)
 			}
 		})
+	}
+}
+
+// The data of an event that looks like an attempt is compared with the live state.
+func TestAfterConflictWithAnAttempt(t *testing.T) {
+	c := event.Change{Type: event.Updated, Object: whole("A", "5", 1)}
+	for name, known := range map[string]event.Acked{"a known object": live("A", "4"), "an unknown object": {}} {
+		bus := live("A", "5")
+		bus.Position = 12
+		if is := AfterConflict(c, known, bus, true, false); !is.Foreign || is.Position != 12 {
+			t.Errorf("%s: got %+v, want a foreign entry at 12", name, is)
+		}
 	}
 }

@@ -32,14 +32,17 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key as the bus has reported it, the zero value for none.
+// Put records the last event of a key as the bus has reported it, the zero value for none. A
+// foreign one may be an attempt, see [DecideForeign].
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if isLoss(r.acked(), a) {
 			t.lost++
 		}
 		t.set(key, of, r, a)
-		r.setAttempts(nil)
+		if !a.Foreign {
+			r.setAttempts(nil)
+		}
 	})
 }
 

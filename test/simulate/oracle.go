@@ -270,7 +270,7 @@ func (o *oracle) checkPrevious(object int, e, last published, p previous) {
 	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion {
 		w.violate(rulePrevious, "%s: the event at %d follows version %s, and says %s", name, e.Position, last.ResourceVersion, p.version)
 	}
-	if p.content == nil {
+	if p.content == nil || o.lossy && last.UID == "" { // subscribers had the event that the bus lost
 		return
 	}
 	if p.content.Metadata.ResourceVersion != last.ResourceVersion || p.content.Data.Spec != last.content.Data.Spec {
