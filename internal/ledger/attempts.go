@@ -10,7 +10,8 @@ import (
 // the bus is past the position that they expect, and refuses them. The value is immutable.
 type attempts struct {
 	// uid is the UID of the last attempt that is not a removal. The bus may show it as existing,
-	// now or soon, although it never acknowledged the event. So its delete must be published.
+	// now or soon, although it never acknowledged the event. So its delete must be published. The
+	// bus can also show an earlier one, because any attempt can be stored while none is known to be.
 	uid string
 	all []event.Acked // removals included, to recognize them on the bus
 }
@@ -38,6 +39,14 @@ func (a *attempts) with(sent event.Acked) *attempts {
 func (a *attempts) has(bus event.Acked) bool {
 	bus.Position, bus.Time = 0, 0
 	return a != nil && slices.Contains(a.all, bus)
+}
+
+// mayShow reports whether the bus may show an attempt as existing.
+func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
+
+// show reports whether an attempt shows a UID as existing.
+func (a *attempts) show(uid string) bool {
+	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
 // uidFor returns the UID that the attempts may have left on the bus, "" for none. This can be the

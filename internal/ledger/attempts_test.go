@@ -92,6 +92,20 @@ func TestUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 }
 
+// TestUnansweredKeepsTheTombstoneOfEveryAttempt: a name that is used again while nothing is answered can end as
+// any of its objects on the bus. A point was sent while the bus showed the first of them.
+func TestUnansweredKeepsTheTombstoneOfEveryAttempt(t *testing.T) {
+	d := newLedger()
+	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)})
+	d.term.Unanswered(testKey, event.Acked{}, message("B", "13"), wanted)
+	d.AddTombstone(testKey, event.Tombstone{UID: "B", Observed: time.Unix(1, 0)})
+	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, wanted)
+	if got, want := describe(d), "[A.?] [B.?]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestWhatIsNotWantedIsAbandoned: a state that is not to be published is not waited for,
 // unless the bus may show the object, whose removal is due.
 func TestWhatIsNotWantedIsAbandoned(t *testing.T) {

@@ -74,7 +74,7 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	t.step(key, func(of *table, r *record) {
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
-		t.ledger.settle(of, r, acked, "", in)
+		t.ledger.settle(of, r, acked, nil, in)
 		t.ledger.noteAcknowledged(of, r, acked, o)
 	})
 }
@@ -82,7 +82,7 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 // Settle records that the bus has a state of a key. The bus need not have acknowledged this
 // version: a later version can differ only in unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
-	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, "", in) })
+	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, nil, in) })
 }
 
 // Unanswered records that a publish of a key got no answer, so that sent may be on the bus. sent
@@ -93,11 +93,7 @@ func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
 		if sent != (event.Acked{}) {
 			r.setAttempts(r.others().attempts.with(sent))
 		}
-		attempted := ""
-		if attempts := r.others().attempts; attempts != nil {
-			attempted = attempts.uid
-		}
-		t.ledger.settle(of, r, acked, attempted, in)
+		t.ledger.settle(of, r, acked, r.others().attempts, in)
 	})
 }
 
@@ -108,20 +104,20 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// settle drops from the dirty part of a key what the bus has now. The tombstone of the UID
-// attempted, "" for none, stays: the bus may show that UID although it has not acknowledged it.
-func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string, in Interest) {
+// settle drops from the dirty part of a key what the bus has now. The tombstones of the UIDs in
+// attempts stay: the bus may show them although it has not acknowledged them.
+func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {
 	d := r.others().dirty
 	if d == nil {
 		return
 	}
-	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
+	mayShow := acked.Live() || attempts.mayShow() // the removal of an object that stopped matching is due
 	if !in.Selected || !mayShow && !in.Published {
 		t.forget(d)
 	}
 	// The delete of a UID is due only while the bus shows that UID as existing.
 	d.drop(func(t event.Tombstone) bool {
-		return (!acked.Live() || t.UID != acked.UID) && (attempted == "" || t.UID != attempted)
+		return (!acked.Live() || t.UID != acked.UID) && !attempts.show(t.UID)
 	})
 	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
@@ -129,7 +125,7 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string
 	if acked.Live() || acked.Position != d.outlived {
 		d.outlived = 0
 	}
-	if attempted == "" {
+	if !attempts.mayShow() {
 		t.answered(d)
 	}
 	l.prune(t, r)

@@ -51,6 +51,10 @@ const (
 	disconnect
 	stopBus
 	startBus
+	storeEntry
+	compact
+	recreate
+	probe
 
 	// The clock
 	tick
@@ -111,6 +115,10 @@ var infoOf = [kinds]kindInfo{
 	disconnect:  {"the connection to the bus breaks", 1, true},
 	stopBus:     {"the bus stops", 1, true},
 	startBus:    {"the bus starts", 8, false},
+	storeEntry:  {"the checkpoint topic gets an entry", 12, false},
+	compact:     {"the topics are compacted", 1, true},
+	recreate:    {"a topic is deleted and created again", 1, true},
+	probe:       {"the session looks for another writer", 1, false},
 
 	tick:    {"time passes", 3, false},
 	passDay: {"a day passes", 2, true},
@@ -141,6 +149,7 @@ const (
 	reconciler = 101
 	retention  = 102
 	resolver   = 103
+	takingOver = 104
 )
 
 var objectNames = [...]string{"a", "b", "c"}
@@ -156,6 +165,8 @@ func (a action) String() string {
 		what = "the retention"
 	case a.object == resolver:
 		what = "the resolver"
+	case a.object == takingOver:
+		what = "the takeover"
 	case a.object >= 0 && (a.kind == proceed || a.kind == fail):
 		what = "the read of the bus for " + objectNames[a.object]
 	case a.object >= 0:

@@ -33,6 +33,7 @@ var (
 type flight struct {
 	sender  *process // nil if nobody waits for the answer
 	of      *process // the process that sent it
+	session *session // nil on NATS
 	object  int
 	m       *event.Message
 	follows event.Acked // the last event of the object as the sender knows it
@@ -45,6 +46,8 @@ type flight struct {
 	reading  bool            // the request reads the last message of the subject
 	position uint64          // in the answer; 0 if the bus refused the message
 	last     *stream.Message // in the answer to the read
+	failed   error           // in the answer, on Kafka
+	late     bool            // the sender has given up, and its session sends the message again and again
 }
 
 // stage is the position of a flight.
@@ -63,6 +66,11 @@ func (p *process) publish(_ context.Context, m *event.Message, done func(uint64,
 		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, errOffline))
 		return
 	}
+	p.send(m, nil, done)
+}
+
+// send adds a flight. session is nil on NATS.
+func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 	h := binding.NewHeader()
 	defer h.Free()
 	msg, err := binding.Encode(m, false, h)
@@ -70,10 +78,15 @@ func (p *process) publish(_ context.Context, m *event.Message, done func(uint64,
 		done(0, err)
 		return
 	}
-	w.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
-	w.flights = append(w.flights, &flight{
-		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+	p.world.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
+	p.world.flights = append(p.world.flights, &flight{
+		sender: p, of: p, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
+}
+
+// message returns the message of a flight as the bus stores it.
+func (f *flight) message(position uint64, now time.Time) stream.Message {
+	return stream.Message{Subject: subjectOf(f.object), Sequence: position, Time: now, Headers: f.headers, Data: f.data}
 }
 
 func cloneHeader(h natsgo.Header) natsgo.Header {
@@ -103,6 +116,10 @@ func (w *world) flight(slot int8, object int, at stage) *flight {
 
 // arrive delivers the request of a flight to the bus.
 func (w *world) arrive(f *flight) {
+	if f.session != nil {
+		w.arriveAtKafka(f)
+		return
+	}
 	f.stage = answered
 	subject := subjectOf(f.object)
 	if !f.reading && w.reuses(f) {
@@ -124,10 +141,7 @@ func (w *world) arrive(f *flight) {
 		f.position = position
 		if ok {
 			w.tell("  the bus stores %s at %d", describe(f.m), position)
-			w.stores++
-			w.oracle.stored(f.object, w.bus.at(position), f.follows)
-			w.oracle.writer[f.object] = f.of
-			w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of
+			w.storedEvent(f, w.bus.at(position))
 		} else {
 			w.tell("  the bus refuses %s", describe(f.m))
 		}
@@ -135,6 +149,14 @@ func (w *world) arrive(f *flight) {
 	if f.sender == nil {
 		w.drop(f)
 	}
+}
+
+// storedEvent records that the bus has stored the event of a flight.
+func (w *world) storedEvent(f *flight, m *stream.Message) {
+	w.stores++
+	w.oracle.stored(f.object, m, f.follows)
+	w.oracle.writer[f.object] = f.of
+	w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of || f.session != f.of.session
 }
 
 // reuses reports whether the sequence that a request expects now belongs to another message: the
@@ -153,6 +175,8 @@ func (w *world) reuses(f *flight) bool {
 // answer delivers the answer to the sender of a flight.
 func (w *world) answer(f *flight) {
 	switch {
+	case f.session != nil:
+		w.answerOfKafka(f)
 	case f.reading:
 		position, conflict, _ := stream.Resolve(f.m, f.last)
 		if conflict != nil {
@@ -178,9 +202,14 @@ func (w *world) finish(f *flight, position uint64, err error) {
 
 // stopWaiting ends a flight for its sender. Its request may still arrive.
 func (w *world) stopWaiting(f *flight, err error) {
-	w.oracle.unsure[f.object] = true
 	done := f.done
-	if f.stage == requested && !f.reading {
+	if f.session != nil && f.session == f.of.session {
+		f.done, f.late = func(uint64, error) {}, true
+		done(0, fmt.Errorf("publish %s: %w", f.m.ID, err))
+		return
+	}
+	w.oracle.unsure[f.object] = true
+	if f.stage == requested && !f.reading && w.isFirst(f) {
 		late := *f
 		late.sender, late.done = nil, nil
 		id := *f.m
@@ -215,10 +244,14 @@ func (w *world) flightsOf(p *process) []*flight {
 func (w *world) disconnect(p *process) {
 	p.connections++
 	for _, f := range w.flightsOf(p) {
+		if f.session != nil {
+			f.stage = requested // the session sends it again
+			continue
+		}
 		w.stopWaiting(f, errLost)
 	}
 	p.retryNow()
-	if p.loaded {
+	if p.loaded && !w.isKafka() {
 		p.refresh()
 	}
 }
@@ -234,6 +267,12 @@ func (w *world) stopBus() {
 	all := w.flights
 	w.flights = nil
 	for _, f := range all {
+		if f.session != nil {
+			if f.sender != nil {
+				f.stage, w.flights = requested, append(w.flights, f)
+			}
+			continue
+		}
 		w.oracle.unsure[f.object] = true
 		if f.sender != nil {
 			f.done(0, fmt.Errorf("publish %s: %w", f.m.ID, errLost))
@@ -245,8 +284,13 @@ func (w *world) stopBus() {
 const syncInterval = 2 * time.Minute
 
 // startBus starts the server, which may have lost its last messages.
-func (w *world) startBus(lose int) {
+func (w *world) startBus(arg int) {
 	w.bus.down = false
+	lose := max(0, arg%6-2)
+	if w.isKafka() {
+		w.startBrokers(lose, arg/6)
+		return
+	}
 	if lose > 0 && len(w.bus.messages) > 0 {
 		after := uint64(0)
 		for n, m := range w.bus.messages {
@@ -264,6 +308,14 @@ func (w *world) startBus(lose int) {
 			p.retryNow()
 			p.refresh()
 		}
+	}
+}
+
+// lose loses the request or the answer of a flight. On Kafka, the session sends it again.
+func (f *flight) lose() {
+	f.stage = lost
+	if f.session != nil {
+		f.stage = requested
 	}
 }
 

@@ -20,6 +20,14 @@ func keyOf(object int) event.Key { return resource.Key(namespace, objectNames[ob
 
 func objectOf(k event.Key) int { return slices.Index(objectNames[:], k.Name) }
 
+// objectOfKey returns the object of a partition key, none if it isn't that of an object.
+func objectOfKey(partitionKey string) int {
+	if _, k, err := event.ParsePartitionKey(partitionKey); err == nil {
+		return objectOf(k)
+	}
+	return none
+}
+
 // state is a state of an object in the cluster. The zero value means that there is no object.
 type state struct {
 	uid     int

@@ -43,12 +43,17 @@ func (w *world) do(a action) {
 	case stopBus:
 		w.stopBus()
 	case startBus:
-		w.startBus(max(0, int(a.arg)-2))
+		w.startBus(int(a.arg))
+	case compact:
+		w.brokers.compact(w.now)
+	case recreate:
+		w.recreate(int(a.arg))
 	case storeLate:
 		w.arrive(w.flight(none, int(a.object), requested))
 	default:
 		w.doIn(w.processes[a.slot], a)
 	}
+	w.reap()
 	w.oracle.observe()
 }
 
@@ -92,6 +97,10 @@ func (w *world) doIn(p *process, a action) {
 		p.reconcile()
 	case look:
 		p.resolve()
+	case storeEntry:
+		p.session.storeEntry(int(a.object))
+	case probe:
+		p.gone = true
 	case purgeDue:
 		p.spawn(retention, func() { _, _ = p.retention.Once(context.Background()) })
 	default:
@@ -106,11 +115,11 @@ func (w *world) doOnBus(p *process, a action) {
 	case store:
 		w.arrive(w.flight(a.slot, object, requested))
 	case loseRequest:
-		w.flight(a.slot, object, requested).stage = lost
+		w.flight(a.slot, object, requested).lose()
 	case answer:
 		w.answer(w.flight(a.slot, object, answered))
 	case loseAnswer:
-		w.flight(a.slot, object, answered).stage = lost
+		w.flight(a.slot, object, answered).lose()
 	case timeOut:
 		w.stopWaiting(w.anyFlight(a.slot, object), errTimeout)
 	case disconnect:

@@ -13,6 +13,7 @@ const Steps = 200
 
 // History is the result of one seed.
 type History struct {
+	Sink   Sink
 	Seed   uint64
 	Steps  int // including those after the faults, until convergence and rest
 	Wrong  *Violation
@@ -21,16 +22,17 @@ type History struct {
 }
 
 // Run runs the history of a seed.
-func Run(seed uint64) History {
-	w := newWorld(seed)
+func Run(sink Sink, seed uint64) History {
+	w := newWorld(sink, seed)
 	w.run(Steps)
-	h := History{Seed: seed, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
+	h := History{Sink: sink, Seed: seed, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
 	w.close()
 	return h
 }
 
 // Range is a range of seeds to run.
 type Range struct {
+	Sink  Sink
 	First uint64
 	Seeds uint64        // 0 for no limit
 	Time  time.Duration // 0 for no limit
@@ -60,7 +62,7 @@ func (r Range) Run() (result Result) {
 	for range cmp.Or(r.Jobs, runtime.NumCPU()) {
 		jobs.Go(func() {
 			for seed, ok := take(); ok; seed, ok = take() {
-				h := Run(seed)
+				h := Run(r.Sink, seed)
 				mu.Lock()
 				result.Histories, result.Steps, result.Events = result.Histories+1, result.Steps+h.Steps, result.Events+h.Events
 				if h.Wrong != nil && (result.Failed == nil || seed < result.Failed.Seed) {
@@ -84,8 +86,8 @@ func (w *world) close() {
 }
 
 // replayOf replays a subset of the actions in a seed's history.
-func replayOf(seed uint64, trace []action, settles bool, story *[]string) *world {
-	w := newWorld(seed)
+func replayOf(sink Sink, seed uint64, trace []action, settles bool, story *[]string) *world {
+	w := newWorld(sink, seed)
 	w.story = story
 	w.tell("%d objects, %+v, the bus keeps %d messages of each", w.objects, w.config, w.bus.perSubject)
 	w.replay(trace, settles)
@@ -98,7 +100,7 @@ func replayOf(seed uint64, trace []action, settles bool, story *[]string) *world
 func Shrink(h History) []string {
 	settles := h.Wrong.Rule == ruleConverge || h.Wrong.Rule == ruleRest
 	fails := func(trace []action) bool {
-		w := replayOf(h.Seed, trace, settles, nil)
+		w := replayOf(h.Sink, h.Seed, trace, settles, nil)
 		return w.wrong != nil && w.wrong.Rule == h.Wrong.Rule
 	}
 	trace := h.trace
@@ -126,6 +128,6 @@ func Shrink(h History) []string {
 		}
 	}
 	var story []string
-	replayOf(h.Seed, trace, settles, &story)
+	replayOf(h.Sink, h.Seed, trace, settles, &story)
 	return story
 }

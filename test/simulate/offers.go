@@ -118,14 +118,21 @@ func (w *world) offerWatch(slot int8, p *process) {
 
 func (w *world) offerBus() {
 	if w.bus.down {
-		w.offer(startBus, none, none, 6)
+		variants := 6
+		if w.isKafka() {
+			variants = 18
+		}
+		w.offer(startBus, none, none, variants)
 		return
 	}
 	w.offer(stopBus, none, none, 1)
+	if w.isKafka() {
+		w.offerBrokers()
+	}
 	for object := range w.objects {
 		for slot := range w.processes {
 			of := int8(slot)
-			if w.flight(of, object, requested) != nil {
+			if f := w.flight(of, object, requested); f != nil && w.isFirst(f) {
 				w.offer(store, of, object, 1)
 				w.offer(loseRequest, of, object, 1)
 			}
@@ -136,14 +143,34 @@ func (w *world) offerBus() {
 				w.offer(answer, of, object, 1)
 				w.offer(loseAnswer, of, object, 1)
 			}
-			if w.ended && w.flight(of, object, lost) != nil || !w.ended && w.anyFlight(of, object) != nil {
+			if w.ended && w.flight(of, object, lost) != nil || !w.ended && w.mayTimeOut(w.anyFlight(of, object)) {
 				w.offer(timeOut, of, object, 1)
 			}
 		}
-		if w.flight(none, object, requested) != nil {
+		if f := w.flight(none, object, requested); f != nil && w.isFirst(f) {
 			w.offer(storeLate, none, object, 1)
 		}
 	}
+}
+
+func (w *world) mayTimeOut(f *flight) bool { return f != nil && !f.late }
+
+func (w *world) offerBrokers() {
+	for slot, p := range w.processes {
+		if p == nil || p.session == nil || p.frozen {
+			continue
+		}
+		for n, at := range p.session.checkpoint {
+			if len(at.unstored) > 0 && !at.sending {
+				w.offer(storeEntry, int8(slot), n, 1)
+			}
+		}
+		if p.session.isReplaced() {
+			w.offer(probe, int8(slot), none, 1)
+		}
+	}
+	w.offer(compact, none, none, 1)
+	w.offer(recreate, none, none, 3)
 }
 
 func (w *world) anyFlight(slot int8, object int) *flight {

@@ -136,10 +136,10 @@ func (o *oracle) last(object int) (published, bool) {
 func (o *oracle) lost() {
 	o.lossy = true
 	for object, f := range o.forged {
-		if f == nil || o.world.bus.at(f.Position) != nil {
+		if !o.world.foreign || f != nil && o.world.bus.at(f.Position) != nil {
 			continue
 		}
-		o.forged[object] = nil
+		o.forged[object] = nil // an earlier one may be the last message now
 		if m := o.world.bus.lastOf(subjectOf(object)); m != nil && !slices.ContainsFunc(o.events[object], func(p published) bool { return p.Position == m.Sequence }) {
 			earlier := forgedText
 			if o.copies[m.Sequence] {
@@ -150,7 +150,7 @@ func (o *oracle) lost() {
 	}
 	for object := range o.events {
 		before, _ := o.last(object)
-		o.events[object] = slices.DeleteFunc(o.events[object], func(p published) bool { return o.world.bus.at(p.Position) == nil })
+		o.events[object] = slices.DeleteFunc(o.events[object], func(p published) bool { return !o.world.hasStored(p.Position) })
 		after, _ := o.last(object)
 		o.unknown[object] = o.unknown[object] || after.Position != before.Position
 	}

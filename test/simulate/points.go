@@ -93,15 +93,21 @@ func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	}
 	headers, data := cloneHeader(encoded.Header), bytes.Clone(encoded.Data)
 	p.world.tell("  forwarder %d sends the point of version %s", p.slot+1, at.Version)
-	err = p.busRequest(func() error {
-		w := p.world
-		subject := event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource())
-		position := w.bus.store(subject, headers, data, w.now)
-		w.tell("  the bus stores the point of version %s at %d", at.Version, position)
-		w.points++
-		w.oracle.resolved(p, at)
-		return nil
-	})
+	add := func() {
+		p.world.tell("  the bus stores the point of version %s", at.Version)
+		p.world.points++
+		p.world.oracle.resolved(p, at)
+	}
+	if p.world.isKafka() {
+		err = p.publishPointToKafka(add)
+	} else {
+		err = p.busRequest(func() error {
+			w := p.world
+			w.bus.store(event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource()), headers, data, w.now)
+			add()
+			return nil
+		})
+	}
 	if err == nil {
 		p.point = at
 	}

@@ -69,6 +69,10 @@ type process struct {
 
 	connections int // number of broken connections to the bus
 
+	session *session // nil on NATS, and while the process isn't the writer
+	wrote   bool     // the process has had a session
+	gone    bool     // another forwarder took over, so the process ends
+
 	loaded     bool
 	due        bool      // the reconciler has work
 	next       time.Time // when the reconciler runs next
@@ -104,14 +108,14 @@ func (w *world) start(slot int8) {
 			return first
 		},
 	})
-	p.reconciler = checkpoint.NewReconciler(p.checkpoint, source{p}, compared{p}, refreshPeriod, log)
-	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
+	p.reconciler = checkpoint.NewReconciler(p.checkpoint, p.source(), compared{p}, refreshPeriod, log)
+	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: p.purger(), After: deleteRetention, Now: p.now, Log: log}
 	builder := event.Builder{Cluster: clusterName}
 	if p.config.change {
 		builder.Data = event.DataChange
 	}
 	p.forwarder = forward.New(forward.Config{
-		Informers: p, Ledger: p.acked, Publish: p.publish, History: past{p},
+		Informers: p, Ledger: p.acked, Publish: p.publisher(), History: p.history(),
 		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
 		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
@@ -123,12 +127,46 @@ func (w *world) start(slot int8) {
 	p.spawn(loading, p.load)
 }
 
+func (p *process) source() checkpoint.Source {
+	if p.world.isKafka() {
+		return kafka{p}
+	}
+	return source{p}
+}
+
+func (p *process) purger() checkpoint.Purger {
+	if p.world.isKafka() {
+		return kafka{p}
+	}
+	return purger{p}
+}
+
+func (p *process) history() forward.History {
+	if p.world.isKafka() {
+		return kafka{p}
+	}
+	return past{p}
+}
+
+func (p *process) publisher() func(context.Context, *event.Message, func(uint64, error)) {
+	if p.world.isKafka() {
+		return p.publishToKafka
+	}
+	return p.publish
+}
+
 func (p *process) now() time.Time { return p.world.now }
 
 // load loads the checkpoint and starts everything else.
 func (p *process) load() {
 	for {
-		if _, err := p.checkpoint.Load(context.Background(), source{p}); err == nil {
+		if p.world.isKafka() {
+			p.takeOver()
+		}
+		if p.gone {
+			return
+		}
+		if _, err := p.checkpoint.Load(context.Background(), p.source()); err == nil {
 			break
 		}
 		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)
@@ -152,6 +190,7 @@ func (p *process) kill() {
 		p.end(p.coroutines[0])
 	}
 	p.world.processes[p.slot] = nil
+	p.session = nil
 	p.world.abandon(p)
 }
 

@@ -149,6 +149,9 @@ func (w *world) endFaults() {
 			p.wake()
 		}
 	}
+	if first, second := w.processes[0], w.processes[1]; w.isKafka() && first != nil && second != nil {
+		second.kill() // two writers would take over from each other for ever
+	}
 	if w.processes[0] == nil && w.processes[1] == nil {
 		w.start(0)
 	}

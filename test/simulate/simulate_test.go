@@ -7,25 +7,30 @@ import (
 	"time"
 )
 
-// TestSimulate runs histories for ten seconds. "make simulate" runs more.
+// TestSimulate runs histories for ten seconds on each bus. "make simulate" runs more.
 func TestSimulate(t *testing.T) {
-	r := Range{First: 1, Time: 10 * time.Second}.Run()
-	t.Logf("%d histories with %d steps and %d events each", r.Histories, r.Steps/r.Histories, r.Events/r.Histories)
-	if r.Failed != nil {
-		t.Errorf("seed %d: %v\n%s", r.Failed.Seed, r.Failed.Wrong, strings.Join(Shrink(*r.Failed), "\n"))
+	for _, sink := range []Sink{NATS, Kafka} {
+		t.Run(string(sink), func(t *testing.T) {
+			r := Range{Sink: sink, First: 1, Time: 10 * time.Second}.Run()
+			t.Logf("%d histories with %d steps and %d events each", r.Histories, r.Steps/r.Histories, r.Events/r.Histories)
+			if r.Failed != nil {
+				t.Errorf("seed %d: %v\n%s", r.Failed.Seed, r.Failed.Wrong, strings.Join(Shrink(*r.Failed), "\n"))
+			}
+		})
 	}
 }
 
 // TestReplay: a seed determines its history.
 func TestReplay(t *testing.T) {
-	for seed := range uint64(200) {
-		first, second := Run(seed), Run(seed)
+	for n := range uint64(400) {
+		sink, seed := []Sink{NATS, Kafka}[n%2], n/2
+		first, second := Run(sink, seed), Run(sink, seed)
 		if !slices.Equal(first.trace, second.trace) || first.Events != second.Events {
 			t.Fatalf("seed %d has two histories", seed)
 		}
 		var one, other []string
-		replayOf(seed, first.trace, false, &one)
-		replayOf(seed, first.trace, false, &other)
+		replayOf(sink, seed, first.trace, false, &one)
+		replayOf(sink, seed, first.trace, false, &other)
 		if !slices.Equal(one, other) || len(one) < len(first.trace) {
 			t.Fatalf("seed %d has two stories", seed)
 		}

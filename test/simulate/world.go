@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // maxProcesses is the maximum number of simultaneous forwarders: a leader and one that hasn't
@@ -24,6 +25,7 @@ type world struct {
 	now       time.Time
 	cluster   cluster
 	bus       bus
+	brokers   brokers // empty on NATS
 	flights   []*flight
 	processes [maxProcesses]*process
 	oracle    oracle
@@ -64,8 +66,17 @@ func (w *world) tell(format string, args ...any) {
 	}
 }
 
+// Sink is a kind of bus.
+type Sink string
+
+// The sinks.
+const (
+	NATS  Sink = "nats"
+	Kafka Sink = "kafka"
+)
+
 // newWorld makes the world of a seed.
-func newWorld(seed uint64) *world {
+func newWorld(sink Sink, seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6b756265)), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
 	w.oracle.init(w)
 	w.objects = []int{1, 1, 2, len(objectNames)}[w.rng.IntN(4)]
@@ -86,8 +97,26 @@ func newWorld(seed uint64) *world {
 	for _, k := range []kind{show, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
 	}
+	if sink == Kafka {
+		w.useKafka()
+	}
 	w.start(0)
 	return w
+}
+
+// useKafka replaces the bus.
+func (w *world) useKafka() {
+	if w.foreign { // foreign records are in the tests of package takeover
+		w.foreign, w.plain = false, true
+	}
+	w.weights[proceed] *= 4 // a takeover has many requests
+	w.brokers.tombstones = w.rng.IntN(2) == 0
+	for range 1 + w.rng.IntN(2) {
+		w.brokers.events = append(w.brokers.events, &topicLog[logged]{})
+	}
+	for range 1 + w.rng.IntN(2) {
+		w.brokers.checkpoint = append(w.brokers.checkpoint, &topicLog[takeover.Write]{})
+	}
 }
 
 func (w *world) anyConfig() config {

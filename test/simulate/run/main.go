@@ -23,8 +23,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&r.Seeds, "seeds", 0, "the number of seeds, 0 for no limit")
 	flags.DurationVar(&r.Time, "time", 0, "how long to run, 0 for no limit")
 	flags.IntVar(&r.Jobs, "jobs", 0, "histories at once, 0 for the number of CPUs")
+	sink := flags.String("sink", string(simulate.NATS), "nats or kafka")
 	story := flags.Bool("story", true, "shrink the first failing history and print its story")
 	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if r.Sink = simulate.Sink(*sink); r.Sink != simulate.NATS && r.Sink != simulate.Kafka {
+		fmt.Fprintf(stderr, "-sink=%s: want nats or kafka\n", *sink)
 		return 2
 	}
 	if r.Seeds == 0 && r.Time == 0 {
