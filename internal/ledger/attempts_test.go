@@ -34,6 +34,7 @@ func TestAttempts(t *testing.T) {
 		"not adopted, the bus has moved on":  {[]func(*Ledger){unanswered(event.Acked{}, created), adopt(removal, created)}, "A", true, false},
 		"another entry without an answer":    {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Replace(testKey, event.Acked{}, created) }}, "A", true, false},
 		"a load":                             {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, nil, func() {}) }}, "A", true, false},
+		"a load that shows another event":    {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, map[event.Key]event.Acked{testKey: live("B", "13")}, func() {}) }}, "", false, false},
 		"the next term":                      {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.NewTerm() }}, "", false, false},
 		"what is settled without an answer":  {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Settle(testKey, event.Acked{}, wanted) }}, "A", true, false},
 		"another object of the name, unsent": {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, message("B", "13"))}, "B", true, false},

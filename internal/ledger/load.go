@@ -116,7 +116,12 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	if is.isAcked() {
 		now = completeLoaded(was, now, l.term.loaded)
 	}
-	t.put(n, now)
+	r := t.records[n]
+	t.setAcked(&r, now)
+	if now.Position != was.Position && !now.Foreign {
+		r.setAttempts(nil) // they expect another position, so the bus refuses them
+	}
+	t.store(n, r)
 	ledger.release(gr, t)
 	return lost
 }

@@ -76,7 +76,7 @@ func (c config) isShown(s state, last published) bool {
 	case isSame: // an earlier configuration may have selected it
 		return c.selection == byLabel && !c.publishDeselected
 	}
-	return !last.Live()
+	return !last.Live() || c.leavesUnseen()
 }
 
 func (c config) selects(s state) bool { return s.exists() && (s.label || c.selection == all) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func TestModelOfKafka(t *testing.T) {
 	if err := b.CopyData(disk); err != nil {
 		t.Fatal(err)
 	}
-	saved := *c
+	producers, last := c.producers, maps.Clone(c.last)
 	records := len(c.model.records)
 	b.Start()
 	run()
@@ -59,7 +60,7 @@ func TestModelOfKafka(t *testing.T) {
 	}
 	b.Start()
 	c.model.lose(records)
-	c.producers, c.last = saved.producers, map[int]produced{}
+	c.producers, c.last = producers, last
 	run()
 }
 
