@@ -44,8 +44,8 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// TestReadMissingTakesBack: a subject that a lagging replica returned and the leader has
-// purged is reported as purged.
+// TestReadMissingTakesBack: a subject that the consumer returned and that was purged since is
+// reported as purged.
 func TestReadMissingTakesBack(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	fill(t, c, 1, 1)
