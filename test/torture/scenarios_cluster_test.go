@@ -46,8 +46,8 @@ func playServersGo(s *script) {
 	s.idle(0)
 }
 
-// reloads waits until the forwarder has read its checkpoint this many times more. Each reading is
-// from a random replica.
+// reloads waits until the forwarder has read its checkpoint this many times more. Each reading of a
+// forwarder with the bug trust-replica is from a random replica.
 func (s *script) reloads(times float64) {
 	const reads = "kuberelay_nats_reads_total"
 	var before float64
