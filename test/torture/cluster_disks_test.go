@@ -62,8 +62,8 @@ func (b *natsBus) replaceDisk(n int) error {
 // until it is known what was lost. Then one of them must report it.
 //
 // A third server that doesn't lead keeps what the others lost, whatever they store later, and the
-// forwarders must not mind. Then the suite does what docs/delivery.md says: it empties that server.
-func (b *natsBus) putDisksBack(ctx context.Context, emptyThird bool) error {
+// forwarders must not mind. emptyAhead ends that.
+func (b *natsBus) putDisksBack(ctx context.Context, third string) error {
 	w := b.world
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has || len(b.copied) == 0 {
 		return err
@@ -76,49 +76,60 @@ func (b *natsBus) putDisksBack(ctx context.Context, emptyThird bool) error {
 	for _, n := range w.nodes {
 		n.Signal(syscall.SIGSTOP)
 	}
-	end, ahead, err := b.loseEnd(ctx, emptyThird)
+	end, err := b.loseEnd(ctx, third)
 	for _, n := range w.nodes {
 		n.Signal(syscall.SIGCONT)
 	}
-	if err == nil && mustTell(known, end) {
-		err = w.awaitTold(ctx, told)
-	}
-	if err != nil || len(ahead) == 0 {
+	if err != nil || !mustTell(known, end) {
 		return err
 	}
-	for _, n := range ahead {
+	return w.awaitTold(ctx, told)
+}
+
+// emptyAhead makes servers that are ahead of the one that leads start again without their files, as
+// docs/delivery.md says.
+func (b *natsBus) emptyAhead(ctx context.Context) error {
+	for _, n := range b.ahead {
 		b.killServer(n)
 		b.servers[n].Forget()
 		b.startServer(n)
 	}
-	_, err = b.agreed(ctx)
+	if b.ahead = nil; len(b.copied) == 0 {
+		return nil // the bus was empty
+	}
+	_, err := b.agreed(ctx)
 	return err
 }
 
 // loseEnd kills all servers and starts them, a majority of them with the copies of their stores.
-// It returns the sequence at which the stream goes on, and the servers that have more than that.
-func (b *natsBus) loseEnd(ctx context.Context, emptyThird bool) (next uint64, ahead []int, err error) {
+// It returns the sequence at which the stream goes on, and keeps which servers have more than that.
+func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err error) {
 	w := b.world
 	if err := w.quiet(ctx); err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	all, _, err := b.All()
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	_ = b.kill()
 	for n := range b.copied {
 		if err := b.replaceDisk(n); err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		b.startServer(n)
 	}
 	b.awaitLeader(ctx)
+	if third == outrun {
+		if err := b.stepDown(ctx, 5); err != nil {
+			return 0, err
+		}
+	}
 	var kept []int // the servers that keep their stores
 	for n, s := range b.servers {
 		switch {
 		case b.copied[n] != "":
-		case emptyThird:
+		case third == emptied3:
 			s.Forget()
 		default:
 			kept = append(kept, n)
@@ -127,16 +138,17 @@ func (b *natsBus) loseEnd(ctx context.Context, emptyThird bool) (next uint64, ah
 	b.heal()
 	end, err := b.agreed(ctx, kept...)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	for _, n := range kept {
-		if b.servers[n].Stored(streamName) > end {
-			ahead = append(ahead, n)
+		if has := b.servers[n].Stored(streamName); has > end {
+			b.ahead = append(b.ahead, n)
+			w.t.Logf("server %d ends at %d, the one that leads at %d", n, has, end)
 		}
 	}
 	next = end + 1
 	if len(all) > 0 && all[len(all)-1].Sequence >= next {
 		w.loseEnds(all, "", map[int]uint64{0: next}, b.Rewind(next))
 	}
-	return next, ahead, nil
+	return next, nil
 }

@@ -62,7 +62,9 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 	case diskBack:
 		return b.putDiskBack(ctx, follower, a.arg == string(leaderKill))
 	case majorityBack:
-		return b.putDisksBack(ctx, a.arg == emptied3)
+		return b.putDisksBack(ctx, a.arg)
+	case aheadEmpty:
+		return b.emptyAhead(ctx)
 	default:
 		return fmt.Errorf("unknown deed %q", a.do)
 	}

@@ -14,6 +14,10 @@ var clustered = []scenario{
 		name: "each server of a NATS cluster is gone for a while, after its replicas lagged", bugs: []string{"trust-replica", "one-replica", "one-server"},
 		settings: inCluster3(losing(usual)), play: playServersGo,
 	},
+	{
+		name: "two servers of a NATS cluster lose the end of the stream, and the third one keeps it", bugs: []string{"trust-replica"},
+		settings: inCluster3(losing(usual)), play: playReplicasDiffer,
+	},
 }
 
 // inCluster3 has a bus of three servers.
@@ -43,6 +47,26 @@ func playServersGo(s *script) {
 		s.do(act{do: clusterHeal})
 		s.do(act{do: clusterAgree})
 	}
+	s.idle(0)
+}
+
+// playReplicasDiffer makes the forwarder read its checkpoint while one replica has what the others
+// lost, and lacks what they got since. It must report each loss once.
+func playReplicasDiffer(s *script) {
+	s.create("changed", "same")
+	s.begin(0)
+	s.do(act{do: copyDisks})
+	s.change(put, at("changed"))
+	s.create("new")
+	s.onBus(at("new"), 1)
+	s.idle(0)
+	s.do(act{do: clusterAgree})
+	s.do(act{do: majorityBack, arg: outrun})
+	s.create("newer")
+	s.published("newer")
+	s.reloads(8)
+	s.told(2)
+	s.do(act{do: aheadEmpty})
 	s.idle(0)
 }
 
