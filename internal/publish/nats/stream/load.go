@@ -45,10 +45,10 @@ func (l *loading) load(ctx context.Context) (err error) {
 	defer cancel()
 	l.c.Opts.Reading.Begin()
 	defer l.c.Opts.Reading.End()
-	l.c.metrics.reads.Inc()
 	if l.consumer, err = l.c.consumeLeader(ctx, l.filter); err != nil {
 		return err
 	}
+	l.c.metrics.reads.Inc()
 	defer l.c.forget(ctx, l.consumer)
 	if err := l.run(ctx); err != nil {
 		return err
