@@ -62,10 +62,12 @@ func playReplicasDiffer(s *script) {
 	s.idle(0)
 	s.do(act{do: clusterAgree})
 	s.do(act{do: majorityBack, arg: outrun})
+	var told float64
+	s.step(func() (err error) { told, err = s.nodes[0].Metric(s.t.Context(), lostTotal); return err })
 	s.create("newer")
 	s.published("newer")
 	s.reloads(8)
-	s.told(2)
+	s.told(told)
 	s.do(act{do: aheadEmpty})
 	s.idle(0)
 }
@@ -88,7 +90,7 @@ func (s *script) reloads(times float64) {
 // told checks how many objects the forwarder has reported as lost by the bus.
 func (s *script) told(want float64) {
 	s.step(func() error {
-		got, err := s.nodes[0].Metric(s.t.Context(), "kuberelay_bus_lost_total")
+		got, err := s.nodes[0].Metric(s.t.Context(), lostTotal)
 		if err == nil && got != want {
 			err = &wrongError{[]string{fmt.Sprintf("the forwarder reported %v objects as lost by the bus, want %v", got, want)}}
 		}

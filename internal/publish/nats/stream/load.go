@@ -17,6 +17,9 @@ const (
 	// The server chooses a random replica for a consumer. With five replicas, one load in 200,000
 	// doesn't get the leader in this many attempts.
 	consumerAttempts = 55
+
+	consumerTimeout = 5 * time.Second // for one attempt
+	consumerSilence = 2               // attempts without an answer, after which there is no other
 )
 
 // Load calls take with the last message of each subject that matches the filter, without its
@@ -49,6 +52,10 @@ func (l *loading) load(ctx context.Context) (err error) {
 		return err
 	}
 	l.c.metrics.reads.Inc()
+	if l.consumer == nil { // readMissing reads every message, one by one
+		l.c.log.Warn("the server that leads the stream gets no consumer, reading the last message of each subject one by one", "stream", l.c.Opts.Stream)
+		return l.readMissing(ctx)
+	}
 	defer l.c.forget(ctx, l.consumer)
 	if err := l.run(ctx); err != nil {
 		return err
@@ -57,34 +64,47 @@ func (l *loading) load(ctx context.Context) (err error) {
 }
 
 // consumeLeader creates a consumer of the last message of each subject, on the server that
-// leads the stream.
+// leads the stream. It returns nil if that server gets none: servers whose consumers never
+// start exist after most of a cluster lost data.
 func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
-	var leader string
+	silent := 0
 	for range consumerAttempts {
 		stream, err := c.FindStream(ctx)
 		if err != nil {
 			return nil, err
 		}
-		consumer, err := c.JS.CreateConsumer(ctx, c.Opts.Stream, jetstream.ConsumerConfig{
-			DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
-			FilterSubject:     filter,
-			HeadersOnly:       true,
-			AckPolicy:         jetstream.AckNonePolicy,
-			MemoryStorage:     true,
-			Replicas:          1,
-			InactiveThreshold: time.Minute, // the server deletes it if forget does not
-		})
-		if err != nil {
+		consumer, err := c.consume(ctx, filter)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && c.PermissionError() == nil:
+			if silent++; silent == consumerSilence {
+				return nil, nil
+			}
+			continue
+		case err != nil:
 			return nil, err
 		}
 		on := consumer.CachedInfo().Cluster
 		if stream.Cluster == nil || on == nil || on.Leader == stream.Cluster.Leader {
 			return consumer, nil
 		}
-		leader = stream.Cluster.Leader
 		c.forget(ctx, consumer)
 	}
-	return nil, fmt.Errorf("the server %s, which leads the stream, got no consumer in %d attempts", leader, consumerAttempts)
+	return nil, nil
+}
+
+// consume creates a consumer of the last message of each subject, on any server.
+func (c *Conn) consume(ctx context.Context, filter string) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, consumerTimeout)
+	defer cancel()
+	return c.JS.CreateConsumer(ctx, c.Opts.Stream, jetstream.ConsumerConfig{
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject:     filter,
+		HeadersOnly:       true,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute, // the server deletes it if forget does not
+	})
 }
 
 // forget deletes the consumer without waiting for its InactiveThreshold.
