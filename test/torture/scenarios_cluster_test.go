@@ -15,7 +15,7 @@ var clustered = []scenario{
 		settings: inCluster3(losing(usual)), play: playServersGo,
 	},
 	{
-		name: "two servers of a NATS cluster lose the end of the stream, and the third one keeps it", bugs: []string{"trust-replica"},
+		name: "two servers of a NATS cluster lose the end of the stream, and the third one keeps it",
 		settings: inCluster3(losing(usual)), play: playReplicasDiffer,
 	},
 }
