@@ -41,12 +41,14 @@ const (
 
 	copyDisks    verb = "copy the disks of two servers"
 	diskBack     verb = "put the disk of a server back to the copy"       // arg is leaderKill, or ""
-	majorityBack verb = "put the disks of two servers back to the copies" // arg is emptied for the third one, or ""
+	majorityBack verb = "put the disks of two servers back to the copies" // arg is emptied3, outrun, or ""
+	aheadEmpty   verb = "empty the servers that are ahead"
 )
 
 const (
 	silently = "silently"
 	emptied3 = "and empty the third one"
+	outrun   = "and let the third one not lead"
 )
 
 // A server notices that it no longer leads within 10 s, and an election takes 4 to 9 s.
@@ -123,7 +125,7 @@ var natsClusterKinds = []kind{
 	{
 		name: "majority of the servers with older disks", uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: copyDisks}, act{do: majorityBack, arg: []string{"", emptied3}[g.IntN(2)]})
+			g.during(from, to, act{do: copyDisks}, act{do: majorityBack, arg: []string{"", emptied3}[g.IntN(2)]}, act{do: aheadEmpty})
 		},
 	},
 	{

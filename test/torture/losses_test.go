@@ -16,11 +16,13 @@ type loss struct {
 	count  float64
 }
 
+const lostTotal = "kuberelay_bus_lost_total"
+
 // losses asks the running forwarders.
 func (w *world) losses(ctx context.Context) (all []loss) {
 	for _, n := range w.nodes {
 		asking, cancel := context.WithTimeout(ctx, opTimeout)
-		count, err := n.Metric(asking, "kuberelay_bus_lost_total")
+		count, err := n.Metric(asking, lostTotal)
 		cancel()
 		if err == nil {
 			starts, _ := n.count()

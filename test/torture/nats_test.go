@@ -33,6 +33,7 @@ type natsBus struct {
 	frozen  map[int]bool   // servers
 	held    map[int]bool   // servers whose replicas are held back
 	copied  map[int]string // the folders with the copies of the servers' stores
+	ahead   []int          // servers that have more than the one that leads
 }
 
 var _ bus = (*natsBus)(nil)

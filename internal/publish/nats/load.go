@@ -18,9 +18,7 @@ import (
 // transit, Load returns an error; it never ends early without one. It returns an error of
 // yield unchanged.
 //
-// The messages come from any replica, which may be behind the leader. So Load first asks
-// the leader for the end of the stream, and reads from the leader what the replica lacks up
-// to that end.
+// The messages come from the replica that leads when Load starts.
 //
 // For a message that is not a Kuberelay event, for example one published by hand, Load
 // yields only the position, so that the state of the object can be published after it.

@@ -13,6 +13,13 @@ import (
 const (
 	loadBatch = 10_000          // messages per request, about 8 MB of headers
 	loadIdle  = 2 * time.Second // time without a message after which to ask the server what is left
+
+	// The server chooses a random replica for a consumer. With five replicas, one load in 200,000
+	// doesn't get the leader in this many attempts.
+	consumerAttempts = 55
+
+	consumerTimeout = 5 * time.Second // for one attempt
+	consumerSilence = 2               // attempts without an answer, after which there is no other
 )
 
 // Load calls take with the last message of each subject that matches the filter, without its
@@ -25,9 +32,10 @@ const (
 // after it. If the connection breaks or a message is lost in transit, Load returns an error;
 // it never ends early without one.
 //
-// The messages come from any replica, which may be behind the leader. So Load first asks the
-// leader for the end of the stream, and reads from the leader what the replica lacks up to
-// that end.
+// The messages come from the replica that leads when Load starts. Another replica can be behind
+// it. It can also hold other messages at the same sequences, permanently: nats-server 2.15 leaves
+// a replica as it is that has more than a new leader, after most replicas lost the end of the
+// stream.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
 	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]struct{}{}}
 	err = l.load(ctx)
@@ -35,37 +43,68 @@ func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) erro
 }
 
 // load reads the messages that match the filter.
-func (l *loading) load(ctx context.Context) error {
+func (l *loading) load(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.c.Opts.Reading.Begin()
 	defer l.c.Opts.Reading.End()
-	stream, err := l.c.FindStream(ctx)
-	if err != nil {
+	if l.consumer, err = l.c.consumeLeader(ctx, l.filter); err != nil {
 		return err
 	}
 	l.c.metrics.reads.Inc()
-	consumer, err := l.c.JS.CreateConsumer(ctx, l.c.Opts.Stream, jetstream.ConsumerConfig{
+	if l.consumer == nil { // readMissing reads every message, one by one
+		l.c.log.Warn("the server that leads the stream gets no consumer, reading the last message of each subject one by one", "stream", l.c.Opts.Stream)
+		return l.readMissing(ctx)
+	}
+	defer l.c.forget(ctx, l.consumer)
+	if err := l.run(ctx); err != nil {
+		return err
+	}
+	return l.readMissing(ctx)
+}
+
+// consumeLeader creates a consumer of the last message of each subject, on the server that
+// leads the stream. It returns nil if that server gets none: servers whose consumers never
+// start exist after most of a cluster lost data.
+func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
+	silent := 0
+	for range consumerAttempts {
+		stream, err := c.FindStream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		consumer, err := c.consume(ctx, filter)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && c.PermissionError() == nil:
+			if silent++; silent == consumerSilence {
+				return nil, nil
+			}
+			continue
+		case err != nil:
+			return nil, err
+		}
+		on := consumer.CachedInfo().Cluster
+		if stream.Cluster == nil || on == nil || on.Leader == stream.Cluster.Leader {
+			return consumer, nil
+		}
+		c.forget(ctx, consumer)
+	}
+	return nil, nil
+}
+
+// consume creates a consumer of the last message of each subject, on any server.
+func (c *Conn) consume(ctx context.Context, filter string) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, consumerTimeout)
+	defer cancel()
+	return c.JS.CreateConsumer(ctx, c.Opts.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
-		FilterSubject:     l.filter,
+		FilterSubject:     filter,
 		HeadersOnly:       true,
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: time.Minute, // the server deletes it if forget does not
 	})
-	if err != nil {
-		return err
-	}
-	defer l.c.forget(ctx, consumer)
-	l.consumer = consumer
-	if err := l.run(ctx); err != nil {
-		return err
-	}
-	if err := l.readBehind(ctx, stream.State.LastSeq); err != nil {
-		return err
-	}
-	return l.readMissing(ctx)
 }
 
 // forget deletes the consumer without waiting for its InactiveThreshold.
@@ -84,7 +123,6 @@ type loading struct {
 	purged   func(string) error   // called with each subject whose messages were purged; may be nil
 
 	received uint64              // number of messages; the server numbers them, which reveals a gap
-	position uint64              // stream position of the last message
 	seen     map[string]struct{} // subjects of the messages
 }
 
@@ -125,7 +163,7 @@ func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint6
 	if meta.Sequence.Consumer != l.received+1 {
 		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
 	}
-	l.received, l.position = meta.Sequence.Consumer, msg.Sequence
+	l.received = meta.Sequence.Consumer
 	l.seen[msg.Subject] = struct{}{}
 	l.c.Opts.Reading.Left(int64(l.received), int64(meta.NumPending))
 	return meta.NumPending, l.take(msg)
@@ -144,27 +182,9 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 	return info.NumPending, nil
 }
 
-// readBehind reads from the leader the messages after the last one of the consumer, up to
-// end. There are none unless the consumer's replica is behind the leader. The replica had
-// all earlier messages, because replicas apply messages in stream order.
-func (l *loading) readBehind(ctx context.Context, end uint64) error {
-	for l.position < end {
-		next, err := l.c.GetMessage(ctx, NextRequest(l.filter, l.position+1))
-		if err != nil || next == nil { // nil: no match, or purged
-			return err
-		}
-		l.position = next.Sequence
-		l.seen[next.Subject] = struct{}{}
-		if err := l.take(next); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // readMissing compares the received messages with the list of subjects on the leader. It
-// reads missing messages, and reports subjects that no longer exist, because the consumer's
-// replica may not have applied a purge yet. The consumer alone is not sufficient:
+// reads missing messages, and reports subjects that no longer exist: they were purged
+// meanwhile. The consumer alone is not sufficient:
 //
 //   - An object that is written during the load may have its last message replaced by a
 //     later one each time before its turn. The number of pending messages, which ends the

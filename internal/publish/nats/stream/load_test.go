@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"maps"
 	"testing"
 
@@ -44,8 +45,8 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// TestReadMissingTakesBack: a subject that a lagging replica returned and the leader has
-// purged is reported as purged.
+// TestReadMissingTakesBack: a subject that the consumer returned and that was purged since is
+// reported as purged.
 func TestReadMissingTakesBack(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	fill(t, c, 1, 1)
@@ -135,4 +136,25 @@ func TestLoadDeleted(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("loaded %v, want %v", got, want)
 	}
+}
+
+// TestLoadWithoutConsumers: a load from a server on which no consumer starts reads the messages one
+// by one.
+func TestLoadWithoutConsumers(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	want := fill(t, c, 10, 2)
+	c.JS = noConsumers{c.JS}
+	_, got := loader(c)
+	received, err := c.Load(t.Context(), "kuberelay.>", func(m *Message) error { got[m.Subject] = m.Sequence; return nil }, nil)
+	if err != nil || received != 0 || !maps.Equal(got, want) {
+		t.Errorf("got %v, %d from a consumer, want %v from none (%v)", got, received, want, err)
+	}
+}
+
+// noConsumers doesn't answer if a consumer is to be created.
+type noConsumers struct{ jetstream.JetStream }
+
+func (noConsumers) CreateConsumer(ctx context.Context, _ string, _ jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -1,0 +1,108 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+)
+
+// TestLoadFromAReplicaThatIsAhead: two of three servers return with earlier copies of their files.
+// The third one keeps what they lost, and lacks what they store later. After minutes it stores
+// later messages too, and still has others at the sequences in between. A load must not read from
+// it. One did, found events that the leader lacked, and lacked events that the leader had.
+func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
+	c := natstest.StartProcesses(t, 3)
+	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
+	want := map[event.Key]event.Acked{}
+	put := func(name string, version int) {
+		t.Helper()
+		m := publishtest.Object{Name: name, Version: version}.Message(t, want[publishtest.Object{Name: name}.Key()].Position)
+		waitFor(t, "stored", func() bool {
+			position, err := publishNow(t, bus, m)
+			m.Acked.Position = position
+			if conflict := new(publish.ConflictError); errors.As(err, &conflict) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		want[m.Key] = m.Acked
+	}
+	same := func() bool {
+		end := c.Servers[0].Stored("KUBERELAY")
+		return end > 0 && end == c.Servers[1].Stored("KUBERELAY") && end == c.Servers[2].Stored("KUBERELAY")
+	}
+	leads := func() bool {
+		_, err := c.Leader(t.Context(), bus.conn.JS, "KUBERELAY")
+		return err == nil && bus.conn.Check(t.Context()) == nil
+	}
+	put("updated", 1)
+	put("same", 1)
+	waitFor(t, "on every server", same)
+	copies := t.TempDir()
+	older, ahead := c.Servers[:2], c.Servers[2]
+	for _, s := range c.Servers {
+		s.Kill()
+	}
+	for i, s := range older {
+		if err := os.CopyFS(filepath.Join(copies, fmt.Sprint(i)), os.DirFS(s.StoreDir())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range c.Servers {
+		s.Start()
+	}
+	waitFor(t, "led", leads)
+	kept := maps.Clone(want)
+	put("updated", 2)
+	put("lost", 1)
+	put("lost too", 1)
+	waitFor(t, "on every server", same)
+
+	for _, s := range c.Servers {
+		s.Kill()
+	}
+	for i, s := range older {
+		s.Forget()
+		if err := os.CopyFS(s.StoreDir(), os.DirFS(filepath.Join(copies, fmt.Sprint(i)))); err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+	}
+	for range 5 { // further terms than the third server has seen, so that it doesn't lead
+		waitFor(t, "led", leads)
+		waitFor(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
+	}
+	ahead.Start()
+	waitFor(t, "led", leads)
+	want = kept
+	check := func() {
+		t.Helper()
+		waitFor(t, "a consumer of other messages on the third server", func() bool {
+			on, err := bus.conn.JS.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
+				DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "kuberelay.>", MemoryStorage: true, Replicas: 1,
+			})
+			return err == nil && on.CachedInfo().Cluster.Leader == "server-2" && on.CachedInfo().NumPending != uint64(len(want))
+		})
+		for range replicaReads {
+			if diff := cmp.Diff(want, load(t, bus), whenever); diff != "" {
+				t.Fatalf("loaded (-want +got):\n%s", diff)
+			}
+		}
+	}
+	check()
+	for i := range 5 {
+		put(fmt.Sprintf("new-%d", i), 1)
+	}
+	check()
+}

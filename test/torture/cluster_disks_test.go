@@ -1,0 +1,154 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// copyDisks copies the stores of servers, one after the other.
+func (b *natsBus) copyDisks(ctx context.Context, servers ...int) error {
+	if has, err := b.world.awaitStored(ctx, "there is something to copy"); !has {
+		return err
+	}
+	for _, n := range servers {
+		b.killServer(n)
+		b.copied[n] = filepath.Join(b.world.dir, fmt.Sprintf("store-%d-%d", n, time.Now().UnixNano()))
+		if err := os.CopyFS(b.copied[n], os.DirFS(b.servers[n].StoreDir())); err != nil {
+			return err
+		}
+		b.startServer(n)
+		if _, err := b.world.awaitStored(ctx, "the stream is there again"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putDiskBack puts the store of a server back to its copy. The others have everything, also if the
+// one that leads is killed before the server has caught up.
+func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error {
+	if b.copied[n] == "" {
+		for n = range b.copied {
+			break
+		}
+	}
+	if len(b.copied) == 0 {
+		return nil // the bus was empty
+	}
+	leader := b.leader(ctx)
+	b.killServer(n)
+	if err := b.replaceDisk(n); err != nil {
+		return err
+	}
+	if killLeader && leader != n {
+		b.killServer(leader)
+	}
+	b.startServer(n)
+	return nil
+}
+
+// replaceDisk replaces the store of a killed server by its copy.
+func (b *natsBus) replaceDisk(n int) error {
+	b.servers[n].Forget()
+	return os.CopyFS(b.servers[n].StoreDir(), os.DirFS(b.copied[n]))
+}
+
+// putDisksBack puts the stores of a majority back to their copies, so that the cluster loses what
+// it acknowledged since, unless the third server, which has it, leads. The forwarders are frozen
+// until it is known what was lost. Then one of them must report it.
+//
+// A third server that doesn't lead keeps what the others lost, whatever they store later, and the
+// forwarders must not mind. emptyAhead ends that.
+func (b *natsBus) putDisksBack(ctx context.Context, third string) error {
+	w := b.world
+	if has, err := w.awaitStored(ctx, "there is something to lose"); !has || len(b.copied) == 0 {
+		return err
+	}
+	known, _, err := b.All()
+	if err != nil {
+		return err
+	}
+	told := w.losses(ctx)
+	for _, n := range w.nodes {
+		n.Signal(syscall.SIGSTOP)
+	}
+	end, err := b.loseEnd(ctx, third)
+	for _, n := range w.nodes {
+		n.Signal(syscall.SIGCONT)
+	}
+	if err != nil || !mustTell(known, end) {
+		return err
+	}
+	return w.awaitTold(ctx, told)
+}
+
+// emptyAhead makes servers that are ahead of the one that leads start again without their files, as
+// docs/delivery.md says.
+func (b *natsBus) emptyAhead(ctx context.Context) error {
+	for _, n := range b.ahead {
+		b.killServer(n)
+		b.servers[n].Forget()
+		b.startServer(n)
+	}
+	if b.ahead = nil; len(b.copied) == 0 {
+		return nil // the bus was empty
+	}
+	_, err := b.agreed(ctx)
+	return err
+}
+
+// loseEnd kills all servers and starts them, a majority of them with the copies of their stores.
+// It returns the sequence at which the stream goes on, and keeps which servers have more than that.
+func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err error) {
+	w := b.world
+	if err := w.quiet(ctx); err != nil {
+		return 0, err
+	}
+	all, _, err := b.All()
+	if err != nil {
+		return 0, err
+	}
+	_ = b.kill()
+	for n := range b.copied {
+		if err := b.replaceDisk(n); err != nil {
+			return 0, err
+		}
+		b.startServer(n)
+	}
+	b.awaitLeader(ctx)
+	if third == outrun {
+		if err := b.stepDown(ctx, 5); err != nil {
+			return 0, err
+		}
+	}
+	var kept []int // the servers that keep their stores
+	for n, s := range b.servers {
+		switch {
+		case b.copied[n] != "":
+		case third == emptied3:
+			s.Forget()
+		default:
+			kept = append(kept, n)
+		}
+	}
+	b.heal()
+	end, err := b.agreed(ctx, kept...)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range kept {
+		if has := b.servers[n].Stored(streamName); has > end {
+			b.ahead = append(b.ahead, n)
+			w.t.Logf("server %d ends at %d, the one that leads at %d", n, has, end)
+		}
+	}
+	next = end + 1
+	if len(all) > 0 && all[len(all)-1].Sequence >= next {
+		w.loseEnds(all, "", map[int]uint64{0: next}, b.Rewind(next))
+	}
+	return next, nil
+}
