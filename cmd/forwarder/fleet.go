@@ -118,18 +118,23 @@ func memberKubeConfig(ctx context.Context, cfg config.Config, command string, lo
 	if cfg.Event.ClusterName == "" {
 		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", cfg.Fleet.Source())
 	}
+	all, err := readClusters(ctx, cfg, command, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := clusters.Find(all, cfg.Event.ClusterName)
+	return c.Kube, err
+}
+
+// readClusters returns the clusters of the source.
+func readClusters(ctx context.Context, cfg config.Config, command string, log *slog.Logger) ([]clusters.Cluster, error) {
 	from, err := clusterSource(cfg, command, log)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
-	all, err := from.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := clusters.Find(all, cfg.Event.ClusterName)
-	return c.Kube, err
+	return from.Read(ctx)
 }
 
 // sourceTimeout limits a read of the source. Cluster API is read from the management cluster.
