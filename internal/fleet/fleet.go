@@ -41,6 +41,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
@@ -48,12 +49,16 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	// Relay is the configuration of every Relay. The Fleet sets what differs: the name of the cluster,
-	// Kube, the lease, Server, Connections, Logger and Registerer.
+	// Kube, the lease, Server, Connections, Published, Logger and Registerer.
 	Relay  relay.Config
 	Source source.Source
 	// Metrics has the metrics of the process. [Fleet.Gather] adds those of the clusters to them.
 	Metrics prometheus.Gatherer
-	Logger  *slog.Logger
+	// Published returns what gets the acknowledged events of a cluster, as in [relay.Config]; nil for
+	// nothing. Gone, required with it, is called when a cluster has left.
+	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+	Gone      func(cluster string)
+	Logger    *slog.Logger
 }
 
 // Fleet copies the clusters of a source to one bus. Create one with [New].
@@ -136,6 +141,9 @@ func (f *Fleet) start(ctx context.Context, c source.Cluster) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.members, c.Name)
+		if f.Gone != nil {
+			f.Gone(c.Name)
+		}
 		if again, ok := f.wanted[c.Name]; ok { // it came back while the member ended
 			f.start(ctx, again)
 		}

@@ -144,6 +144,9 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	of := m.fleet.Relay
 	of.Settings, of.Kube = Settings(of.Settings, c), c.Kube
 	of.Logger, of.Registerer = m.log, prometheus.WrapRegistererWith(prometheus.Labels{"cluster": m.name}, registry)
+	if m.fleet.Published != nil {
+		of.Published = m.fleet.Published(m.name)
+	}
 	r, err := relay.New(of)
 	if err != nil {
 		return err
