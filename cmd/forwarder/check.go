@@ -11,23 +11,26 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/check/observe"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/fleet"
+	clusters "github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 )
 
 func newCheckCommand() *cobra.Command {
-	var output, memory string
-	var pre bool
-	var at statusAddress
+	var output, memory, cluster string
+	var o observer
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the cluster, the permissions and the bus, before or after installing",
@@ -36,6 +39,8 @@ server, the permissions, what is selected, the bus with its stream or topics, th
 and who writes. It prints a line for each check: ok, warning, failed, or skipped with
 the reason. A warning or a failure has a fix, and a link to its section in
 docs/troubleshooting.md.
+
+For a forwarder of several clusters, it checks each of them; --cluster checks one.
 
 Run it with --pre before the installation, and without in the pod of a forwarder. It only
 reads: it publishes nothing, takes no lease, and creates no stream or topic.
@@ -50,21 +55,25 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			if !ok {
 				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
 			}
-			if at.timeout <= 0 {
+			if o.at.timeout <= 0 {
 				return &usageError{errTimeout}
 			}
-			limit, err := memoryLimit(memory, pre)
+			limit, err := memoryLimit(memory, o.pre)
 			if err != nil {
 				return &usageError{err}
 			}
-			quiet := slog.New(slog.DiscardHandler) // the report has all errors
-			klogOnce.Do(func() { klog.SetSlogLogger(quiet) })
-			f := observeFacts(cmd.Context(), pre, at, quiet)
+			o.memoryLimit, o.log = limit, slog.New(slog.DiscardHandler) // the report has all errors
+			klogOnce.Do(func() { klog.SetSlogLogger(o.log) })
+			settings, err := config.Load(config.Forwarding, contentChecks()...)
+			if err == nil {
+				if wrong := selectCluster(&settings, cluster); wrong != nil {
+					return wrong
+				}
+			}
+			report := o.report(cmd.Context(), settings, err)
 			if cmd.Context().Err() != nil {
 				return cmd.Context().Err()
 			}
-			f.MemoryLimit = limit
-			report := check.Run(f)
 			if err := write(cmd.OutOrStdout(), report); err != nil {
 				return err
 			}
@@ -75,11 +84,12 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&pre, "pre", false, "the forwarder is not installed yet")
+	cmd.Flags().BoolVar(&o.pre, "pre", false, "the forwarder is not installed yet")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: without --pre, that of this container)")
-	at.flags(cmd)
-	at.timeoutFlag(cmd)
+	clusterFlag(cmd, &cluster)
+	o.at.flags(cmd)
+	o.at.timeoutFlag(cmd)
 	return cmd
 }
 
@@ -99,29 +109,74 @@ func memoryLimit(text string, pre bool) (int64, error) {
 	return int64(limit), nil
 }
 
-// observeFacts observes everything, each fact after those that it needs.
-func observeFacts(ctx context.Context, pre bool, at statusAddress, log *slog.Logger) check.Facts {
-	f := check.Facts{Pre: pre, Now: time.Now(), Validities: map[string][]check.Validity{}}
+// observer observes the facts that the checks need.
+type observer struct {
+	pre         bool
+	at          statusAddress
+	memoryLimit int64
+	log         *slog.Logger
+}
+
+// maxObserved limits the clusters that are observed at the same time.
+const maxObserved = 8
+
+// report observes the facts of the settings, of each cluster if they select several, and checks them.
+func (o observer) report(ctx context.Context, settings config.Config, wrong error) check.Report {
+	if wrong != nil || settings.Fleet.Source() == "" {
+		return check.Run(o.facts(ctx, settings, wrong, func() (*rest.Config, error) { return loadKubeConfig(settings, "check") }))
+	}
+	all, err := readClusters(ctx, settings, "check", o.log)
+	if name := settings.Event.ClusterName; name != "" && err == nil {
+		c, missing := clusters.Find(all, name)
+		all = []clusters.Cluster{{Name: name, Kube: c.Kube, Namespace: c.Namespace, Err: missing}}
+	}
+	if err != nil {
+		return check.Run(o.facts(ctx, settings, nil, func() (*rest.Config, error) { return nil, err }))
+	}
+	reports := make([]check.Report, len(all))
+	var observing errgroup.Group
+	observing.SetLimit(maxObserved)
+	for n, c := range all {
+		observing.Go(func() error {
+			f := o.facts(ctx, fleet.Settings(settings, c), nil, func() (*rest.Config, error) { return c.Kube, c.Err })
+			f.Cluster = c.Name
+			reports[n] = check.Run(f)
+			return nil
+		})
+	}
+	_ = observing.Wait() // the reports have the errors
+	if settings.Event.ClusterName != "" {
+		return reports[0]
+	}
+	return check.Clusters(reports)
+}
+
+// facts observes everything, each fact after those that it needs. wrong is the error of the settings.
+func (o observer) facts(ctx context.Context, settings config.Config, wrong error, kube func() (*rest.Config, error)) check.Facts {
+	f := check.Facts{
+		Pre: o.pre, Now: time.Now(), Validities: map[string][]check.Validity{}, MemoryLimit: o.memoryLimit,
+		Settings: settings, ConfigErr: wrong, Writer: writerName(),
+	}
 	f.Version, _ = builtFrom()
-	f.Writer = writerName()
-	if f.Settings, f.ConfigErr = config.Load(config.Forwarding, contentChecks()...); f.ConfigErr != nil {
+	if wrong != nil {
 		return f
 	}
 	var asking sync.WaitGroup
-	if !pre { // the forwarder may wait for the same API server
-		asking.Go(func() { observeForwarder(ctx, &f, at) })
+	if !o.pre { // the forwarder may wait for the same API server
+		asking.Go(func() { observeForwarder(ctx, &f, o.at) })
 	}
-	observeCluster(ctx, &f, at.timeout, log)
+	config, err := kube()
+	observeCluster(ctx, &f, config, err, o.at.timeout, o.log)
 	asking.Wait()
 	observe.Files(f.Settings, f.Validities)
 	f.DataDir = observe.DataDir(f.Settings.Server.DataDir)
-	observeBus(ctx, &f, at.timeout)
+	observeBus(ctx, &f, o.at.timeout)
 	return f
 }
 
-// observeCluster waits no longer than the timeout for each answer of the API server.
-func observeCluster(ctx context.Context, f *check.Facts, timeout time.Duration, log *slog.Logger) {
-	kube, err := loadKubeConfig(f.Settings, "check")
+// observeCluster waits no longer than the timeout for each answer of the API server. err is why there is no
+// configuration of the clients.
+func observeCluster(ctx context.Context, f *check.Facts, kube *rest.Config, err error, timeout time.Duration, log *slog.Logger) {
 	if err == nil {
 		f.Validities = observe.Kubeconfig(kube)
 		err = followToken(kube, log)
@@ -131,7 +186,7 @@ func observeCluster(ctx context.Context, f *check.Facts, timeout time.Duration, 
 		c, err = observe.NewCluster(kube, timeout)
 	}
 	namespace := f.Settings.Leader.Namespace
-	if err == nil && namespace == "" {
+	if err == nil && namespace == "" && f.Settings.Fleet.Source() == "" {
 		if namespace, err = kubeNamespace(); err != nil {
 			err = fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)
 		}
@@ -153,9 +208,12 @@ func observeCluster(ctx context.Context, f *check.Facts, timeout time.Duration, 
 }
 
 func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
-	ask, err := at.client(f.Settings.Operations)
+	c, err := at.connect(f.Settings.Operations, at.timeout)
 	if err == nil {
-		d, failed := ask(ctx)
+		if f.Settings.Fleet.Source() != "" {
+			c.cluster = f.Settings.Event.ClusterName
+		}
+		d, failed := c.document(ctx)
 		if err = failed; err == nil {
 			f.Forwarder = &d
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet"
 	clusters "github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/operations"
@@ -32,7 +33,7 @@ var _, _ engine = (*relay.Relay)(nil), (*fleet.Fleet)(nil)
 // streams of the status page.
 func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	if c.Settings.Fleet.Source() != "" {
-		return newFleet(c, endpoints)
+		return newFleet(c, endpoints, done)
 	}
 	published := new(page.Recent)
 	if c.Settings.Operations.StatusPage {
@@ -50,24 +51,38 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 	return f, nil
 }
 
-// newFleet returns the engine of several clusters. It has no status page.
-func newFleet(c relay.Config, endpoints *operations.Endpoints) (engine, error) {
+// newFleet returns the engine of several clusters.
+func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	from, err := clusterSource(c.Settings, "forwarder", c.Logger)
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	f := fleet.New(fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics, Logger: c.Logger})
+	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics, Logger: c.Logger}, new(page.Recents)
+	if c.Settings.Operations.StatusPage {
+		of.Published = func(cluster string) func(event.Key, event.Type, string, time.Time, time.Time) {
+			return recents.Of(cluster).Add
+		}
+		of.Gone = recents.Forget
+	}
+	f := fleet.New(of)
 	endpoints.Metrics = f
 	endpoints.Status = func(query url.Values) (any, error) {
-		d := f.Status()
 		if name := query.Get("cluster"); name != "" {
-			var err error
-			if d, err = f.ClusterStatus(name); err != nil {
-				return nil, err
-			}
+			return memberStatus(f, name)
 		}
-		d.Version, _ = builtFrom()
-		return status.Judge(d), nil
+		return judged(f.Status()), nil
+	}
+	if c.Settings.Operations.StatusPage {
+		endpoints.Page = page.New(page.Config{
+			Status: func() status.Document { return judged(f.Status()) }, Done: done,
+			Cluster: func(name string) (func() status.Document, *page.Recent) {
+				of := func() status.Document { d, _ := memberStatus(f, name); return d } // it has the error
+				if _, err := memberStatus(f, name); err != nil {
+					return of, new(page.Recent)
+				}
+				return of, recents.Of(name)
+			},
+		})
 	}
 	endpoints.Trace = func(query url.Values) (any, error) {
 		name := query.Get("cluster")
@@ -82,6 +97,12 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints) (engine, error) {
 		return judgeTrace(t, k), err
 	}
 	return f, nil
+}
+
+// memberStatus returns the judged document of one of several clusters.
+func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
+	d, err := f.ClusterStatus(name)
+	return judged(d), err
 }
 
 // clusterSource returns the source of several clusters.
@@ -118,18 +139,23 @@ func memberKubeConfig(ctx context.Context, cfg config.Config, command string, lo
 	if cfg.Event.ClusterName == "" {
 		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", cfg.Fleet.Source())
 	}
+	all, err := readClusters(ctx, cfg, command, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := clusters.Find(all, cfg.Event.ClusterName)
+	return c.Kube, err
+}
+
+// readClusters returns the clusters of the source.
+func readClusters(ctx context.Context, cfg config.Config, command string, log *slog.Logger) ([]clusters.Cluster, error) {
 	from, err := clusterSource(cfg, command, log)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
-	all, err := from.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := clusters.Find(all, cfg.Event.ClusterName)
-	return c.Kube, err
+	return from.Read(ctx)
 }
 
 // sourceTimeout limits a read of the source. Cluster API is read from the management cluster.

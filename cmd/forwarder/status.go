@@ -24,8 +24,10 @@ import (
 )
 
 // statusOf returns the judged document of a forwarder.
-func statusOf(f *relay.Relay) status.Document {
-	d := f.Status()
+func statusOf(f *relay.Relay) status.Document { return judged(f.Status()) }
+
+// judged completes and judges a document of this process.
+func judged(d status.Document) status.Document {
 	d.Version, _ = builtFrom()
 	return status.Judge(d)
 }

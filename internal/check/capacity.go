@@ -67,6 +67,8 @@ func checkMemory(f *Facts) verdict {
 	fix := fmt.Sprintf("set the memory limit to %d MiB or more (resources.limits.memory in the chart), or select less", ask)
 	needs := fmt.Sprintf("for %s, the forwarder needs %d MiB, and a limit of %d MiB; deletes need more", l, peak>>20, ask)
 	switch limit := f.MemoryLimit; {
+	case f.severalClusters():
+		return skip("the clusters of the forwarder share its memory; docs/sizing.md has the formula: %s", needs)
 	case limit == 0:
 		return skip("no memory limit is known here, set --memory-limit to compare: %s", needs)
 	case limit < peak:
@@ -90,6 +92,8 @@ func checkStorage(f *Facts) verdict {
 	}
 	needs := fmt.Sprintf("for %s with %d events each, the stream needs up to %d MB; deletes need more", l, f.Settings.NATS.History, need/1e6)
 	switch {
+	case f.severalClusters():
+		return skip("the clusters of the forwarder share the stream; docs/sizing.md has the formula: %s", needs)
 	case most == 0 && f.BusErr != nil && !f.builtIn():
 		return skip("the bus cannot be asked: %s", needs)
 	case most == 0:

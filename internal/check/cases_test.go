@@ -96,12 +96,20 @@ func until(id string, v Validity) func(*Facts) {
 	return func(f *Facts) { f.Validities[id] = []Validity{f.Validities[id][0], v} }
 }
 
+// several are the facts of one of several clusters.
+func several(change func(*Facts)) func(*Facts) {
+	return func(f *Facts) { f.Settings.Fleet.Dir = "/clusters"; change(f) }
+}
+
 func cases() []decision {
 	day := 24 * time.Hour
 	all := []decision{
 		{"configuration", "wrong", "", func(f *Facts) { f.ConfigErr = errFault }, Failed, "fault"},
 		{"lease", "wrong configuration", "", func(f *Facts) { f.ConfigErr = errFault }, Skipped, "the configuration is wrong"},
 		{"kubeconfig", "none", "", func(f *Facts) { f.KubeErr = errFault }, Failed, "set KUBECONFIG"},
+		{"kubeconfig", "of several clusters", "", several(func(f *Facts) { f.KubeErr = errFault }), Failed, "correct the source of clusters"},
+		{"memory-limit", "of several clusters", "", several(func(f *Facts) { f.MemoryLimit = 1 }), Skipped, "share its memory"},
+		{"bus-storage", "of several clusters", "", several(func(f *Facts) { f.NATS.Stream.Config.MaxBytes = 1 }), Skipped, "share the stream"},
 		{"api-server-ready", "no kubeconfig", "", func(f *Facts) { f.KubeErr = errFault }, Skipped, "no cluster"},
 		{"redaction-key", "secrets", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile = "" }, Warning, "Secrets are watched"},
 		{"redaction-key", "fields", "", func(f *Facts) {

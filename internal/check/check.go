@@ -77,11 +77,30 @@ type Result struct {
 	See     string `json:"see,omitempty"` // with a fix: URL of the section in docs/troubleshooting.md
 }
 
-// Report has all results. The JSON field names are stable.
+// Report has all results, or the reports of several clusters. The JSON field names are stable.
 type Report struct {
-	Status  Status   `json:"status"` // the worst one, never skipped
-	Summary string   `json:"summary"`
-	Checks  []Result `json:"checks"`
+	Cluster  string   `json:"cluster,omitempty"` // one of several
+	Status   Status   `json:"status"`            // the worst one, never skipped
+	Summary  string   `json:"summary"`
+	Checks   []Result `json:"checks"`             // empty for several clusters
+	Clusters []Report `json:"clusters,omitempty"` // by name
+}
+
+// Clusters returns the report of several clusters.
+func Clusters(all []Report) Report {
+	r := Report{Status: OK, Checks: []Result{}, Clusters: all}
+	count := map[Status]int{}
+	for _, c := range all {
+		if c.Status.Code() > r.Status.Code() {
+			r.Status = c.Status
+		}
+		count[c.Status]++
+	}
+	r.Summary = fmt.Sprintf("%d %s: %d ok, %d with a warning, %d failed", len(all), plural(len(all), "cluster"), count[OK], count[Warning], count[Failed])
+	if len(all) == 0 {
+		r.Summary = "the source has no cluster"
+	}
+	return r
 }
 
 const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#"
@@ -97,7 +116,7 @@ func All() []Check {
 
 // Run runs the checks of the configured sink.
 func Run(f Facts) Report {
-	r := Report{Status: OK, Checks: []Result{}}
+	r := Report{Cluster: f.Cluster, Status: OK, Checks: []Result{}}
 	count := map[Status]int{}
 	for _, c := range All() {
 		if c.sink != "" && c.sink != f.Settings.Event.Sink {

@@ -78,6 +78,30 @@ func TestRunWithoutFacts(t *testing.T) {
 	}
 }
 
+// The report of several clusters has the worst status, and a section for each.
+func TestClusters(t *testing.T) {
+	broken := well(config.SinkNATS)
+	broken.Cluster, broken.KubeErr = "b", errFault
+	fine := well(config.SinkNATS)
+	fine.Cluster = "a"
+	r := Clusters([]Report{Run(fine), Run(broken)})
+	if r.Status != Failed || r.Summary != "2 clusters: 1 ok, 0 with a warning, 1 failed" {
+		t.Errorf("got %s: %s", r.Status, r.Summary)
+	}
+	var b strings.Builder
+	if err := Printers()["table"](&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"FAILED: 2 clusters", "\ncluster a: OK: ", "\ncluster b: FAILED: ", "fault"} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("%q is not in:\n%s", part, b.String())
+		}
+	}
+	if r := Clusters(nil); r.Status != OK || r.Summary != "the source has no cluster" {
+		t.Errorf("got %s: %s", r.Status, r.Summary)
+	}
+}
+
 // Every check has a section in docs/troubleshooting.md, and every section there has a check.
 func TestSections(t *testing.T) {
 	b, err := os.ReadFile("../../docs/troubleshooting.md")

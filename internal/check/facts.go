@@ -22,6 +22,7 @@ type Facts struct {
 
 	Settings  config.Config
 	ConfigErr error
+	Cluster   string // one of several that the forwarder copies, "" otherwise
 
 	KubeErr      error // why there is no kubeconfig
 	Server       Server
@@ -102,6 +103,9 @@ type DataDir struct {
 	Err  error // why it cannot be used
 	Free int64 // bytes of the volume; -1 if unknown
 }
+
+// severalClusters reports whether the forwarder copies several clusters, which share its memory and the bus.
+func (f *Facts) severalClusters() bool { return f.Settings.Fleet.Source() != "" }
 
 // claim returns what the bus says about the owner of the cluster name.
 func (f *Facts) claim() (event.Claim, error) {

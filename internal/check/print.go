@@ -18,7 +18,18 @@ func Printers() map[string]func(io.Writer, Report) error {
 func writeTable(w io.Writer, r Report) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(r.Status)), r.Summary)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, c := range r.Clusters {
+		fmt.Fprintf(&b, "\ncluster %s: %s: %s\n", c.Cluster, strings.ToUpper(string(c.Status)), c.Summary)
+		c.writeChecks(&b)
+	}
+	r.writeChecks(&b)
+	_, err := w.Write(terminal.Escape(b.Bytes()))
+	return err
+}
+
+// writeChecks writes the results by group.
+func (r Report) writeChecks(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	group := ""
 	for _, c := range r.Checks {
 		if c.Group != group {
@@ -31,6 +42,4 @@ func writeTable(w io.Writer, r Report) error {
 		}
 	}
 	_ = t.Flush() // a Buffer never fails
-	_, err := w.Write(terminal.Escape(b.Bytes()))
-	return err
 }

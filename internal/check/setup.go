@@ -20,6 +20,9 @@ func checkConfiguration(f *Facts) verdict {
 }
 
 func checkKubeconfig(f *Facts) verdict {
+	if f.KubeErr != nil && f.severalClusters() {
+		return fail("correct the source of clusters, see docs/fleet.md", "%v", f.KubeErr)
+	}
 	if f.KubeErr != nil {
 		return fail("set KUBECONFIG to an existing file, or run in a pod with a service account", "%v", f.KubeErr)
 	}

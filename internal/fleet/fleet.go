@@ -11,9 +11,10 @@
 //
 // It guarantees:
 //
-//   - Members share nothing but the process, the configuration, and a built-in NATS server if there
-//     is one. Each has its own clients, ledger, queue, limits, connection to the bus, lease and
-//     metrics. So a cluster that hangs, or whose kubeconfig or permissions are wrong, delays no other.
+//   - Members share nothing but the process, the configuration, a built-in NATS server if there is
+//     one, and the connections to the bus. Each has its own clients, ledger, queue, lease and
+//     metrics, and on the bus its own publishes, acknowledgements and limits. So a cluster that
+//     hangs, or whose kubeconfig or permissions are wrong, delays no other.
 //   - No error of a cluster ends the process. It is in the log, in the status and in the metrics,
 //     and is retried.
 //   - A member that ends publishes what is left first, as a forwarder does on SIGTERM. The objects of
@@ -22,9 +23,10 @@
 //   - At most one Relay of a cluster runs at a time.
 //
 // It does not guarantee that the members get equal shares of CPU and memory, and does not limit their
-// number. Each member has its own connection to the bus: on Kafka the producer id, which fences the
-// previous writer, belongs to a cluster, and on NATS a connection that is replaced for new
-// credentials first waits for what is in flight.
+// number. A fault of a connection concerns all members that use it. On NATS that is every member:
+// they have one connection, which is replaced for new credentials when nothing of any member is in
+// flight. On Kafka, they take connections from one pool. A connection has one request at a time, and
+// the producer id, which fences the previous writer, belongs to the requests of a cluster.
 package fleet
 
 import (
@@ -39,6 +41,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
@@ -46,12 +49,16 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	// Relay is the configuration of every Relay. The Fleet sets what differs: the name of the cluster,
-	// Kube, the lease, Server, Logger and Registerer.
+	// Kube, the lease, Server, Connections, Published, Logger and Registerer.
 	Relay  relay.Config
 	Source source.Source
 	// Metrics has the metrics of the process. [Fleet.Gather] adds those of the clusters to them.
 	Metrics prometheus.Gatherer
-	Logger  *slog.Logger
+	// Published returns what gets the acknowledged events of a cluster, as in [relay.Config]; nil for
+	// nothing. Gone, required with it, is called when a cluster has left.
+	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+	Gone      func(cluster string)
+	Logger    *slog.Logger
 }
 
 // Fleet copies the clusters of a source to one bus. Create one with [New].
@@ -70,6 +77,7 @@ type Fleet struct {
 
 // New returns a Fleet that does nothing until [Fleet.Run].
 func New(c Config) *Fleet {
+	c.Relay.Connections = relay.NewConnections(c.Logger)
 	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
 }
 
@@ -133,6 +141,9 @@ func (f *Fleet) start(ctx context.Context, c source.Cluster) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.members, c.Name)
+		if f.Gone != nil {
+			f.Gone(c.Name)
+		}
 		if again, ok := f.wanted[c.Name]; ok { // it came back while the member ended
 			f.start(ctx, again)
 		}

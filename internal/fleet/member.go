@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/relay"
@@ -141,10 +142,11 @@ func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //noli
 func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	registry := prometheus.NewRegistry()
 	of := m.fleet.Relay
-	of.Settings.Event.ClusterName, of.Kube = m.name, c.Kube
-	of.Settings.Leader.LeaseName = leaseName(of.Settings.Leader.LeaseName, m.name)
-	of.Settings.Leader.Namespace = cmp.Or(of.Settings.Leader.Namespace, c.Namespace)
+	of.Settings, of.Kube = Settings(of.Settings, c), c.Kube
 	of.Logger, of.Registerer = m.log, prometheus.WrapRegistererWith(prometheus.Labels{"cluster": m.name}, registry)
+	if m.fleet.Published != nil {
+		of.Published = m.fleet.Published(m.name)
+	}
 	r, err := relay.New(of)
 	if err != nil {
 		return err
@@ -162,6 +164,14 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 
 // errStopped is the error of a Relay that ends without one.
 var errStopped = errors.New("the copy has ended")
+
+// Settings returns the settings of one cluster.
+func Settings(of config.Config, c source.Cluster) config.Config {
+	of.Event.ClusterName = c.Name
+	of.Leader.LeaseName = leaseName(of.Leader.LeaseName, c.Name)
+	of.Leader.Namespace = cmp.Or(of.Leader.Namespace, c.Namespace)
+	return of
+}
 
 // leaseName returns the name of the lease of a cluster. A name that a lease cannot have is replaced
 // by a similar one with a hash.

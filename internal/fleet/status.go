@@ -36,11 +36,14 @@ func (f *Fleet) document() status.Document {
 	}
 }
 
-// ClusterStatus returns what is known of one cluster now, without a verdict.
+// ClusterStatus returns what is known of one cluster now, without a verdict. If the source does not
+// have it, it returns that as an error, and as a document.
 func (f *Fleet) ClusterStatus(name string) (status.Document, error) {
 	m, err := f.find(name)
 	if err != nil {
-		return status.Document{}, err
+		d := f.document()
+		d.Cluster, d.WaitingFor, d.Failed = name, status.ForCluster, &status.Error{Message: err.Error(), Since: d.Time}
+		return d, err
 	}
 	return m.document(), nil
 }

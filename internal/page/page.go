@@ -20,11 +20,14 @@ const (
 	Files = "/page/"
 )
 
-// Config configures a Page. Every field is required.
+// Config configures a Page. Every field is required unless its comment says otherwise.
 type Config struct {
-	// Status returns the judged document. It must not block.
+	// Status returns the judged document. It must not block. With several clusters it is that of all.
 	Status func() status.Document
-	Recent *Recent
+	Recent *Recent // nil with several clusters
+	// Cluster returns the same of one of several clusters; nil without several. It
+	// must not block.
+	Cluster func(name string) (status func() status.Document, recent *Recent)
 	// Done ends all streams when it is closed.
 	Done <-chan struct{}
 }
@@ -36,6 +39,14 @@ type Page struct {
 
 	mu      sync.Mutex
 	streams int
+	views   map[string]*view // that have a stream, by the name of the cluster
+}
+
+// view is what the streams of one cluster show, or of all clusters.
+type view struct {
+	status  func() status.Document
+	recent  *Recent // nil for all of several clusters
+	streams int
 	last    frame
 }
 
@@ -46,7 +57,7 @@ type file struct {
 
 // New returns a Page.
 func New(c Config) *Page {
-	p := &Page{Config: c, files: map[string]file{}}
+	p := &Page{Config: c, files: map[string]file{}, views: map[string]*view{}}
 	all, err := fs.ReadDir(assets, "assets")
 	if err != nil {
 		panic(err) // impossible: the files are in the binary

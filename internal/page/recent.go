@@ -24,6 +24,32 @@ type Recent struct {
 	spans  [keptSpans]span         // a ring, by the number of the span
 }
 
+// Recents are those of several clusters. The zero value is ready to use.
+type Recents struct {
+	mu  sync.Mutex
+	all map[string]*Recent
+}
+
+// Of returns the Recent of a cluster.
+func (r *Recents) Of(cluster string) *Recent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[string]*Recent{}
+	}
+	if r.all[cluster] == nil {
+		r.all[cluster] = new(Recent)
+	}
+	return r.all[cluster]
+}
+
+// Forget removes the Recent of a cluster.
+func (r *Recents) Forget(cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, cluster)
+}
+
 // publication is an acknowledged event, without its content.
 type publication struct {
 	key     event.Key

@@ -29,9 +29,11 @@ type message []byte
 type frame struct {
 	second                int64
 	status, rates, events *message
+	clusters              *message // nil for one cluster
 
 	sent  time.Time // when the message status was made
 	shown []byte    // the document in status, without the parts that change all the time
+	rows  []byte    // the content of clusters
 	count uint64    // number of events when the message events was made
 }
 
@@ -44,12 +46,17 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 		return
 	}
-	if !p.enter() {
+	cluster := ""
+	if p.Cluster != nil {
+		cluster = r.URL.Query().Get("cluster")
+	}
+	v := p.enter(cluster)
+	if v == nil {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
-	defer p.leave()
+	defer p.leave(cluster)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would wait for more
 	to := http.NewResponseController(w)
@@ -65,7 +72,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 	var sent frame
 	for over := time.Now().Add(maxStream); time.Now().Before(over); {
-		now := p.frame()
+		now := p.frame(v)
 		if err := send(w, to, now.after(sent, names)); err != nil {
 			return // the client is gone
 		}
@@ -83,20 +90,34 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 }
 
-func (p *Page) enter() bool {
+// enter adds a stream of a cluster, "" for the only one or all. It returns nil if there are too many.
+func (p *Page) enter(cluster string) *view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams == maxStreams {
-		return false
+		return nil
+	}
+	v := p.views[cluster]
+	if v == nil {
+		v = &view{status: p.Status, recent: p.Recent}
+		if cluster != "" {
+			v.status, v.recent = p.Cluster(cluster)
+		}
+		p.views[cluster] = v
 	}
 	p.streams++
-	return true
+	v.streams++
+	return v
 }
 
-func (p *Page) leave() {
+func (p *Page) leave(cluster string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.streams--
+	v := p.views[cluster]
+	if v.streams--; v.streams == 0 {
+		delete(p.views, cluster)
+	}
 }
 
 // hidden is the list of events for clients that may not see names.
@@ -106,6 +127,9 @@ var hidden = newMessage("events", recentEvents{Hidden: true, Events: []recentEve
 func (f frame) after(sent frame, names bool) (all []*message) {
 	if f.status != sent.status {
 		all = append(all, f.status)
+	}
+	if f.clusters != sent.clusters {
+		all = append(all, f.clusters)
 	}
 	if f.rates != sent.rates {
 		all = append(all, f.rates)
@@ -135,25 +159,37 @@ func send(w http.ResponseWriter, to *http.ResponseController, all []*message) er
 }
 
 // frame returns the frame of this second. The first stream that needs it computes it.
-func (p *Page) frame() frame {
+func (p *Page) frame(v *view) frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if f := &p.last; f.status == nil || f.second != now.Unix() {
+	if f := &v.last; f.status == nil || f.second != now.Unix() {
 		f.second = now.Unix()
-		p.showStatus(f, now)
-		p.showRecent(f, now)
+		f.showStatus(v.status(), now)
+		if v.recent != nil {
+			f.showRecent(v.recent, now)
+		}
 	}
-	return p.last
+	return v.last
 }
 
-func (p *Page) showStatus(f *frame, now time.Time) {
-	d := p.Status()
+func (f *frame) showStatus(d status.Document, now time.Time) {
+	if d.Clusters != nil {
+		f.showClusters(d.Rows())
+		d.Clusters = []status.Document{} // the page needs the rows only
+	}
 	shown := withoutAges(d)
 	if f.status != nil && bytes.Equal(shown, f.shown) && now.Sub(f.sent) < refresh {
 		return
 	}
 	f.status, f.shown, f.sent = newMessage("status", d), shown, now
+}
+
+func (f *frame) showClusters(all []status.Row) {
+	rows, _ := json.Marshal(all) // rows can always be encoded
+	if f.clusters == nil || !bytes.Equal(rows, f.rows) {
+		f.clusters, f.rows = newMessage("clusters", all), rows
+	}
 }
 
 // withoutAges returns a document without the parts that change all the time: the time, the summary, which
@@ -164,12 +200,12 @@ func withoutAges(d status.Document) []byte {
 	return b
 }
 
-func (p *Page) showRecent(f *frame, now time.Time) {
-	count := p.Recent.counted()
+func (f *frame) showRecent(r *Recent, now time.Time) {
+	count := r.counted()
 	if f.rates != nil && count == f.count {
 		return
 	}
-	f.rates, f.events, f.count = newMessage("rates", p.Recent.rates(now)), newMessage("events", p.Recent.list()), count
+	f.rates, f.events, f.count = newMessage("rates", r.rates(now)), newMessage("events", r.list()), count
 }
 
 // newMessage returns a message. Its JSON has no line breaks, which would end the message.

@@ -111,8 +111,14 @@ func (f *forwarder) change(change func(*status.Document)) {
 // open opens a stream, which ends with the test or when close is called.
 func open(t *testing.T, p *Page, names bool, headers ...string) (c *client, end func()) {
 	t.Helper()
+	return openCluster(t, p, "", names, headers...)
+}
+
+// openCluster is open for one of several clusters.
+func openCluster(t *testing.T, p *Page, cluster string, names bool, headers ...string) (c *client, end func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/status/stream", http.NoBody)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/status/stream?cluster="+cluster, http.NoBody)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Set(name, value)
@@ -303,6 +309,58 @@ func TestStreamsAreBounded(t *testing.T) {
 		synctest.Wait()
 		if p.streams != 0 {
 			t.Errorf("%d streams have not ended with the forwarder", p.streams)
+		}
+	})
+}
+
+// TestClusters: the page of several clusters has a row for each, without their resources. The page of one
+// is that of a forwarder of one.
+func TestClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, recents := &forwarder{}, new(Recents)
+		resources := []status.Resource{{Name: "pods", State: "synced", Objects: 7}}
+		f.change(func(d *status.Document) {
+			d.Clusters = []status.Document{{Cluster: "a", Resources: resources}, {Cluster: "b", Resources: resources}}
+		})
+		one := &forwarder{doc: status.Document{Cluster: "a", Resources: resources}}
+		p := New(Config{Status: f.status, Done: make(chan struct{}), Cluster: func(name string) (func() status.Document, *Recent) {
+			return one.status, recents.Of(name)
+		}})
+		recents.Of("a").Add(key("web"), event.Created, "1", time.Now(), time.Now())
+		recents.Of("b").Add(key("api"), event.Created, "1", time.Now(), time.Now())
+		all, _ := open(t, p, true)
+		if kinds, text := all.take(t); kinds != "status clusters " || strings.Contains(text, "pods") || strings.Count(text, `"objects":7`) != 2 {
+			t.Errorf("the page of all clusters gets %q", text)
+		}
+		a, end := openCluster(t, p, "a", true)
+		if kinds, text := a.take(t); kinds != "status rates events " || !strings.Contains(text, `"name":"web"`) || strings.Contains(text, "api") || !strings.Contains(text, "pods") {
+			t.Errorf("the page of one cluster gets %q", text)
+		}
+		sends := func(what, ofAll, ofOne string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if kinds, _ := all.take(t); kinds != ofAll {
+				t.Errorf("%s: the page of all clusters gets %q, want %q", what, kinds, ofAll)
+			}
+			if kinds, _ := a.take(t); kinds != ofOne {
+				t.Errorf("%s: the page of one cluster gets %q, want %q", what, kinds, ofOne)
+			}
+		}
+		sends("no change", "", "")
+		f.change(func(d *status.Document) { d.Clusters[0].Verdict.Level = status.Critical })
+		sends("a change of a row", "clusters ", "")
+		one.change(func(d *status.Document) { d.Bus.Queued = 3 })
+		sends("a change of a cluster", "", "status ")
+		end()
+		asked := one.times()
+		sends("a page is closed", "", "")
+		if one.times() != asked || len(p.views) != 1 {
+			t.Errorf("the cluster is asked for, and there are %d views, although its page is closed", len(p.views))
+		}
+		recents.Forget("a")
+		if got := recents.Of("a").counted(); got != 0 {
+			t.Errorf("a cluster that left has %d events", got)
 		}
 	})
 }

@@ -52,6 +52,8 @@ type Config struct {
 	// Server is the built-in NATS server that several Relays share. If it is nil and the settings ask
 	// for one, the Relay runs its own.
 	Server *natsserver.Server
+	// Connections are those that several Relays share. If nil, the Relay has its own.
+	Connections *Connections
 
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
 	Out          io.Writer // where the sink stdout writes

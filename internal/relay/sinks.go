@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,12 +15,27 @@ import (
 	"github.com/kuberelay/kuberelay/internal/sinks"
 )
 
+// Connections are connections to the bus that several Relays with the same settings share.
+type Connections struct {
+	nats  nats.Shared
+	kafka kafka.Shared
+}
+
+// NewConnections returns Connections, which connect when a Relay needs them, and close with the last
+// one. log gets what concerns all of them.
+func NewConnections(log *slog.Logger) *Connections {
+	return &Connections{nats: nats.Shared{Logger: log}, kafka: kafka.Shared{Logger: log}}
+}
+
 // openNATS starts to connect to the stream. Without KUBERELAY_NATS_URL it starts the
 // built-in server first.
 func openNATS(ctx context.Context, c Config, clusterName string, permit func() error, r prometheus.Registerer, invalid *publish.Invalid) (*bus, error) {
 	b, cfg := &bus{}, c.Settings
 	o := sinks.NATS(cfg)
 	o.Cluster, o.Permit, o.Reading, o.Logger, o.Registerer, o.Invalid = clusterName, permit, c.loading, c.Logger, r, invalid
+	if c.Connections != nil {
+		o.Shared = &c.Connections.nats
+	}
 	if UsesBuiltInServer(cfg) {
 		server := c.Server
 		if server == nil {
@@ -79,6 +95,9 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 	}
 	o.Cluster, o.Writer, o.Admit, o.Permit, o.MaxBytesInFlight = claim.name, c.Writer, claim.admitToKafka, permit, maxBytesInFlight
 	o.Takeover, o.Reading = c.takeover, c.loading
+	if c.Connections != nil {
+		o.Broker.Shared = &c.Connections.kafka
+	}
 	o.Broker.Logger, o.Logger, o.Registerer, o.Invalid = c.Logger, c.Logger, r, invalid
 	kb, err := kafka.Open(o)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+	"time"
 )
 
 // judgeClusters judges the document of several clusters: it returns the documents of the clusters with
@@ -25,6 +26,7 @@ func judgeClusters(d Document) (clusters []Document, findings []Finding) {
 			if f.Reason == MemoryLow && slices.ContainsFunc(findings, func(other Finding) bool { return other.Reason == MemoryLow }) {
 				continue
 			}
+			f.Cluster = c.Cluster
 			f.Headline, f.Message = c.Cluster+": "+f.Headline, c.Cluster+": "+f.Message
 			findings = append(findings, f)
 		}
@@ -48,19 +50,52 @@ func (d Document) clustersSummary() string {
 	return s + fmt.Sprintf("%d changes on their way", dirty)
 }
 
+// Row is one of several clusters in a line. It has no age. The JSON field names are stable.
+type Row struct {
+	Cluster  string `json:"cluster"`
+	Level    Level  `json:"level"`
+	Headline string `json:"headline,omitempty"` // of the worst finding, if it is more than a notice
+
+	Resources      int        `json:"resources"`
+	Objects        int        `json:"objects"`
+	Dirty          *int       `json:"dirty,omitempty"`
+	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"` // of the resource that is furthest behind
+	Bus            BusState   `json:"bus"`
+	Lease          *Lease     `json:"lease,omitempty"`
+}
+
+// Rows returns a line for each cluster of a judged document.
+func (d Document) Rows() []Row {
+	rows := []Row{}
+	for _, c := range d.Clusters {
+		r := Row{
+			Cluster: c.Cluster, Level: c.Verdict.Level, Resources: len(c.Resources), Objects: c.objects(),
+			ConsistentAsOf: c.consistentAsOf(), Bus: c.Bus.State, Lease: c.Lease,
+		}
+		if all := c.Verdict.Findings; len(all) > 0 && !all[0].isNotice() {
+			r.Headline = all[0].Headline
+		}
+		if dirty := c.dirty(); c.knowsUnsent() {
+			r.Dirty = &dirty
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
 // writeClusters writes a line for each cluster.
 func (d Document) writeClusters(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer t.Flush() //nolint:errcheck // a Buffer never fails
 	fmt.Fprintln(t, "CLUSTER\tVERDICT\tRESOURCES\tOBJECTS\tDIRTY\tCONSISTENT\tBUS\tLEASE")
-	for _, c := range d.Clusters {
+	for _, r := range d.Rows() {
 		dirty, lease := "-", "-"
-		if c.knowsUnsent() {
-			dirty = fmt.Sprint(c.dirty())
+		if r.Dirty != nil {
+			dirty = fmt.Sprint(*r.Dirty)
 		}
-		if c.Lease != nil {
-			lease = c.Lease.String()
+		if r.Lease != nil {
+			lease = r.Lease.String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", c.Cluster, c.Verdict.Level, len(c.Resources), c.objects(), dirty, c.ago(c.consistentAsOf()), c.Bus.State, lease)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Cluster, r.Level, r.Resources, r.Objects, dirty, d.ago(r.ConsistentAsOf), r.Bus, lease)
 	}
 }

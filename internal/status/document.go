@@ -101,6 +101,7 @@ func (l Level) Code() int {
 
 // Finding is one thing that is wrong. Headline has no error text and no age; Message has both.
 type Finding struct {
+	Cluster  string     `json:"cluster,omitempty"` // one of several, in the document of all
 	Reason   Reason     `json:"reason"`
 	Level    Level      `json:"level"`
 	Headline string     `json:"headline"`

@@ -27,6 +27,8 @@ type fleetBus struct {
 	all     func() map[string]int
 	claims  func(cluster string) []string // UIDs of the owners, oldest first
 	purged  func(cluster, name string) error
+	// connections returns the names of the connections of forwarders; nil on Kafka.
+	connections func() []string
 }
 
 // fleetEvent is an event as a subscriber of either bus reads it.
@@ -55,6 +57,14 @@ func natsFleet(t *testing.T) fleetBus {
 	// The history is long enough to keep every event.
 	return fleetBus{
 		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
+		connections: func() (names []string) {
+			for _, c := range bus.Connections() {
+				if strings.HasPrefix(c.Name, "kuberelay") {
+					names = append(names, c.Name)
+				}
+			}
+			return names
+		},
 		objects: func(cluster string) map[string][]fleetEvent {
 			found := map[string][]fleetEvent{}
 			prefix := "kuberelay." + strings.ReplaceAll(cluster, ".", "=2E") + ".core.configmaps." + shared + "."

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
@@ -101,6 +103,32 @@ func (b fleetBus) exact(t *testing.T, m *member, f *forwarder) {
 	}
 }
 
+// checkClusters runs check. It must fail exactly for the clusters for which want is false.
+func (f *forwarder) checkClusters(want map[string]bool) {
+	f.t.Helper()
+	run := func(args ...string) (report check.Report, code int) {
+		code, out, errs := f.run(append([]string{"check", "--output=json"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &report); err != nil || report.Status.Code() != code {
+			f.t.Errorf("check %q ended with %d: %v\n%s%s", args, code, err, out, errs)
+		}
+		return report, code
+	}
+	report, code := run()
+	got := map[string]bool{}
+	for _, c := range report.Clusters {
+		got[c.Cluster] = c.Status != check.Failed
+	}
+	if code != 2 || !maps.Equal(got, want) {
+		f.t.Errorf("check ended with %d, and found %v, want %v", code, got, want)
+	}
+	for name, well := range want {
+		one, code := run("--cluster=" + name)
+		if (code < 2) != well || one.Cluster != name || len(one.Checks) == 0 {
+			f.t.Errorf("check of %s ended with %d: %+v", name, code, one)
+		}
+	}
+}
+
 // writeFile replaces a file as a careful writer does.
 func writeFile(t *testing.T, path string, content string) {
 	t.Helper()
@@ -142,6 +170,7 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 		if strings.Contains(table+f.log(), "hunter2") {
 			t.Error("the log or the status has the content of a kubeconfig")
 		}
+		f.checkClusters(map[string]bool{"broken": false, "management": true, "workload-1": true})
 		for _, m := range []*member{management, workload} {
 			if code, out, _ := f.run("status", "--cluster="+m.name); code == 2 || !strings.Contains(out, "cluster:   "+m.name) {
 				t.Errorf("status of %s ended with %d:\n%s", m.name, code, out)
@@ -154,6 +183,15 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 		}
 		if code, _, errs := f.run("verify"); code != 2 || !strings.Contains(errs, "--cluster") {
 			t.Errorf("verify without a cluster ended with %d: %s", code, errs)
+		}
+
+		if bus.connections != nil {
+			eventually(t, "the clusters share one connection", func(context.Context) error {
+				if names := bus.connections(); len(names) != 1 || names[0] != "kuberelay" {
+					return fmt.Errorf("there are %q", names)
+				}
+				return nil
+			})
 		}
 
 		// changes makes changes of the management cluster and waits until the bus has each of them.

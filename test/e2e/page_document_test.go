@@ -87,3 +87,77 @@ func TestStatusPageDocument(t *testing.T) {
 	p.Await("there is no long work", `document.querySelector("#work").hidden`)
 	p.clean()
 }
+
+// TestStatusPageClusters: the page of a forwarder of several clusters has a row for each, failing ones first, and
+// leads to the page of one and back.
+func TestStatusPageClusters(t *testing.T) {
+	clean := 0
+	member := func(name string) status.Document {
+		d := status.Document{
+			Time: time.Now().UTC(), Cluster: name, Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+			Work: []status.Work{}, Resources: []status.Resource{{Name: "nodes", State: "synced", Objects: 3, Dirty: &clean}}, Bus: status.Bus{Sink: "nats", State: status.BusReady},
+			ConsistencyPointsOff: true,
+		}
+		if name == "shop.broken" {
+			d.Resources, d.WaitingFor, d.Bus.State = []status.Resource{}, status.ForCluster, status.BusUnused
+			d.Failed = &status.Error{Message: "its file is not a kubeconfig", Since: d.Time.Add(-26 * time.Hour)}
+		}
+		return d
+	}
+	recents := new(page.Recents)
+	recents.Of("shop.a").Add(event.Key{Resource: "nodes", Name: "node-a"}, event.Created, "7", time.Now(), time.Now())
+	served := page.New(page.Config{
+		Done: t.Context().Done(),
+		Status: func() status.Document {
+			d := member("")
+			d.Resources, d.Clusters = []status.Resource{}, []status.Document{member("shop.a"), member("shop.broken"), member("shop.c")}
+			return status.Judge(d)
+		},
+		Cluster: func(name string) (func() status.Document, *page.Recent) {
+			return func() status.Document { return status.Judge(member(name)) }, recents.Of(name)
+		},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/", served)
+	mux.HandleFunc("/api/v1/status/stream", func(w http.ResponseWriter, r *http.Request) { served.Stream(w, r, true) })
+	var traced sync.Map
+	mux.HandleFunc("/api/v1/trace", func(w http.ResponseWriter, r *http.Request) {
+		traced.Store(r.URL.Query().Get("cluster"), true)
+		_, _ = w.Write([]byte(`{"role":"leading","verdict":{"exitCode":0,"summary":"published"}}`))
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	p := openPage(t, strings.TrimPrefix(server.URL, "http://"))
+	p.says("#level", "CRITICAL")
+	p.says("#cluster", "all clusters")
+	rows := `[...document.querySelectorAll("#clusters tr")].map((e) => [...e.children].map((c) => c.innerText).join(" ")).join("|")`
+	want := "shop.broken critical 0 0 – – unused|The cluster cannot be copied|shop.a ok 1 3 0 – ready|shop.c ok 1 3 0 – ready"
+	p.Await("there are rows", `document.querySelectorAll("#clusters tr").length === 4`)
+	if got := browsertest.Eval[string](p.Tab, rows); got != want {
+		t.Errorf("the rows are %q, want %q", got, want)
+	}
+	if browsertest.Eval[bool](p.Tab, `[...document.querySelectorAll(".one")].some((e) => e.checkVisibility())`) {
+		t.Error("parts of the page of one cluster are visible")
+	}
+	p.contrast("clusters")
+	p.Screen(375, 812, true)
+	p.fits("a phone")
+	p.Dark(true)
+	p.contrast("clusters, dark")
+	p.Screen(1280, 900, false)
+
+	browsertest.Eval[bool](p.Tab, `(() => { [...document.querySelectorAll("#clusters a")].find((e) => e.innerText === "shop.a").click(); return true; })()`)
+	p.says("#cluster", "shop.a")
+	p.says("#level", "OK")
+	p.says("#resources", "nodes")
+	p.says("#events", "node-a")
+	browsertest.Eval[bool](p.Tab, `(() => { document.querySelector("#events button").click(); return true; })()`)
+	p.says("#traced", "forwarder trace nodes/node-a --cluster=shop.a")
+	if _, ok := traced.Load("shop.a"); !ok {
+		t.Error("the trace does not name the cluster")
+	}
+	browsertest.Eval[bool](p.Tab, `(() => { document.querySelector("#all-clusters").click(); return true; })()`)
+	p.says("#cluster", "all clusters")
+	p.says("#clusters", "shop.broken")
+	p.clean()
+}

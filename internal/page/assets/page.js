@@ -1,11 +1,12 @@
 // The status page. It shows what the stream sends, and between two messages only ages change.
 
 import { createCharts, drawCharts, sample, setRates } from "./charts.js";
+import { cluster, selected, setClusters, showClusters } from "./clusters.js";
 import { byId, setClass, setText } from "./dom.js";
 import { explainNone, showEvents } from "./events.js";
 import { showResources } from "./resources.js";
 import { listenForTraces, setResources } from "./trace.js";
-import { roleOf, showFacts, showVerdict } from "./verdict.js";
+import { nameOf, roleOf, showFacts, showVerdict } from "./verdict.js";
 import { clockTime, duration, now, setClock } from "./words.js";
 import { showWork } from "./work.js";
 
@@ -20,11 +21,13 @@ let source = null;
 
 function show() {
   if (!status) return;
-  setText(byId("cluster"), status.cluster ?? "–");
+  setText(byId("cluster"), nameOf(status, "–"));
   setText(byId("instance"), status.instance || "–");
-  setText(byId("role"), roleOf(status));
   setText(byId("version"), status.version || "–");
   showVerdict(status);
+  showClusters();
+  if (status.clusters) return;
+  setText(byId("role"), roleOf(status));
   showWork(status);
   showFacts(status);
   showResources(status);
@@ -47,7 +50,7 @@ function tick() {
     setText(byId("lost"), status
       ? `The forwarder does not answer. The page shows its state at ${clockTime(status.time)} UTC, and tries again.`
       : "The forwarder does not answer, or refuses: too many pages may be open. The page tries again.");
-    document.title = `NOT LIVE · ${status?.cluster ?? "no cluster"} · Kuberelay`;
+    document.title = `NOT LIVE · ${nameOf(status)} · Kuberelay`;
   } else if (status) {
     setText(byId("live"), `● Live · ${clockTime(now())} UTC`);
     show();
@@ -65,7 +68,7 @@ function on(kind, handle) {
 
 function connect() {
   source?.close();
-  source = new EventSource("api/v1/status/stream");
+  source = new EventSource(`api/v1/status/stream?${new URLSearchParams(selected)}`);
   const own = source;
   source.addEventListener("error", () => {
     broken ??= performance.now();
@@ -80,10 +83,12 @@ function connect() {
     sample(d);
     tick();
   });
+  on("clusters", (all) => { setClusters(all); showClusters(); });
   on("rates", (r) => { setRates(r); drawCharts(); });
   on("events", showEvents);
 }
 
+byId("all-clusters").hidden = cluster === null;
 createCharts();
 listenForTraces();
 connect();

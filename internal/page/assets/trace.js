@@ -1,5 +1,6 @@
 // The search: what the forwarder knows of one object.
 
+import { cluster, selected } from "./clusters.js";
 import { byId, element, setMarked } from "./dom.js";
 import { age, oneLine, since } from "./words.js";
 
@@ -37,7 +38,7 @@ let latest = 0; // an earlier answer that arrives later is not shown
 
 async function trace(resource, namespace, name) {
   const number = ++latest;
-  const query = new URLSearchParams({ resource, namespace, name });
+  const query = new URLSearchParams({ ...selected, resource, namespace, name });
   let shown;
   try {
     const response = await fetch(`api/v1/trace?${query}`, { cache: "no-store" });
@@ -72,7 +73,7 @@ function answer(resource, namespace, name, f) {
   if (c) line("bus", c.state === "absent" ? "nothing" : c.state, c.version && `version ${c.version}`, c.position && `at ${c.position}`, c.time && `${age(c.time)} ago`);
   line("forwarder", f.role, f.error);
   const fix = v.fix ? element("p", "fix", element("strong", "", "Fix:"), ` ${v.fix}`) : null;
-  const command = `forwarder trace ${resource}/${name}${namespace ? ` -n ${namespace}` : ""}`;
+  const command = `forwarder trace ${resource}/${name}${namespace ? ` -n ${namespace}` : ""}${cluster === null ? "" : ` --cluster=${cluster}`}`;
   const head = element("p", `trace-verdict code${v.exitCode}`);
   setMarked(head, icons[v.exitCode], v.summary);
   return [head, fix, list,

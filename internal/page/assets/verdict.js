@@ -16,8 +16,8 @@ export function showVerdict(d) {
   const error = byId("error");
   error.hidden = wrong === 0 || !hasMore(findings[0]);
   if (!error.hidden) setText(error, sentence(findings[0].message));
-  reconcile(byId("findings"), findings, (f) => `${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
-  document.title = `${level.toUpperCase()} · ${d.cluster ?? "no cluster"} · Kuberelay`;
+  reconcile(byId("findings"), findings, (f) => `${f.cluster ?? ""} ${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
+  document.title = `${level.toUpperCase()} · ${nameOf(d)} · Kuberelay`;
   announce(d);
 }
 
@@ -53,7 +53,7 @@ const headline = (f) => (f.headline ?? f.message) + since(f.since);
 // hasMore reports whether the message has more than the headline: an error, or names.
 const hasMore = (f) => f.headline !== undefined && f.message !== f.headline;
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export function showFacts(d) {
   fact("bus", busNames[d.bus.sink] ?? d.bus.sink, ...busWords(d.bus));
@@ -97,6 +97,9 @@ function copyWords(d) {
   else if (points.length > 0) words.push("not consistent yet");
   return [counted(objects, "object"), words.join(", ")];
 }
+
+// nameOf names what the page shows.
+export const nameOf = (d, none = "no cluster") => (d?.clusters ? "all clusters" : d?.cluster ?? none);
 
 // roleOf returns what the forwarder does; without leader election it leads.
 export function roleOf(d) {

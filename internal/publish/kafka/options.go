@@ -28,6 +28,9 @@ const (
 	Structured ContentMode = "structured" // the whole event as JSON in the value
 )
 
+// Shared are connections that several buses use.
+type Shared = broker.Shared
+
 // Options configures a Bus. Errors name the environment variable of a field.
 type Options struct {
 	Broker broker.Options

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -22,6 +24,7 @@ type Bus struct {
 	risks   atomic.Pointer[[]publish.Risk] // as of the last check of the stream
 	answers atomic.Uint64                  // number of responses to publishes
 	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
+	replies *natsgo.Subscription           // to the reply subjects
 	slots   chan struct{}
 	flights flights
 
@@ -65,11 +68,11 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 }
 
 // awaitReplies subscribes to the responses to publishes.
-func (b *Bus) awaitReplies() error {
+func (b *Bus) awaitReplies() (err error) {
 	b.inbox = b.conn.NC.NewInbox() + "."
-	sub, err := b.conn.NC.Subscribe(b.inbox+"*", b.onReply)
+	b.replies, err = b.conn.NC.Subscribe(b.inbox+"*", b.onReply)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // MaxInFlight bounds them
+		err = b.replies.SetPendingLimits(-1, -1) // MaxInFlight bounds them
 	}
 	if err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
@@ -147,6 +150,7 @@ func (b *Bus) Close() error {
 		for _, f := range b.flights.close() {
 			b.finish(f, 0, errClosed)
 		}
+		_ = b.replies.Unsubscribe() // fails only if the connection is closed
 		b.conn.Close()
 		b.workers.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

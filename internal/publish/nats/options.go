@@ -16,6 +16,9 @@ import (
 // ErrMisconfigured is in the chain of an error that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
+// Shared is a connection that several buses use.
+type Shared = stream.Shared
+
 // ContentMode is the layout of a CloudEvent in a message.
 type ContentMode string
 
@@ -34,6 +37,8 @@ type Options struct {
 	URLs []string
 	// InProcess, if set, is a server in this process to connect to without a socket.
 	InProcess natsgo.InProcessConnProvider
+	// Shared is a connection that several buses use; nil for one of its own.
+	Shared *Shared
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
@@ -107,7 +112,7 @@ const inboxPrefix = "_INBOX.kuberelay"
 // connection returns the options of the connection.
 func (o Options) connection() stream.Options {
 	return stream.Options{
-		URLs: o.URLs, InProcess: o.InProcess, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,
+		URLs: o.URLs, InProcess: o.InProcess, Shared: o.Shared, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,
 		User: o.User, PasswordFile: o.PasswordFile, TokenFile: o.TokenFile, CredsFile: o.CredsFile, NkeyFile: o.NkeyFile,
 		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, Domain: o.Domain,
 		AckTimeout: o.AckTimeout, InboxPrefix: inboxPrefix, Reading: o.Reading, Logger: o.Logger, Registerer: o.Registerer,

@@ -184,17 +184,21 @@ func TestChangedFiles(t *testing.T) {
 	})
 }
 
-// TestChangedFilesUnderLoad: during a reconnect, no publish has an unknown outcome, none is
-// rejected for long, and no event is stored twice.
+// TestChangedFilesUnderLoad: during a reconnect, no publish of a bus of the connection has an unknown
+// outcome, none is rejected for long, and no event is stored twice.
 func TestChangedFilesUnderLoad(t *testing.T) {
 	operator, user, _ := operatorMode(t)
 	path := file(t, user())
-	r := newRotated(t, natstest.Start(t, operator), Options{CredsFile: path, MaxInFlight: 64})
+	o := Options{CredsFile: path, MaxInFlight: 64, Shared: &Shared{}}
+	r := newRotated(t, natstest.Start(t, operator), o)
+	o.URLs, o.Cluster = []string{r.s.URL}, "another"
+	other := connect(t, o)
 	const objects, changes = 8, 3
+	buses := []*Bus{r.Bus, other}
 	stop := make(chan struct{})
 	var published, refused atomic.Int64
-	finished := make(chan struct{}, objects)
-	for n := range objects {
+	finished := make(chan struct{}, len(buses)*objects)
+	for n := range cap(finished) {
 		go func() {
 			defer func() { finished <- struct{}{} }()
 			object := publishtest.Object{Name: "web-" + string(rune('a'+n))}
@@ -206,7 +210,7 @@ func TestChangedFilesUnderLoad(t *testing.T) {
 				}
 				next := object
 				next.Version++
-				at, err := publishNow(t, r.Bus, next.Message(t, position))
+				at, err := publishNow(t, buses[n%len(buses)], next.Message(t, position))
 				switch {
 				case err == nil:
 					object, position = next, at
@@ -227,12 +231,14 @@ func TestChangedFilesUnderLoad(t *testing.T) {
 		r.conn.CheckFiles(t.Context())
 	}
 	close(stop)
-	for range objects {
+	for range cap(finished) {
 		<-finished
 	}
 	r.wantReconnects(changes)
 	t.Logf("published %d, refused meanwhile %d", published.Load(), refused.Load())
-	if got := load(t, r.Bus); len(got) != objects {
-		t.Errorf("%d objects on the bus, want %d", len(got), objects)
+	for _, b := range buses {
+		if got := load(t, b); len(got) != objects {
+			t.Errorf("%d objects of cluster %s on the bus, want %d", len(got), b.opts.Cluster, objects)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,12 +17,13 @@ import (
 type Client struct {
 	opts      Options
 	log       *slog.Logger
-	transport *transport
+	transport *transport // of this Client or several
+	requests  requests
 	kafka     *kafka.Client
 
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
-	workers sync.WaitGroup
+	closed  sync.Once
 	fetches atomic.Uint64
 
 	ranges, singles slots // for reads of many records, and of one
@@ -37,31 +39,27 @@ func New(opts Options) (*Client, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	t, err := newTransport(opts)
+	t, err := cmp.Or(opts.Shared, &Shared{}).join(opts)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		opts:      opts,
-		log:       opts.Logger,
-		transport: t,
-		ranges:    newSlots(),
-		singles:   newSlots(),
-		// Without a Timeout, kafka-go would give the brokers 500 ms to gather the
-		// acknowledgements of the replicas, whatever the context says.
-		kafka: &kafka.Client{Addr: kafka.TCP(opts.Addrs...), Transport: t, Timeout: opts.RequestTimeout},
-	}
+	c := &Client{opts: opts, log: opts.Logger, transport: t, ranges: newSlots(), singles: newSlots()}
 	c.closing, c.stop = context.WithCancel(context.Background())
-	c.workers.Go(func() { t.watch(c.closing) })
+	c.requests = requests{t, c.closing}
+	// Without a Timeout, kafka-go would give the brokers 500 ms to gather the
+	// acknowledgements of the replicas, whatever the context says.
+	c.kafka = &kafka.Client{Addr: kafka.TCP(opts.Addrs...), Transport: c.requests, Timeout: opts.RequestTimeout}
 	return c, nil
 }
 
-// Close closes all connections. Requests in progress fail with an unknown outcome, and
-// later ones fail at once. It is idempotent and does not wait for the brokers.
+// Close closes all connections, unless other Clients share them. Requests in progress fail with
+// an unknown outcome, and later ones fail at once. It is idempotent and does not wait for the
+// brokers.
 func (c *Client) Close() error {
-	c.stop()
-	c.transport.close()
-	c.workers.Wait()
+	c.closed.Do(func() {
+		c.stop()
+		c.transport.leave()
+	})
 	return nil
 }
 

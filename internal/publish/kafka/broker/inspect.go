@@ -137,7 +137,7 @@ func (c *Client) AddACL(operation, topic string) string { return c.addACL(onTopi
 func (c *Client) exchange(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
-	res, err := c.transport.RoundTrip(ctx, c.kafka.Addr, &rawRequest{Message: request, clientID: c.opts.ClientID})
+	res, err := c.requests.RoundTrip(ctx, c.kafka.Addr, &rawRequest{Message: request, clientID: c.opts.ClientID})
 	if err != nil {
 		return nil, err
 	}

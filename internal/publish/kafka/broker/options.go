@@ -35,6 +35,8 @@ type Options struct {
 	// Addrs are the bootstrap brokers, as host:port, or host for port 9092
 	// (KUBERELAY_KAFKA_BROKERS). One reachable broker is enough.
 	Addrs []string
+	// Shared are connections that several Clients use; nil for its own.
+	Shared *Shared
 
 	// TLS enables TLS (KUBERELAY_KAFKA_TLS). Broker certificates are verified with CAFile
 	// or the system's authorities; verification cannot be turned off.

@@ -26,7 +26,7 @@ func (c *Client) fetchOnce(ctx context.Context, topic string, partition int, off
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	res, err := c.transport.RoundTrip(ctx, c.kafka.Addr, &fetchRequest{clientID: c.opts.ClientID, Request: &fetch.Request{
+	res, err := c.requests.RoundTrip(ctx, c.kafka.Addr, &fetchRequest{clientID: c.opts.ClientID, Request: &fetch.Request{
 		ReplicaID:    -1,
 		MaxWaitTime:  int32(min(wait, max(0, time.Until(deadline)/2)).Milliseconds()), // leave time for the response
 		MinBytes:     1,

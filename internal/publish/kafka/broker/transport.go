@@ -50,11 +50,11 @@ type transport struct {
 	// connection when its token expires.
 	tokens *oauth.Tokens
 
-	reached  atomic.Bool // a broker has responded before
-	closing  context.Context
-	stop     context.CancelFunc
-	renewals sync.WaitGroup
-	renewal  sync.Mutex // held while the pool is replaced
+	reached atomic.Bool // a broker has responded before
+	closing context.Context
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	renewal sync.Mutex // held while the pool is replaced
 
 	mu      sync.Mutex
 	inner   *kafka.Transport
@@ -62,6 +62,7 @@ type transport struct {
 	renewed time.Time // when the pool was last replaced
 	renews  int
 	conns   map[*conn]struct{}
+	clients int // that use it
 	closed  bool
 }
 
@@ -88,6 +89,7 @@ func newTransport(opts Options) (*transport, error) {
 		ClientID:    opts.ClientID,
 		SASL:        mechanism,
 	}
+	t.workers.Go(func() { t.watch(t.closing) })
 	return t, nil
 }
 
@@ -168,7 +170,7 @@ func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
-		t.renewals.Go(func() { t.renew(started, t.opts.RequestTimeout/2) })
+		t.workers.Go(func() { t.renew(started, t.opts.RequestTimeout/2) })
 	}
 }
 
@@ -287,19 +289,4 @@ func (t *transport) isClosed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
-}
-
-// close closes all connections, which ends the requests in progress.
-func (t *transport) close() {
-	t.stop()
-	t.mu.Lock()
-	t.closed = true
-	conns := t.conns
-	t.conns = make(map[*conn]struct{})
-	t.inner.CloseIdleConnections()
-	t.mu.Unlock()
-	for c := range conns {
-		c.Conn.Close()
-	}
-	t.renewals.Wait()
 }

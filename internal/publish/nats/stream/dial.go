@@ -12,21 +12,21 @@ import (
 )
 
 // dial connects, or lets the client retry in the background if a retry can succeed.
-func (c *Conn) dial(opts []natsgo.Option) error {
-	urls := strings.Join(c.Opts.URLs, ",")
+func (l *link) dial(opts []natsgo.Option) error {
+	urls := strings.Join(l.opts.URLs, ",")
 	var err error
-	c.NC, err = natsgo.Connect(urls, opts...)
+	l.NC, err = natsgo.Connect(urls, opts...)
 	if err == nil {
 		return nil
 	}
 	if isPermanent(err) {
-		return Misconfigured("connect to %s: %w%s", c.Servers(), err, c.Opts.remedy(err))
+		return Misconfigured("connect to %s: %w%s", l.Servers(), err, l.opts.remedy(err))
 	}
-	c.log.Warn("cannot reach the bus, retrying", "servers", c.Servers(), "err", err)
-	c.state.note(err)
-	c.NC, err = natsgo.Connect(urls, append(opts, natsgo.RetryOnFailedConnect(true))...)
+	l.log.Warn("cannot reach the bus, retrying", "servers", l.Servers(), "err", err)
+	l.noteFailure(err)
+	l.NC, err = natsgo.Connect(urls, append(opts, natsgo.RetryOnFailedConnect(true))...)
 	if err != nil {
-		return Misconfigured("connect to %s: %w", c.Servers(), err)
+		return Misconfigured("connect to %s: %w", l.Servers(), err)
 	}
 	return nil
 }
@@ -91,12 +91,12 @@ func isPermanent(err error) bool {
 }
 
 // Servers names the servers for logs and errors, without credentials.
-func (c *Conn) Servers() string {
-	if c.Opts.InProcess != nil {
+func (l *link) Servers() string {
+	if l.opts.InProcess != nil {
 		return "the server in this process"
 	}
-	redacted := make([]string, len(c.Opts.URLs))
-	for i, s := range c.Opts.URLs {
+	redacted := make([]string, len(l.opts.URLs))
+	for i, s := range l.opts.URLs {
 		redacted[i] = redact(s)
 	}
 	return strings.Join(redacted, ",")
@@ -116,8 +116,8 @@ func redact(s string) string {
 
 // connectedTo names the server for the log. Without a socket, the client returns a made-up
 // address.
-func (c *Conn) connectedTo(nc *natsgo.Conn) string {
-	if c.Opts.InProcess != nil {
+func (l *link) connectedTo(nc *natsgo.Conn) string {
+	if l.opts.InProcess != nil {
 		return "built in"
 	}
 	return redact(nc.ConnectedUrl())

@@ -44,8 +44,14 @@ func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) erro
 
 // load reads the messages that match the filter.
 func (l *loading) load(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := l.c.untilStop(ctx)
 	defer cancel()
+	select {
+	case l.c.loads <- struct{}{}:
+		defer func() { <-l.c.loads }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	l.c.Opts.Reading.Begin()
 	defer l.c.Opts.Reading.End()
 	if l.consumer, err = l.c.consumeLeader(ctx, l.filter); err != nil {

@@ -21,6 +21,8 @@ type Options struct {
 	URLs []string
 	// InProcess, if set, is a server in this process to connect to without a socket.
 	InProcess natsgo.InProcessConnProvider
+	// Shared is a connection that several Conns use; nil for one of its own.
+	Shared *Shared
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
@@ -68,6 +70,9 @@ func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
+
+// name is the name of the connection on the server.
+func (o Options) name() string { return strings.TrimSpace("kuberelay " + o.Cluster) }
 
 // Subjects is the filter for all subjects of Kuberelay in the stream.
 func (o Options) Subjects() string { return o.SubjectPrefix + ".>" }

@@ -73,5 +73,11 @@ func (c *Conn) Request(ctx context.Context, what string, data []byte) (*natsgo.M
 		ctx, cancel = context.WithTimeout(ctx, c.RequestTimeout())
 		defer cancel()
 	}
-	return c.NC.RequestWithContext(ctx, c.API(what), data)
+	ctx, cancel := c.untilStop(ctx)
+	defer cancel()
+	answer, err := c.NC.RequestWithContext(ctx, c.API(what), data)
+	if err != nil && c.IsClosing() {
+		return nil, ErrClosed
+	}
+	return answer, err
 }

@@ -20,8 +20,8 @@ type rotation struct {
 	stale bool       // the connection may be older than the files
 }
 
-// watchFiles checks the files periodically. It runs until Close.
-func (c *Conn) watchFiles(ctx context.Context) {
+// watchFiles checks the files periodically. It runs until ctx ends.
+func (l *link) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(credential.CheckEvery)
 	defer ticker.Stop()
 	for {
@@ -29,7 +29,7 @@ func (c *Conn) watchFiles(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			c.CheckFiles(ctx)
+			l.CheckFiles(ctx)
 		}
 	}
 }
@@ -38,66 +38,95 @@ func (c *Conn) watchFiles(ctx context.Context) {
 // connect, and would accept the old ones for the lifetime of the connection. If the server
 // rejects the new ones, the connection stays: the server may learn of them later, or the
 // other files may not be written yet.
-func (c *Conn) CheckFiles(ctx context.Context) {
-	r := &c.rotation
+func (l *link) CheckFiles(ctx context.Context) {
+	r := &l.rotation
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.files.Changed() {
 		r.stale = true
 	}
-	if !r.stale || !c.NC.IsConnected() { // a connect in progress may have read the old files
+	if !r.stale || !l.NC.IsConnected() { // a connect in progress may have read the old files
 		return
 	}
-	if err := c.tryCredentials(); errors.Is(err, ErrMisconfigured) {
-		c.log.Warn("new credentials do not work, keeping the connection", "err", err)
+	if err := l.tryCredentials(); errors.Is(err, ErrMisconfigured) {
+		l.log.Warn("new credentials do not work, keeping the connection", "err", err)
 		return
 	}
 	r.stale = false
-	c.log.Info("credentials changed, reconnecting")
-	c.reconnect(ctx)
+	l.log.Info("credentials changed, reconnecting")
+	l.reconnect(ctx)
 }
 
 // tryCredentials connects with the current files. The error is [ErrMisconfigured] if the
 // server rejects them, and another one if that is unknown.
-func (c *Conn) tryCredentials() error {
-	opts, err := c.Opts.credentials()
+func (l *link) tryCredentials() error {
+	opts, err := l.opts.credentials()
 	if err != nil {
 		return err
 	}
-	opts = append(opts, natsgo.Name("kuberelay "+c.Opts.Cluster+" (trying)"), natsgo.NoReconnect())
-	if c.Opts.InProcess != nil {
-		opts = append(opts, natsgo.InProcessServer(c.Opts.InProcess))
+	opts = append(opts, natsgo.Name(l.opts.name()+" (trying)"), natsgo.NoReconnect())
+	if l.opts.InProcess != nil {
+		opts = append(opts, natsgo.InProcessServer(l.opts.InProcess))
 	}
-	nc, err := natsgo.Connect(strings.Join(c.Opts.URLs, ","), opts...)
+	nc, err := natsgo.Connect(strings.Join(l.opts.URLs, ","), opts...)
 	if err == nil {
 		nc.Close()
 		return nil
 	}
 	if isPermanent(err) {
-		return Misconfigured("connect to %s: %w", c.Servers(), err)
+		return Misconfigured("connect to %s: %w", l.Servers(), err)
 	}
 	return err
 }
 
-// reconnectTimeout bounds each phase of [Conn.reconnect].
+// reconnectTimeout bounds each phase of [link.reconnect].
 const reconnectTimeout = 10 * time.Second
 
-// reconnect waits for the messages in flight while Publish blocks, and then replaces the
-// connection. Messages without a response by then fail with an unknown outcome, as after
-// any lost connection, which compare-and-set resolves.
-func (c *Conn) reconnect(ctx context.Context) {
+// reconnect waits for the messages in flight of all Conns while their Publish blocks, and then
+// replaces the connection. Messages without a response by then fail with an unknown outcome, as
+// after any lost connection, which compare-and-set resolves. Each Conn continues when its stream
+// is ready.
+func (l *link) reconnect(ctx context.Context) {
 	draining, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
-	if c.hooks.Pause != nil {
-		defer c.hooks.Pause(draining)()
+	connecting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var pausing, resuming sync.WaitGroup
+	replaced := make(chan struct{})
+	users := l.all()
+	pausing.Add(len(users))
+	for _, c := range users {
+		resuming.Go(func() {
+			resume := c.pause(draining)
+			defer resume()
+			before, _, _ := c.state.get()
+			pausing.Done()
+			<-replaced
+			waiting, cancel := context.WithTimeout(connecting, reconnectTimeout)
+			defer cancel()
+			c.awaitReady(waiting, before)
+		})
 	}
-	before, _, _ := c.state.get()
-	if err := c.NC.ForceReconnect(); err != nil {
-		c.log.Warn("reconnecting to the bus failed", "err", err) // it is closed
-		return
+	pausing.Wait()
+	if err := l.NC.ForceReconnect(); err != nil {
+		l.log.Warn("reconnecting to the bus failed", "err", err) // it is closed
+		giveUp()
 	}
-	connecting, cancel := context.WithTimeout(ctx, reconnectTimeout)
-	defer cancel()
+	close(replaced)
+	resuming.Wait()
+}
+
+// pause calls [Hooks.Pause].
+func (c *Conn) pause(ctx context.Context) (resume func()) {
+	if c.hooks.Pause == nil {
+		return func() {}
+	}
+	return c.hooks.Pause(ctx)
+}
+
+// awaitReady blocks until the stream is ready on another connection than the given one, or ctx
+// ends.
+func (c *Conn) awaitReady(ctx context.Context, before int) {
 	for {
 		connection, changed, err := c.state.get()
 		if connection != before && err == nil {
@@ -105,7 +134,9 @@ func (c *Conn) reconnect(ctx context.Context) {
 		}
 		select {
 		case <-changed:
-		case <-connecting.Done():
+		case <-c.Closing():
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

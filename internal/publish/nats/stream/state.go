@@ -126,7 +126,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-		case <-c.closing:
+		case <-c.Closing():
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the bus: %w (%w)", ctx.Err(), err)
@@ -253,7 +253,7 @@ func (c *Conn) UntilLost(ctx context.Context, connection int) {
 		}
 		select {
 		case <-changed:
-		case <-c.closing:
+		case <-c.Closing():
 			return
 		case <-ctx.Done():
 			return

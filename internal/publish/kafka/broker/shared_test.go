@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestSharedConnections: Clients reuse the connections of the others. A request that is not answered
+// delays no other, and a Client that closes ends its own requests only.
+func TestSharedConnections(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, faulty))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	shared := &Shared{}
+	clients := make([]*Client, 10)
+	for n := range clients {
+		clients[n] = newClient(t, cluster.ListenAddrs()[0], func(o *Options) { o.Shared, o.RequestTimeout = shared, patience })
+		put(t, clients[n], faulty, 0, record("a", "1"))
+	}
+	if got := len(clients[0].connections()); got > 2 { // one for the metadata, one for the requests
+		t.Errorf("%d connections of %d clients", got, len(clients))
+	}
+
+	held, release := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if requests.Add(1) <= 2 {
+			held <- struct{}{}
+			cluster.SleepControl(func() { <-release })
+		}
+		return nil, nil, false
+	})
+	results := make([]chan error, 2)
+	for n := range results {
+		results[n] = make(chan error, 1)
+		go func() {
+			_, err := clients[n].Produce(within(t), faulty, 0, one(t))
+			results[n] <- err
+		}()
+		<-held
+	}
+	put(t, clients[2], faulty, 0, record("a", "1"))
+	if err := clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results[0]; !errors.Is(err, context.Canceled) || KindOf(err) != Retry {
+		t.Errorf("the request of a closed client ended with %v", err)
+	}
+	_, err = clients[0].Produce(within(t), faulty, 0, one(t))
+	wantError(t, err, Never, "closed")
+	close(release)
+	if err := <-results[1]; err != nil {
+		t.Errorf("the request of another client ended with %v", err)
+	}
+
+	for _, c := range clients {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(clients[0].connections()); got != 0 {
+		t.Errorf("%d connections after the last client closed", got)
+	}
+	put(t, newClient(t, cluster.ListenAddrs()[0], func(o *Options) { o.Shared = shared }), faulty, 0, record("a", "1"))
+}

@@ -1,0 +1,105 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+)
+
+// TestSharedConnection: the number of connections does not depend on the number of buses. A bus that
+// closes does not disturb what another has in flight, and the last one closes the connection.
+func TestSharedConnection(t *testing.T) {
+	s := natstest.StartProcess(t)
+	shared := &Shared{}
+	registries := make([]*prometheus.Registry, 3)
+	buses := make([]*Bus, len(registries))
+	for n := range buses {
+		registries[n] = prometheus.NewRegistry()
+		buses[n] = open(t, Options{URLs: []string{s.URL}, Cluster: fmt.Sprintf("c%d", n), Shared: shared, Registerer: registries[n]})
+		waitReady(t, buses[n])
+		publishOK(t, buses[n], publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	}
+	if all := s.Connections(); len(all) != 1 || all[0].Name != "kuberelay" {
+		t.Errorf("%d connections: %v", len(all), all)
+	}
+
+	s.Freeze()
+	completed := make([]chan error, len(buses))
+	for n, b := range buses {
+		completed[n] = make(chan error, 1)
+		b.Publish(t.Context(), publishtest.Object{Name: "other", Version: 2}.Message(t, 0), func(_ uint64, err error) { completed[n] <- err })
+	}
+	buses[0].Close()
+	if err := <-completed[0]; !errors.Is(err, errClosed) {
+		t.Errorf("the closed bus completed with %v, want %v", err, errClosed)
+	}
+	s.Thaw()
+	for n, b := range buses[1:] {
+		if err := <-completed[n+1]; err != nil {
+			t.Errorf("what another bus had in flight: %v", err)
+		}
+		if got := b.conn.NC.Stats().Reconnects; got != 0 {
+			t.Errorf("connected anew %d times", got)
+		}
+	}
+	for n, want := range []float64{0, 1, 1} {
+		if got := gathered(t, registries[n], "kuberelay_nats_connected"); got != want {
+			t.Errorf("kuberelay_nats_connected of bus %d is %v, want %v", n, got, want)
+		}
+	}
+
+	again := open(t, Options{URLs: []string{s.URL}, Cluster: "c0", Shared: shared})
+	waitReady(t, again)
+	for _, b := range append(buses, again) {
+		b.Close()
+	}
+	waitFor(t, "the connection is closed", func() bool { return len(s.Connections()) == 0 })
+}
+
+// TestSharedConnectionThatEnded: after the server closed the connection permanently, every bus reports
+// it, and the next one gets another connection.
+func TestSharedConnectionThatEnded(t *testing.T) {
+	url, shared := natstest.Start(t).URL, &Shared{}
+	first := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
+	second := open(t, Options{URLs: []string{url}, Cluster: "second", Shared: shared})
+	if err := first.conn.NC.Publish(strings.Repeat("x", maxControlLine+100), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*Bus{first, second} {
+		waitFor(t, "the bus says that it is gone", func() bool { return errors.Is(b.Ready(), publish.ErrGone) })
+	}
+	next := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
+	first.Close()
+	waitReady(t, next)
+	publishOK(t, next, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+}
+
+// TestPermissionOfAnotherCluster: on a shared connection, a missing permission for the subjects of one
+// cluster is not reported by the bus of another.
+func TestPermissionOfAnotherCluster(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "relay", Password: "p", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"kuberelay.second.>"}},
+		}}}
+	})
+	o := Options{URLs: []string{s.URL}, User: "relay", PasswordFile: file(t, "p"), Shared: &Shared{}}
+	o.Cluster = "first"
+	first := connect(t, o)
+	o.Cluster, o.AckTimeout = "second", limit/100
+	second := connect(t, o)
+	if _, err := publishNow(t, second, odd(t)); !errors.Is(err, natsgo.ErrPermissionViolation) {
+		t.Errorf("a publish without permission: %v", err)
+	}
+	if err := first.conn.PermissionError(); err != nil {
+		t.Errorf("the other cluster reports %v", err)
+	}
+}
