@@ -194,6 +194,12 @@ bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="
 	@$(GO) build -o bin/bench ./hack/bench
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
+.PHONY: hub
+hub: build ## Measure a NATS hub and a Kafka cluster with the copies of many clusters (CLUSTERS=50, PODS=1000, BENCH=hub-nats, OUT=hub.md)
+	@$(GO) run ./hack/binaries
+	@$(GO) build -o bin/bench ./hack/bench
+	@BENCH='$(or $(BENCH),hub-nats hub-kafka)' PODS='$(or $(PODS),1000)' CLUSTERS='$(CLUSTERS)' OUT='$(OUT)' bin/bench
+
 COUNT ?= 6
 MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench

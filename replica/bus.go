@@ -57,10 +57,13 @@ type KafkaOptions struct {
 	// broker if empty.
 	ServerName string
 
-	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or "" for none
+	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM, or "" for none
 	User          string
 	PasswordFile  string
 	OAuth         KafkaOAuth // of OAUTHBEARER
+	// AWSRegion is the region of AWS_MSK_IAM; if empty, that in the names of the brokers, or of the AWS
+	// configuration.
+	AWSRegion string
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
 
@@ -138,7 +141,7 @@ func Kafka(o KafkaOptions) (*Bus, error) {
 		Topic: cmp.Or(o.Topic, "kuberelay"), Logger: o.Logger,
 		Broker: broker.Options{
 			Addrs: o.Brokers, TLS: o.TLS, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName,
-			SASLMechanism: o.SASLMechanism, User: o.User, PasswordFile: o.PasswordFile, ClientID: o.ClientID, Logger: o.Logger,
+			SASLMechanism: o.SASLMechanism, User: o.User, PasswordFile: o.PasswordFile, AWSRegion: o.AWSRegion, ClientID: o.ClientID, Logger: o.Logger,
 			OAuth: broker.OAuth{
 				TokenFile: o.OAuth.TokenFile, TokenURL: o.OAuth.TokenURL, ClientID: o.OAuth.ClientID, SecretFile: o.OAuth.SecretFile,
 				Scopes: o.OAuth.Scopes, Audience: o.OAuth.Audience, CAFile: o.OAuth.CAFile,

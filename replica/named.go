@@ -33,6 +33,7 @@ var options = strings.NewReplacer(
 	"KUBERELAY_KAFKA_OAUTH_SCOPES", "KafkaOptions.OAuth.Scopes",
 	"KUBERELAY_KAFKA_OAUTH_AUDIENCE", "KafkaOptions.OAuth.Audience",
 	"KUBERELAY_KAFKA_OAUTH_CA_FILE", "KafkaOptions.OAuth.CAFile",
+	"KUBERELAY_KAFKA_AWS_REGION", "KafkaOptions.AWSRegion",
 	"KUBERELAY_KAFKA_USER", "KafkaOptions.User",
 	"KUBERELAY_KAFKA_PASSWORD_FILE", "KafkaOptions.PasswordFile",
 )

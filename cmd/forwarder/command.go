@@ -36,12 +36,20 @@ Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 Without a command it does what 'forwarder run' does. Environment variables configure
 it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		Args:          usage(noCommand),
-		RunE:          runCommand.RunE,
-		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
+	// Without cobra's templates, here and in listTopics: they import text/template, which calls methods by their
+	// names, so the linker would keep every exported method, and the binary would be a fourth larger.
+	version := root.Flags().BoolP("version", "v", false, "the same as the command version")
+	root.Flags().Lookup("version").Hidden = true // the help lists the command
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *version {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+			return err
+		}
+		return runCommand.RunE(cmd, args)
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})

@@ -160,10 +160,22 @@ func newTopics() []*cobra.Command {
 
 // listTopics makes the usage text list the topics by their names.
 func listTopics(root *cobra.Command) {
-	root.SetUsageTemplate(strings.NewReplacer(
-		"Additional help topics:", "Topics of 'forwarder help':",
-		"{{rpad .CommandPath .CommandPathPadding}}", "{{rpad .Name .NamePadding}}",
-	).Replace(root.UsageTemplate()))
+	plain := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStderr()
+		var text strings.Builder
+		cmd.SetOut(&text)
+		err := plain(cmd)
+		cmd.SetOut(out)
+		changes := []string{"Additional help topics:", "Topics of 'forwarder help':"}
+		for _, topic := range cmd.Commands() {
+			if topic.IsAdditionalHelpTopicCommand() {
+				changes = append(changes, fmt.Sprintf("\n  %-*s ", topic.CommandPathPadding(), topic.CommandPath()), fmt.Sprintf("\n  %-*s ", topic.NamePadding(), topic.Name()))
+			}
+		}
+		_, failed := io.WriteString(out, strings.NewReplacer(changes...).Replace(text.String()))
+		return cmp.Or(err, failed)
+	})
 }
 
 const resourcesTopic = `A resource is written as for kubectl. Several are separated by commas.

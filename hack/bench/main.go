@@ -10,6 +10,7 @@
 //   - BENCH: the benchmarks. The default is all of them
 //   - PODS: the numbers of pods
 //   - ROUNDS: the runs of each contender of sync, and of live. The default is 3, or 1 for sync from 50,000 pods on
+//   - CLUSTERS: the clusters of hub-nats and hub-kafka. The default is 50
 //   - CONTENDERS: the contenders of sync. The default is all of them
 //   - OUT: a file for the report, in Markdown
 //
@@ -22,11 +23,13 @@
 //   - frozen: changes while the Kafka broker that leads one partition is frozen
 //   - points: the cost of consistency points and tombstones on Kafka
 //   - page: the cost of an open status page, scrapes of the metrics and requests of the status
+//   - hub-nats, hub-kafka: three servers or brokers with the copies of many clusters. Only if BENCH names them
 //
 // The report ends with the promises. Bench exits with 1 if one of them is not met.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +74,7 @@ type settings struct {
 	benchmarks, contenders []string
 	pods                   []int // ascending
 	rounds                 int   // 0: depends on the number of pods
+	clusters               int   // of the hubs
 	out                    string
 }
 
@@ -79,8 +83,11 @@ func readSettings(getenv func(string) string) (s settings, err error) {
 	for _, c := range contenders {
 		all = append(all, c.key)
 	}
-	if s.benchmarks, err = choose("BENCH", getenv("BENCH"), []string{"sync", "latency", "live", "frozen", "points", "page"}); err != nil {
+	if s.benchmarks, err = choose("BENCH", cmp.Or(getenv("BENCH"), "sync latency live frozen points page"), []string{"sync", "latency", "live", "frozen", "points", "page", "hub-nats", "hub-kafka"}); err != nil {
 		return s, err
+	}
+	if s.clusters, err = strconv.Atoi(cmp.Or(getenv("CLUSTERS"), "50")); err != nil || s.clusters < 1 {
+		return s, fmt.Errorf("CLUSTERS is %q: use a number from 1 on", getenv("CLUSTERS"))
 	}
 	if s.contenders, err = choose("CONTENDERS", getenv("CONTENDERS"), all); err != nil {
 		return s, err
@@ -179,7 +186,7 @@ func (s *stage) perform(ctx context.Context, n int, first bool) error {
 		name  string
 		every bool
 		run   func(context.Context, int) error
-	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}, {"page", false, s.benchPage}} {
+	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}, {"page", false, s.benchPage}, {"hub-nats", true, s.benchNATSHub}, {"hub-kafka", true, s.benchKafkaHub}} {
 		if !slices.Contains(s.benchmarks, b.name) || !b.every && !first {
 			continue
 		}

@@ -81,7 +81,12 @@ func (p *process) get(ctx context.Context, path string) ([]byte, error) {
 
 // until polls until reached returns true. It fails if the process ends.
 func (p *process) until(ctx context.Context, reached func() (bool, error)) error {
-	ticker := time.NewTicker(poll)
+	return p.every(ctx, poll, reached)
+}
+
+// every is until with an interval.
+func (p *process) every(ctx context.Context, interval time.Duration, reached func() (bool, error)) error {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		ok, err := reached()

@@ -9,8 +9,11 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof" // heap profiles, at the same path as the forwarder's
+	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -41,6 +44,10 @@ func runRole(ctx context.Context, role string, args []string) error {
 		return runInformer(ctx, args[0], args[1], args[2])
 	case "nats":
 		return runNATS(ctx, args[0], args[1])
+	case "hub":
+		return runHub(ctx, args[0], args[1], args[2], args[3], args[4], args[5])
+	case "leaves":
+		return runLeaves(ctx, args[0], strings.Split(args[1], ","), strings.Split(args[2], ","))
 	}
 	return fmt.Errorf("no role %q: set BENCH, PODS, ROUNDS, CONTENDERS and OUT in the environment", role)
 }
@@ -145,21 +152,75 @@ func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 
 // runNATS runs a NATS server in its own process, so that its cost is measured apart.
 func runNATS(ctx context.Context, address, dir string) error {
+	o := serverOptions(dir)
+	var err error
+	if o.Host, o.Port, err = split(address); err != nil {
+		return err
+	}
+	return runServers(ctx, o)
+}
+
+func serverOptions(dir string) *server.Options {
+	return &server.Options{JetStream: true, StoreDir: dir, MaxPayload: 8 << 20, NoSigs: true, NoLog: true}
+}
+
+func split(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
-		return err
+		return "", 0, err
 	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		return err
+	port, err = strconv.Atoi(text)
+	return host, port, err
+}
+
+// runServers runs NATS servers until ctx ends.
+func runServers(ctx context.Context, all ...*server.Options) error {
+	for _, o := range all {
+		ns, err := server.NewServer(o)
+		if err != nil {
+			return err
+		}
+		ns.Start()
+		defer ns.WaitForShutdown()
+		defer ns.Shutdown()
 	}
-	ns, err := server.NewServer(&server.Options{Host: host, Port: port, JetStream: true, StoreDir: dir, MaxPayload: 8 << 20, NoSigs: true, NoLog: true})
-	if err != nil {
-		return err
-	}
-	ns.Start()
 	<-ctx.Done()
-	ns.Shutdown()
-	ns.WaitForShutdown()
 	return nil
+}
+
+// hubDomain is the JetStream domain of the hub.
+const hubDomain = "hub"
+
+// runHub runs one server of the hub. It listens to clients, to the other servers and to leaf nodes.
+func runHub(ctx context.Context, name, dir, clients, route, leaf, routes string) (err error) {
+	o := serverOptions(dir)
+	o.ServerName, o.JetStreamDomain, o.Cluster.Name, o.Routes = "hub-"+name, hubDomain, "hub", server.RoutesFromStr("nats://"+strings.ReplaceAll(routes, ",", ",nats://"))
+	for _, listener := range []struct {
+		address string
+		host    *string
+		port    *int
+	}{{clients, &o.Host, &o.Port}, {route, &o.Cluster.Host, &o.Cluster.Port}, {leaf, &o.LeafNode.Host, &o.LeafNode.Port}} {
+		if *listener.host, *listener.port, err = split(listener.address); err != nil {
+			return err
+		}
+	}
+	return runServers(ctx, o)
+}
+
+// runLeaves runs a leaf node of the hub at each address.
+func runLeaves(ctx context.Context, dir string, hub, addresses []string) (err error) {
+	remote := &server.RemoteLeafOpts{}
+	for _, address := range hub {
+		remote.URLs = append(remote.URLs, &url.URL{Scheme: "nats-leaf", Host: address})
+	}
+	var all []*server.Options
+	for i, address := range addresses {
+		o := serverOptions(filepath.Join(dir, strconv.Itoa(i)))
+		o.ServerName, o.JetStreamDomain, o.LeafNode.Remotes = fmt.Sprintf("leaf-%d", i), fmt.Sprintf("leaf-%d", i), []*server.RemoteLeafOpts{remote}
+		if o.Host, o.Port, err = split(address); err != nil {
+			return err
+		}
+		all = append(all, o)
+	}
+	return runServers(ctx, all...)
 }

@@ -61,6 +61,7 @@ func (c *Config) validateKafka(p *problems) {
 	k.validateProducer(p)
 	k.validateCredentials(p)
 	k.validateOAuth(p)
+	k.validateIAM(p)
 	k.validateTLS(p)
 }
 
@@ -109,13 +110,14 @@ func (k *Kafka) validateProducer(p *problems) {
 
 func (k *Kafka) validateCredentials(p *problems) {
 	const mechanism, user, password = "KUBERELAY_KAFKA_SASL_MECHANISM", "KUBERELAY_KAFKA_USER", "KUBERELAY_KAFKA_PASSWORD_FILE"
+	instead := map[string]string{"OAUTHBEARER": "a token", "AWS_MSK_IAM": "AWS credentials"}[k.SASLMechanism] // of a user and a password
 	switch {
 	case p.has(mechanism) || p.has(password):
-	case k.SASLMechanism == "OAUTHBEARER" && k.User != "":
-		p.add(user, "OAUTHBEARER has a token instead; unset this, or use another %s", mechanism)
-	case k.SASLMechanism == "OAUTHBEARER" && k.PasswordFile != "":
-		p.add(password, "OAUTHBEARER has a token instead; unset this, or use another %s", mechanism)
-	case k.SASLMechanism == "OAUTHBEARER":
+	case instead != "" && k.User != "":
+		p.add(user, "%s has %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
+	case instead != "" && k.PasswordFile != "":
+		p.add(password, "%s has %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
+	case instead != "":
 	case k.SASLMechanism == "" && k.User != "":
 		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism == "" && k.PasswordFile != "":
@@ -124,6 +126,24 @@ func (k *Kafka) validateCredentials(p *problems) {
 		p.add(mechanism, "it needs a user and a password; set %s and %s", user, password)
 	case k.SASLMechanism != "" && k.PasswordFile == "":
 		p.add(user, "a user needs a password; name the file that holds it in %s", password)
+	}
+}
+
+// awsRegion is the form of the names of regions.
+var awsRegion = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)
+
+func (k *Kafka) validateIAM(p *problems) {
+	const mechanism, region, tls = "KUBERELAY_KAFKA_SASL_MECHANISM", "KUBERELAY_KAFKA_AWS_REGION", "KUBERELAY_KAFKA_TLS"
+	iam := k.SASLMechanism == "AWS_MSK_IAM"
+	switch {
+	case p.has(mechanism):
+	case k.AWSRegion != "" && !iam:
+		p.add(region, "it has no effect without %s=AWS_MSK_IAM; set that as well, or unset this", mechanism)
+	case k.AWSRegion != "" && !awsRegion.MatchString(k.AWSRegion):
+		p.add(region, "not the name of a region; write it as %s", p.variables[region].Example)
+	}
+	if iam && !k.TLS && !p.has(mechanism) && !p.has(tls) {
+		p.add(mechanism, "it needs TLS; set %s=true", tls)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestProblems(t *testing.T) {
 		inTheClear = "would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, " + allow
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
-		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
 		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
 		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
 		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
@@ -230,6 +230,12 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=login", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": not a URL; write it as https://host/path`},
 		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text},
 			`="OAUTHBEARER": the token would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, ` + allow},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM"}, `="AWS_MSK_IAM": it needs TLS; set KUBERELAY_KAFKA_TLS=true`},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"}, `="AWS_MSK_IAM": it needs TLS; set KUBERELAY_KAFKA_TLS=true`},
+		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "KUBERELAY_KAFKA_TLS=true"}, `="u": AWS_MSK_IAM has AWS credentials instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
+		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": AWS_MSK_IAM has AWS credentials instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
+		{[]string{"KUBERELAY_KAFKA_AWS_REGION=eu-central-1"}, `="eu-central-1": it has no effect without KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM; set that as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_AWS_REGION=Frankfurt", "KUBERELAY_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "KUBERELAY_KAFKA_TLS=true"}, `="Frankfurt": not the name of a region; write it as eu-central-1`},
 		{[]string{"KUBERELAY_KAFKA_ACK_TIMEOUT=10"}, `="10": not a duration; write it with a unit, such as 10s`},
 
 		// Unknown names. Their values may be secrets.

@@ -56,7 +56,7 @@ func Kafka(cfg config.Config) (kafka.Options, error) {
 func brokerOptions(k config.Kafka) broker.Options {
 	return broker.Options{
 		Addrs: k.Brokers, TLS: k.TLS, CAFile: k.CAFile, CertFile: k.CertFile, KeyFile: k.KeyFile, ServerName: k.ServerName,
-		SASLMechanism: k.SASLMechanism, User: k.User, PasswordFile: k.PasswordFile,
+		SASLMechanism: k.SASLMechanism, User: k.User, PasswordFile: k.PasswordFile, AWSRegion: k.AWSRegion,
 		OAuth: broker.OAuth{
 			TokenFile: k.TokenFile, TokenURL: k.TokenURL, ClientID: k.ClientID, SecretFile: k.SecretFile,
 			Scopes: k.Scopes, Audience: k.Audience, CAFile: k.OAuthCAFile,

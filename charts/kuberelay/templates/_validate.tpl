@@ -25,7 +25,17 @@
 {{- if and $config.kafkaOauthTokenUrl (not (and $config.kafkaOauthClientId $secret)) }}
 {{- fail "config.kafkaOauthTokenUrl: it needs a client; set config.kafkaOauthClientId and config.kafkaOauthClientSecretFile" }}
 {{- end }}
-{{- if and $config.kafkaSaslMechanism (not $bearer) (not (and $config.kafkaUser $password)) }}
+{{- $iam := eq $config.kafkaSaslMechanism "AWS_MSK_IAM" }}
+{{- if and $config.kafkaAwsRegion (not $iam) }}
+{{- fail "config.kafkaAwsRegion: it has no effect without AWS_MSK_IAM; set config.kafkaSaslMechanism=AWS_MSK_IAM as well, or unset this" }}
+{{- end }}
+{{- if and $iam (or $config.kafkaUser $password) }}
+{{- fail "config.kafkaUser and config.kafkaPasswordFile: AWS_MSK_IAM has AWS credentials instead; unset them" }}
+{{- end }}
+{{- if and $iam (not $config.kafkaTls) }}
+{{- fail "config.kafkaSaslMechanism: AWS_MSK_IAM needs TLS; set config.kafkaTls=true" }}
+{{- end }}
+{{- if and $config.kafkaSaslMechanism (not $bearer) (not $iam) (not (and $config.kafkaUser $password)) }}
 {{- fail "config.kafkaSaslMechanism: it needs a user and a password; set config.kafkaUser and config.kafkaPasswordFile" }}
 {{- end }}
 {{- if and (has $config.kafkaSaslMechanism (list "PLAIN" "OAUTHBEARER")) (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}

@@ -70,6 +70,7 @@
 - {value: kafkaOauthScopes, name: KUBERELAY_KAFKA_OAUTH_SCOPES, kind: list, preset: ""}
 - {value: kafkaOauthAudience, name: KUBERELAY_KAFKA_OAUTH_AUDIENCE, kind: text, preset: ""}
 - {value: kafkaOauthCaFile, name: KUBERELAY_KAFKA_OAUTH_CA_FILE, kind: file, preset: ""}
+- {value: kafkaAwsRegion, name: KUBERELAY_KAFKA_AWS_REGION, kind: text, preset: ""}
 - {value: kafkaMaxInFlight, name: KUBERELAY_KAFKA_MAX_IN_FLIGHT, kind: number, preset: "2048"}
 - {value: kafkaAckTimeout, name: KUBERELAY_KAFKA_ACK_TIMEOUT, kind: duration, preset: "10s"}
 - {value: kafkaBatchBytes, name: KUBERELAY_KAFKA_BATCH_BYTES, kind: number, preset: "1048576"}

@@ -49,3 +49,6 @@ func (b *Broker) atRest(what string, do func() error) error {
 
 // Running reports whether the broker was started and hasn't ended.
 func (b *Broker) Running() bool { return b.process.Running() }
+
+// PID returns the process id of the broker's Java.
+func (b *Broker) PID() int { return b.process.PID() }

@@ -23,6 +23,13 @@ func onGroup(operation, name string) permission { return permission{operation, "
 
 func onTransactionalID(id string) permission { return permission{"Write", "transactional-id", id} }
 
+// iamActions are the actions of AWS IAM that correspond to a resource and an operation of Kafka.
+var iamActions = map[string]string{
+	"topic Create": "CreateTopic", "cluster Create": "CreateTopic", "topic Describe": "DescribeTopic", "topic DescribeConfigs": "DescribeTopicDynamicConfiguration",
+	"topic Read": "ReadData", "topic Write": "WriteData", "group Read": "AlterGroup", "group Describe": "DescribeGroup",
+	"transactional-id Write": "AlterTransactionalId", "cluster IdempotentWrite": "WriteDataIdempotently",
+}
+
 // idempotentWrite is required by brokers before 3.0 in addition to Write (KIP-679).
 var idempotentWrite = permission{operation: "IdempotentWrite", resource: "cluster"}
 
@@ -59,6 +66,9 @@ func (c *Client) addACL(p permission) string {
 	if p.resource == "cluster" {
 		on, flag = "the cluster", " --cluster"
 	}
+	if c.opts.SASLMechanism == AWSIAM {
+		return fmt.Sprintf("allow kafka-cluster:%s on %s in the IAM policy of the role", iamActions[p.resource+" "+p.operation], on)
+	}
 	return fmt.Sprintf("add the ACL: %s on %s (%s --add --allow-principal %s --operation %s%s)",
 		p.operation, on, c.tool("kafka-acls.sh"), quote(c.principal()), p.operation, flag)
 }
@@ -66,9 +76,10 @@ func (c *Client) addACL(p permission) string {
 // principal is the user that the brokers see, as far as the client can know: they can map
 // the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
 func (c *Client) principal() string {
+	if m, ok := c.transport.auth.(bearerMechanism); ok {
+		return "User:" + cmp.Or(m.Subject(), "PRINCIPAL")
+	}
 	switch {
-	case c.transport.tokens != nil:
-		return "User:" + cmp.Or(c.transport.tokens.Subject(), "PRINCIPAL")
 	case c.opts.User != "":
 		return "User:" + c.opts.User
 	case c.opts.CertFile != "":

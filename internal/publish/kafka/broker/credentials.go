@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,24 +12,49 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
+
+// authenticator is a mechanism that explains what a broker rejects.
+type authenticator interface {
+	sasl.Mechanism
+	// rejected names what the broker rejects, and what to check then.
+	rejected() (what, check string)
+}
+
+// renewer is a mechanism with credentials that expire. Renew reports whether there are new ones, so
+// that connections with the former ones must be replaced.
+type renewer interface {
+	Renew(ctx context.Context) bool
+}
+
+var (
+	_, _, _ authenticator = (*mechanism)(nil), bearerMechanism{}, iamMechanism{}
+	_, _    renewer       = bearerMechanism{}, iamMechanism{}
+)
+
+// authenticator returns nil without SASL.
+func (o Options) authenticator() (authenticator, error) {
+	switch o.SASLMechanism {
+	case "":
+		return nil, nil
+	case OAuthBearer:
+		return o.bearer()
+	case AWSIAM:
+		return o.iam()
+	}
+	return o.password()
+}
 
 // mechanism authenticates with the current contents of the password file.
 type mechanism struct {
 	name, user string
+	file       string
 	password   *credential.File[string]
 }
 
-var _ sasl.Mechanism = (*mechanism)(nil)
-
-func (o Options) sasl(tokens *oauth.Tokens) (sasl.Mechanism, error) {
-	switch {
-	case o.SASLMechanism == "":
-		return nil, nil
-	case tokens != nil:
-		return bearerMechanism{tokens}, nil
-	}
+func (o Options) password() (authenticator, error) {
 	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", o.Logger, func() (string, error) { return credential.Secret(o.PasswordFile) })
 	if err != nil {
 		return nil, misconfigured("%w", err)
@@ -36,7 +62,7 @@ func (o Options) sasl(tokens *oauth.Tokens) (sasl.Mechanism, error) {
 	if o.SASLMechanism == Plain && !o.TLS {
 		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
 	}
-	m := &mechanism{name: o.SASLMechanism, user: o.User, password: password}
+	m := &mechanism{name: o.SASLMechanism, user: o.User, file: o.PasswordFile, password: password}
 	// Report a user or password that SCRAM does not allow (RFC 4013) before connecting.
 	if _, _, err := m.Start(context.Background()); err != nil {
 		return nil, misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", o.User, err)
@@ -64,23 +90,25 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 	return s.Start(ctx)
 }
 
+func (m *mechanism) rejected() (what, check string) {
+	return fmt.Sprintf("user %q with %s", m.user, m.name), fmt.Sprintf("KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)", m.file)
+}
+
 // files watches the files that can be rotated.
 func (o Options) files() *credential.Watcher {
 	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
 }
 
 // bearerMechanism authenticates with the current token (RFC 7628).
-type bearerMechanism struct{ tokens *oauth.Tokens }
+type bearerMechanism struct {
+	*oauth.Tokens
 
-var (
-	_ sasl.Mechanism    = bearerMechanism{}
-	_ sasl.StateMachine = bearerExchange{}
-)
+	from string // the variable that says where tokens come from
+}
 
-func (o Options) tokens() (*oauth.Tokens, error) {
-	if o.SASLMechanism != OAuthBearer {
-		return nil, nil
-	}
+var _ sasl.StateMachine = bearerExchange{}
+
+func (o Options) bearer() (authenticator, error) {
 	if !o.TLS {
 		o.Logger.Warn("token is sent unencrypted: use TLS", "setting", "KUBERELAY_KAFKA_TLS")
 	}
@@ -90,7 +118,11 @@ func (o Options) tokens() (*oauth.Tokens, error) {
 	if err != nil {
 		return nil, misconfigured("%w", err)
 	}
-	return t, nil
+	from := "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE"
+	if own.TokenURL != "" {
+		from = "KUBERELAY_KAFKA_OAUTH_TOKEN_URL"
+	}
+	return bearerMechanism{t, from}, nil
 }
 
 // Name is part of [sasl.Mechanism].
@@ -98,7 +130,7 @@ func (bearerMechanism) Name() string { return OAuthBearer }
 
 // Start is part of [sasl.Mechanism]. It may fetch a token.
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	token, err := m.tokens.Get(ctx)
+	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
 		return nil, nil, misconfigured("%w: check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES: %w", err, kafka.SASLAuthenticationFailed)
 	}
@@ -106,6 +138,11 @@ func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, 
 		return nil, nil, err
 	}
 	return bearerExchange{}, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), nil
+}
+
+func (m bearerMechanism) rejected() (what, check string) {
+	return fmt.Sprintf("the token of %q with %s", cmp.Or(m.Subject(), "an unknown user"), OAuthBearer),
+		fmt.Sprintf("that the token from %s is valid now, and has the issuer, the audience and the scope that the brokers expect", m.from)
 }
 
 type bearerExchange struct{}
@@ -117,4 +154,29 @@ func (bearerExchange) Next(_ context.Context, challenge []byte) (done bool, resp
 		return true, nil, nil
 	}
 	return false, []byte{1}, nil
+}
+
+// iamMechanism authenticates with AWS credentials.
+type iamMechanism struct{ *awsiam.Mechanism }
+
+func (o Options) iam() (authenticator, error) {
+	m, err := awsiam.New(context.Background(), awsiam.Options{Region: o.AWSRegion, Brokers: o.Addrs, Logger: o.Logger})
+	if err != nil {
+		return nil, misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s: %w", AWSIAM, err)
+	}
+	return iamMechanism{m}, nil
+}
+
+// Start is part of [sasl.Mechanism]. It may fetch credentials.
+func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	session, payload, err := m.Mechanism.Start(ctx)
+	if errors.Is(err, awsiam.ErrRefused) {
+		err = misconfigured("%w: check that the trust policy of the role names the service account of the forwarder: %w", err, kafka.SASLAuthenticationFailed)
+	}
+	return session, payload, err
+}
+
+func (m iamMechanism) rejected() (what, check string) {
+	return fmt.Sprintf("the AWS credentials (%s) for region %s with %s", cmp.Or(m.Source(), "of an unknown source"), m.Region(), AWSIAM),
+		"that the IAM policy of the role allows kafka-cluster:Connect on the cluster, that this is its region (KUBERELAY_KAFKA_AWS_REGION), and the clock"
 }

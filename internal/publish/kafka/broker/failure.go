@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
@@ -67,7 +67,7 @@ func KindOf(err error) Kind {
 		return Denied
 	case errors.Is(err, ErrMisconfigured), errors.Is(err, errClosed):
 		return Never
-	case isClientSide(err), isConnection(err), errors.Is(err, oauth.ErrUnavailable), errors.Is(err, context.Canceled), isTimeout(err):
+	case isClientSide(err), isConnection(err), isUnavailable(err), errors.Is(err, context.Canceled), isTimeout(err):
 		return Retry
 	}
 	return Never
@@ -91,6 +91,11 @@ func isConnection(err error) bool {
 	var number syscall.Errno
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.As(err, &network) || errors.As(err, &number)
+}
+
+// isUnavailable reports whether the source of tokens or credentials has none now.
+func isUnavailable(err error) bool {
+	return errors.Is(err, oauth.ErrUnavailable) || errors.Is(err, awsiam.ErrUnavailable)
 }
 
 func isTimeout(err error) bool {
@@ -132,7 +137,7 @@ func (t *transport) explain(err error) error {
 	where := "kafka at " + t.opts.brokers()
 	errors.As(err, &network)
 	switch {
-	case errors.Is(err, ErrMisconfigured), errors.Is(err, oauth.ErrUnavailable):
+	case errors.Is(err, ErrMisconfigured), isUnavailable(err):
 		return err // it explains itself
 	case errors.As(err, &code) && kindOfCode(code) == Denied:
 		return t.explainAuthentication(code, err)
@@ -173,17 +178,9 @@ func (t *transport) hangUpHint() string {
 // explainAuthentication explains a failed authentication.
 func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	where := "kafka at " + t.opts.brokers()
-	if code == kafka.SASLAuthenticationFailed && t.tokens != nil {
-		from := "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE"
-		if t.opts.OAuth.TokenURL != "" {
-			from = "KUBERELAY_KAFKA_OAUTH_TOKEN_URL"
-		}
-		return misconfigured("%s rejected the token of %q with %s: %w: check that the token from %s is valid now, and has the issuer, the audience and the scope that the brokers expect",
-			where, cmp.Or(t.tokens.Subject(), "an unknown user"), OAuthBearer, err, from)
-	}
 	if code == kafka.SASLAuthenticationFailed {
-		return misconfigured("%s rejected user %q with %s: %w: check KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)",
-			where, t.opts.User, t.opts.SASLMechanism, err, t.opts.PasswordFile)
+		what, check := t.auth.rejected()
+		return misconfigured("%s rejected %s: %w: check %s", where, what, err, check)
 	}
 	return misconfigured("%s does not support the SASL mechanism %q: %w: set KUBERELAY_KAFKA_SASL_MECHANISM to one that the port supports",
 		where, t.opts.SASLMechanism, err)

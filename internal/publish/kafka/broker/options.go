@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
@@ -24,6 +25,7 @@ const (
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
 	OAuthBearer = "OAUTHBEARER"
+	AWSIAM      = awsiam.Name
 )
 
 // OAuth says where the tokens of OAUTHBEARER come from.
@@ -53,6 +55,7 @@ type Options struct {
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
 	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a trailing newline is ignored
+	AWSRegion     string // KUBERELAY_KAFKA_AWS_REGION, of AWS_MSK_IAM, whose credentials the AWS SDK finds
 	OAuth         OAuth  // of OAUTHBEARER, which has no user and no password; its logger is not used
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
@@ -128,8 +131,12 @@ func (o Options) validateSASL() error {
 			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
 				o.SASLMechanism, o.User, o.PasswordFile)
 		}
+	case AWSIAM:
+		if !o.TLS {
+			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", AWSIAM)
+		}
 	default:
-		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512, OAuthBearer)
+		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512, OAuthBearer, AWSIAM)
 	}
 	return nil
 }

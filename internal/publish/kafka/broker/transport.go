@@ -16,7 +16,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
 const (
@@ -46,9 +45,7 @@ type transport struct {
 	log   *slog.Logger
 	tls   *handshaker // nil without TLS
 	files *credential.Watcher
-	// tokens provides the tokens of OAUTHBEARER; nil for other mechanisms. A broker ends a
-	// connection when its token expires.
-	tokens *oauth.Tokens
+	auth  authenticator // nil without SASL
 
 	reached atomic.Bool // a broker has responded before
 	closing context.Context
@@ -74,11 +71,7 @@ func newTransport(opts Options) (*transport, error) {
 	if t.tls, err = opts.handshaker(); err != nil {
 		return nil, err
 	}
-	if t.tokens, err = opts.tokens(); err != nil {
-		return nil, err
-	}
-	mechanism, err := opts.sasl(t.tokens)
-	if err != nil {
+	if t.auth, err = opts.authenticator(); err != nil {
 		return nil, err
 	}
 	t.closing, t.stop = context.WithCancel(context.Background())
@@ -87,7 +80,9 @@ func newTransport(opts Options) (*transport, error) {
 		DialTimeout: opts.RequestTimeout,
 		MetadataTTL: metadataTTL,
 		ClientID:    opts.ClientID,
-		SASL:        mechanism,
+	}
+	if t.auth != nil { // kafka-go compares the interface with nil
+		t.inner.SASL = t.auth
 	}
 	t.workers.Go(func() { t.watch(t.closing) })
 	return t, nil
@@ -222,12 +217,13 @@ func (t *transport) checkFiles() {
 	t.forgetPool()
 }
 
-// renewToken replaces all connections when there is a new token, before the former one expires.
+// renewToken replaces all connections when there is a new token or another credential that
+// expires. A broker ends a connection when that of the connection expires.
 func (t *transport) renewToken(ctx context.Context) {
-	if t.tokens == nil || !t.tokens.Renew(ctx) {
+	if r, ok := t.auth.(renewer); !ok || !r.Renew(ctx) {
 		return
 	}
-	t.log.Debug("token renewed, replacing connections")
+	t.log.Debug("credentials renewed, replacing connections")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetPool()

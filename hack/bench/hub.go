@@ -1,0 +1,409 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+const (
+	hubNodes = 3
+	// hubPoll is longer than poll, because it is multiplied by the number of forwarders.
+	hubPoll = time.Second
+)
+
+// hub is the bus of many clusters: three servers or brokers with three replicas of everything.
+type hub interface {
+	env(cluster int) []string // variables of the forwarder of a cluster
+	pids() []int              // of the servers or brokers
+	dirs() []string           // with their files
+	close() error
+}
+
+var _, _ hub = (*natsHub)(nil), (*kafkaHub)(nil)
+
+func (s *stage) benchNATSHub(ctx context.Context, n int) error {
+	return s.benchHub(ctx, n, "NATS through leaf nodes", s.startNATSHub)
+}
+
+func (s *stage) benchKafkaHub(ctx context.Context, n int) error {
+	return s.benchHub(ctx, n, "Kafka", s.startKafkaHub)
+}
+
+// benchHub copies the same pods under many cluster names to a hub, from one forwarder for each
+// cluster and from one forwarder of all. It measures the hub while they start, and while one
+// starts again.
+func (s *stage) benchHub(ctx context.Context, n int, bus string, begin func(context.Context) (hub, error)) error {
+	section := s.report.add(fmt.Sprintf("%s with %d servers, and %d clusters of %d pods", bus, hubNodes, s.clusters, n), "forwarders",
+		"million subjects", "hub CPU, s per million", "hub memory, MB per million", "hub disk, GB per million", "forwarders CPU, s per million", "all ready, s", "all published, s")
+	again := s.report.add("One forwarder starts again, "+bus, "forwarders", "clusters on the bus", "ready, s", "hub CPU, s", "forwarder CPU, s", "forwarder read, MB")
+	for _, fleet := range []bool{false, true} {
+		name := "one for each cluster"
+		if fleet {
+			name = "one for all clusters"
+		}
+		s.say("  forwarders: %s", name)
+		h, err := begin(ctx)
+		if err == nil {
+			r := &hubRun{stage: s, hub: h, pods: n, fleet: fleet, name: name, section: section, again: again}
+			err = r.measure(ctx)
+		}
+		if h != nil {
+			err = errors.Join(err, h.close())
+		}
+		if err != nil {
+			return fmt.Errorf("forwarders, %s: %w", name, err)
+		}
+	}
+	section.notes = []string{"A subject is one object of one cluster; on Kafka, a key. Memory is resident memory of all servers after the start, without that of the same servers before it."}
+	again.notes = []string{"What the forwarder read is everything that its process read: the list of the API server, the checkpoint, files."}
+	return nil
+}
+
+// hubRun is one start of all forwarders.
+type hubRun struct {
+	*stage
+	hub            hub
+	pods           int
+	fleet          bool
+	name           string
+	section, again *section
+	forwarders     []*process
+}
+
+func (r *hubRun) measure(ctx context.Context) (err error) {
+	defer func() {
+		for _, p := range r.forwarders {
+			err = errors.Join(err, p.Kill())
+		}
+	}()
+	before, err := r.use()
+	if err != nil {
+		return err
+	}
+	if !r.fleet { // alone on the hub, for comparison
+		if err := r.startAll(ctx, 1); err != nil {
+			return err
+		}
+		if _, err := r.published(ctx); err != nil {
+			return err
+		}
+		if err := r.startAgain(ctx, 1); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	if err := r.startAll(ctx, r.clusters); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	last, err := r.published(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := r.use()
+	if err != nil {
+		return err
+	}
+	cpu := time.Duration(0)
+	for _, p := range r.forwarders {
+		one, err := processUse(p.PID())
+		if err != nil {
+			return err
+		}
+		cpu += one.cpu
+	}
+	millions := float64(r.clusters*r.pods) / 1e6
+	per := func(format string, value float64) string { return fmt.Sprintf(format, value/millions) }
+	r.section.add(r.name, fmt.Sprintf("%.3f", millions), per("%.0f", (after.cpu-before.cpu).Seconds()), per("%.0f", float64(after.memory-before.memory)/1e6),
+		per("%.1f", float64(after.disk-before.disk)/1e9), per("%.0f", cpu.Seconds()), fmt.Sprintf("%.0f", ready.Seconds()), fmt.Sprintf("%.0f", last.Sub(began).Seconds()))
+	return r.startAgain(ctx, r.clusters)
+}
+
+// startAll starts forwarders up to a number of clusters, and waits until they are ready.
+func (r *hubRun) startAll(ctx context.Context, clusters int) error {
+	common := []string{"KUBERELAY_RESOURCES=pods", "KUBERELAY_STATUS_PAGE=false"}
+	start := func(env ...string) error {
+		p, err := r.start("forwarder", append(append(common, r.hub.env(len(r.forwarders))...), env...), r.binary, "run")
+		r.forwarders = append(r.forwarders, p)
+		return err
+	}
+	if r.fleet {
+		folder, err := r.kubeconfigs(clusters)
+		if err == nil {
+			err = start("KUBERELAY_KUBECONFIG_DIR=" + folder)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := len(r.forwarders); i < clusters && !r.fleet; i++ {
+		if err := start("KUBECONFIG="+r.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME="+clusterName(i)); err != nil {
+			return err
+		}
+	}
+	return r.each(func(p *process) error {
+		return r.await(ctx, p, func() bool { _, err := p.get(ctx, "/readyz"); return err == nil })
+	})
+}
+
+func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
+
+// kubeconfigs makes a folder with the same kubeconfig for each cluster.
+func (r *hubRun) kubeconfigs(clusters int) (string, error) {
+	folder, err := os.MkdirTemp(r.dir, "kubeconfigs-")
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(r.cluster.Kubeconfig())
+	for i := range clusters {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, clusterName(i)), content, 0o600))
+	}
+	return folder, err
+}
+
+func (r *hubRun) each(do func(*process) error) error {
+	var all errgroup.Group
+	for _, p := range r.forwarders {
+		all.Go(func() error { return do(p) })
+	}
+	return all.Wait()
+}
+
+// await is until with a longer interval.
+func (r *hubRun) await(ctx context.Context, p *process, reached func() bool) error {
+	return p.every(ctx, hubPoll, func() (bool, error) { return reached(), nil })
+}
+
+// published waits until the bus has all objects, and returns since when.
+func (r *hubRun) published(ctx context.Context) (at time.Time, err error) {
+	err = r.each(func(p *process) error {
+		return r.await(ctx, p, func() bool {
+			m, err := p.metrics(ctx)
+			want := float64(r.pods)
+			if r.fleet {
+				want *= float64(r.clusters)
+			}
+			return err == nil && m.sum("kuberelay_informer_objects", "pods") >= want && m.sum("workqueue_depth", "")+m.sum("kuberelay_dirty_objects", "") == 0
+		})
+	})
+	return time.Now(), err
+}
+
+// startAgain stops a forwarder, starts it again, and measures that.
+func (r *hubRun) startAgain(ctx context.Context, clusters int) error {
+	p := r.forwarders[0]
+	if err := p.stop(); err != nil {
+		return err
+	}
+	before, err := r.use()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := p.Start(); err != nil {
+		return err
+	}
+	if _, _, err := p.ready(ctx); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	if _, err := r.published(ctx); err != nil {
+		return err
+	}
+	after, err := r.use()
+	if err != nil {
+		return err
+	}
+	own, err := processUse(p.PID())
+	if err != nil {
+		return err
+	}
+	r.again.add(r.name, strconv.Itoa(clusters), fmt.Sprintf("%.1f", ready.Seconds()), fmt.Sprintf("%.1f", (after.cpu-before.cpu).Seconds()),
+		fmt.Sprintf("%.1f", own.cpu.Seconds()), fmt.Sprintf("%.0f", float64(own.read)/1e6))
+	return nil
+}
+
+// hubUse is what the hub, or a process, has used.
+type hubUse struct {
+	cpu                time.Duration // since its start
+	memory, disk, read int64         // bytes; read since its start
+}
+
+// use measures the hub.
+func (r *hubRun) use() (sum hubUse, err error) {
+	for _, pid := range r.hub.pids() {
+		one, err := processUse(pid)
+		if err != nil {
+			return sum, err
+		}
+		sum.cpu, sum.memory, sum.read = sum.cpu+one.cpu, sum.memory+one.memory, sum.read+one.read
+	}
+	for _, dir := range r.hub.dirs() {
+		err = cmp.Or(err, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return nil // a server can remove files meanwhile
+			}
+			if info, err := e.Info(); err == nil {
+				sum.disk += info.Size()
+			}
+			return nil
+		}))
+	}
+	return sum, err
+}
+
+// processUse reads what the kernel knows of a process.
+func processUse(pid int) (u hubUse, err error) {
+	if u.memory, err = readKiB(fmt.Sprintf("/proc/%d/status", pid), "VmRSS"); err != nil {
+		return u, err
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return u, err
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return u, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second on Linux
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return u, err
+		}
+		u.cpu += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err == nil {
+		_, err = fmt.Sscanf(string(io), "rchar: %d", &u.read)
+	}
+	return u, err
+}
+
+// kafkaHub is three brokers, one of which is the controller too.
+type kafkaHub struct{ *kafkaCluster }
+
+func (s *stage) startKafkaHub(ctx context.Context) (hub, error) {
+	c, err := s.startKafka(ctx, hubNodes)
+	if err != nil {
+		return nil, err
+	}
+	return &kafkaHub{c}, nil
+}
+
+func (h *kafkaHub) env(int) []string {
+	return []string{"KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=" + strings.Join(h.addresses(), ","), "KUBERELAY_KAFKA_REPLICATION=" + strconv.Itoa(hubNodes)}
+}
+
+func (h *kafkaHub) pids() (all []int) {
+	for _, b := range h.brokers {
+		all = append(all, b.PID())
+	}
+	return all
+}
+
+func (h *kafkaHub) dirs() (all []string) {
+	for _, b := range h.brokers {
+		all = append(all, b.Data())
+	}
+	return all
+}
+
+// natsHub is three servers, and a process with a leaf node for each cluster. Each leaf node has a
+// JetStream domain of its own.
+type natsHub struct {
+	servers []*process
+	leaves  *process
+	urls    []string // of the leaf nodes
+	dir     string
+}
+
+func (s *stage) startNATSHub(ctx context.Context) (hub, error) {
+	h := &natsHub{}
+	var err error
+	if h.dir, err = os.MkdirTemp(s.dir, "hub-"); err != nil {
+		return nil, err
+	}
+	addresses := make([]string, 3*hubNodes+s.clusters)
+	for i := range addresses {
+		if addresses[i], err = harness.FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	clients, routes, leafPorts, leaves := addresses[:hubNodes], addresses[hubNodes:2*hubNodes], addresses[2*hubNodes:3*hubNodes], addresses[3*hubNodes:]
+	for i := range hubNodes {
+		p, err := s.start("hub", nil, s.self, "hub", strconv.Itoa(i), filepath.Join(h.dir, strconv.Itoa(i)), clients[i], routes[i], leafPorts[i], strings.Join(routes, ","))
+		if err != nil {
+			return h, err
+		}
+		h.servers = append(h.servers, p)
+	}
+	if h.leaves, err = s.start("leaves", nil, s.self, "leaves", filepath.Join(h.dir, "leaves"), strings.Join(leafPorts, ","), strings.Join(leaves, ",")); err != nil {
+		return h, err
+	}
+	for _, address := range leaves {
+		h.urls = append(h.urls, "nats://"+address)
+	}
+	return h, h.leaves.every(ctx, hubPoll, func() (bool, error) { return h.usable(ctx), nil })
+}
+
+// usable reports whether a stream of three replicas can be made through each leaf node.
+func (h *natsHub) usable(ctx context.Context) bool {
+	return !slices.ContainsFunc(h.urls, func(leaf string) bool {
+		conn, err := nats.Connect(leaf)
+		if err != nil {
+			return true
+		}
+		defer conn.Close()
+		js, err := jetstream.NewWithDomain(conn, hubDomain)
+		if err == nil {
+			_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Replicas: hubNodes})
+		}
+		if err == nil {
+			err = js.DeleteStream(ctx, "PROBE")
+		}
+		return err != nil
+	})
+}
+
+func (h *natsHub) env(cluster int) []string {
+	return []string{"KUBERELAY_NATS_URL=" + h.urls[cluster], "KUBERELAY_NATS_JETSTREAM_DOMAIN=" + hubDomain, "KUBERELAY_NATS_REPLICAS=" + strconv.Itoa(hubNodes)}
+}
+
+func (h *natsHub) pids() (all []int) {
+	for _, p := range h.servers {
+		all = append(all, p.PID())
+	}
+	return all
+}
+
+func (h *natsHub) dirs() (all []string) {
+	for i := range h.servers {
+		all = append(all, filepath.Join(h.dir, strconv.Itoa(i)))
+	}
+	return all
+}
+
+func (h *natsHub) close() (err error) {
+	for _, p := range append(h.servers, h.leaves) {
+		if p != nil {
+			err = errors.Join(err, p.Kill())
+		}
+	}
+	return errors.Join(err, os.RemoveAll(h.dir))
+}

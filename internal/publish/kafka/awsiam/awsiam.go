@@ -1,0 +1,181 @@
+package awsiam
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/aws_msk_iam_v2"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
+)
+
+// Name is the name of the mechanism.
+const Name = "AWS_MSK_IAM"
+
+// Window is how long before their end credentials are renewed.
+const Window = 5 * time.Minute
+
+// retrieveTimeout bounds one request for credentials, with its retries.
+const retrieveTimeout = 8 * time.Second
+
+// Options configure a Mechanism.
+type Options struct {
+	Region  string   // KUBERELAY_KAFKA_AWS_REGION
+	Brokers []string // as host:port; their names can tell the region
+	Logger  *slog.Logger
+	now     func() time.Time // the clock of a test
+}
+
+// Mechanism authenticates connections. It is safe for concurrent use.
+type Mechanism struct {
+	opts   Options
+	region string
+	files  *credential.Watcher // the shared files of the SDK
+
+	mu      sync.Mutex
+	chain   aws.CredentialsProvider // caches credentials until [Window] before they expire
+	last    aws.Credentials
+	changed bool // there were others before last, and Renew has not said so
+}
+
+var _ sasl.Mechanism = (*Mechanism)(nil)
+
+// New reads the configuration of the SDK, and sends no request.
+func New(ctx context.Context, o Options) (*Mechanism, error) {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	m := &Mechanism{opts: o, files: credential.NewWatcher(sharedFiles()...)}
+	loaded, err := load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.chain, m.region = loaded.Credentials, cmp.Or(o.Region, regionOf(o.Brokers), loaded.Region)
+	if m.region == "" {
+		return nil, errors.New("no AWS region: the names of the brokers and the AWS configuration do not tell it; set KUBERELAY_KAFKA_AWS_REGION or AWS_REGION")
+	}
+	return m, nil
+}
+
+// load reads the environment and the shared files.
+func load(ctx context.Context) (aws.Config, error) {
+	c, err := config.LoadDefaultConfig(ctx,
+		config.WithLogger(logging.Nop{}), // its messages are not known to be free of secrets
+		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = Window }))
+	if err != nil {
+		return c, explainLoad(err)
+	}
+	return c, nil
+}
+
+func sharedFiles() []string {
+	return []string{
+		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), config.DefaultSharedCredentialsFilename()),
+		cmp.Or(os.Getenv("AWS_CONFIG_FILE"), config.DefaultSharedConfigFilename()),
+	}
+}
+
+// brokerName is the form of the names of brokers, also of serverless clusters.
+var brokerName = regexp.MustCompile(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?$`)
+
+// regionOf returns the region in the names of the brokers, or "".
+func regionOf(brokers []string) string {
+	for _, b := range brokers {
+		host, _, err := net.SplitHostPort(b)
+		if err != nil {
+			host = b
+		}
+		if match := brokerName.FindStringSubmatch(host); match != nil {
+			return match[1]
+		}
+	}
+	return ""
+}
+
+// Region returns the region that requests are signed for.
+func (m *Mechanism) Region() string { return m.region }
+
+// Name is part of [sasl.Mechanism].
+func (m *Mechanism) Name() string { return Name }
+
+// Start is part of [sasl.Mechanism]. It may fetch credentials.
+func (m *Mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	presigner := &aws_msk_iam_v2.Mechanism{
+		Signer: signer.NewSigner(), Region: m.region, SignTime: m.opts.now(),
+		Credentials: aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.retrieve(ctx)
+		}),
+	}
+	return presigner.Start(ctx)
+}
+
+// Renew fetches credentials if those in use are due, and reports whether there are other ones than at the last call.
+// It does nothing before the first [Mechanism.Start].
+func (m *Mechanism) Renew(ctx context.Context) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.last.HasKeys() {
+		return false
+	}
+	_, err := m.retrieve(ctx)
+	changed := m.changed && err == nil
+	m.changed = m.changed && err != nil
+	return changed
+}
+
+// Source names the provider of the credentials in use, such as WebIdentityCredentials; "" before the first.
+func (m *Mechanism) Source() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last.Source
+}
+
+// retrieve returns valid credentials. An error means that there are none.
+func (m *Mechanism) retrieve(ctx context.Context) (aws.Credentials, error) {
+	ctx, cancel := context.WithTimeout(ctx, retrieveTimeout)
+	defer cancel()
+	m.reload(ctx)
+	next, err := m.chain.Retrieve(ctx)
+	end := m.last.Expires.Add(Window)
+	switch {
+	case err == nil:
+		m.changed = m.changed || m.last.HasKeys() && !same(m.last, next)
+		m.last = next
+		return next, nil
+	case m.last.HasKeys() && m.last.CanExpire && m.opts.now().Before(end):
+		m.opts.Logger.Warn("cannot renew the AWS credentials for Kafka, using the last ones until they expire", "expires", end, "err", explain(err))
+		return m.last, nil
+	}
+	return aws.Credentials{}, explain(err)
+}
+
+// reload reads the shared files again if they have changed.
+func (m *Mechanism) reload(ctx context.Context) {
+	if !m.files.Changed() {
+		return
+	}
+	loaded, err := load(ctx)
+	if err != nil {
+		m.opts.Logger.Warn("cannot read the AWS configuration again, using the last one", "err", err)
+		return
+	}
+	m.chain = loaded.Credentials
+}
+
+func same(a, b aws.Credentials) bool {
+	return a.AccessKeyID == b.AccessKeyID && a.SecretAccessKey == b.SecretAccessKey && a.SessionToken == b.SessionToken
+}
