@@ -3,6 +3,7 @@ package simulate
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,9 @@ var planted = []string{
 	"refresh-all-the-time", "skip-synced", "trust-foreign",
 }
 
+// plantedOnKafka are those that concern what a takeover knows.
+var plantedOnKafka = []string{"only-what-survived", "trust-any-record", "trust-checkpoint"}
+
 // TestPlantedBugs plants each bug in turn and counts the histories until one fails. The folder
 // bugs has bugs that the simulator found in the forwarder, and bugs that show that an oracle can
 // fail.
@@ -26,7 +30,7 @@ func TestPlantedBugs(t *testing.T) {
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("no patches: %v", err)
 	}
-	for _, bug := range planted {
+	for _, bug := range slices.Concat(planted, plantedOnKafka) {
 		patches = append(patches, filepath.Join("..", "torture", "bugs", bug+".patch"))
 	}
 	for _, patch := range patches {
@@ -41,7 +45,11 @@ func TestPlantedBugs(t *testing.T) {
 			if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", file, "./run").CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			out, err := exec.CommandContext(t.Context(), file, "-seeds", "20000", "-story=false").CombinedOutput()
+			sink := NATS
+			if slices.Contains(plantedOnKafka, bug) {
+				sink = Kafka
+			}
+			out, err := exec.CommandContext(t.Context(), file, "-sink", string(sink), "-seeds", "20000", "-story=false").CombinedOutput()
 			if err == nil {
 				t.Errorf("not found: %s", out)
 				return
