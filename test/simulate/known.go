@@ -11,7 +11,7 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // state from its watch, including states before that event. Or it takes the event for foreign, and
 // answers it with an event of the object that it knows. See ledger.DecideForeign.
 func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
-	return o.world.writers > 1 && (e.isRepair() || follows.UID == last.UID && follows.Position == last.Position && follows.ResourceVersion != last.ResourceVersion)
+	return o.world.writers > 1 && (e.isRepair() || follows.Foreign || follows.UID == last.UID && follows.Position == last.Position && follows.ResourceVersion != last.ResourceVersion)
 }
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader
