@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
 )
 
 // copyDisks copies the stores of servers, one after the other.
@@ -14,6 +16,7 @@ func (b *natsBus) copyDisks(ctx context.Context, servers ...int) error {
 	if has, err := b.world.awaitStored(ctx, "there is something to copy"); !has {
 		return err
 	}
+	clear(b.copied)
 	for _, n := range servers {
 		b.killServer(n)
 		b.copied[n] = filepath.Join(b.world.dir, fmt.Sprintf("store-%d-%d", n, time.Now().UnixNano()))
@@ -93,12 +96,12 @@ func (b *natsBus) emptyAhead(ctx context.Context) error {
 		b.killServer(n)
 		b.servers[n].Forget()
 		b.startServer(n)
+		if err := b.caughtUp(ctx, n); err != nil {
+			return err
+		}
 	}
-	if b.ahead = nil; len(b.copied) == 0 {
-		return nil // the bus was empty
-	}
-	_, err := b.agreed(ctx)
-	return err
+	b.ahead = nil
+	return nil
 }
 
 // loseEnd kills all servers and starts them, a majority of them with the copies of their stores.
@@ -120,28 +123,29 @@ func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err e
 		b.startServer(n)
 	}
 	b.awaitLeader(ctx)
+	for n := range b.copied {
+		err := harness.Eventually(ctx, limit, "the server has joined", func(context.Context) error { return b.servers[n].Joined() })
+		if err != nil {
+			return 0, err
+		}
+	}
 	if third == outrun {
 		if err := b.stepDown(ctx, 5); err != nil {
 			return 0, err
 		}
 	}
-	var kept []int // the servers that keep their stores
 	for n, s := range b.servers {
-		switch {
-		case b.copied[n] != "":
-		case third == emptied3:
+		if b.copied[n] == "" && third == emptied3 {
 			s.Forget()
-		default:
-			kept = append(kept, n)
 		}
 	}
 	b.heal()
-	end, err := b.agreed(ctx, kept...)
+	end, err := b.agreed(ctx, true)
 	if err != nil {
 		return 0, err
 	}
-	for _, n := range kept {
-		if has := b.servers[n].Stored(streamName); has > end {
+	for n, s := range b.servers {
+		if has := s.Stored(streamName); has > end {
 			b.ahead = append(b.ahead, n)
 			w.t.Logf("server %d ends at %d, the one that leads at %d", n, has, end)
 		}

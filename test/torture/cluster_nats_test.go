@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
@@ -55,7 +54,7 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 	case serverKill:
 		b.killServer(a.n)
 	case clusterAgree:
-		_, err := b.agreed(ctx)
+		_, err := b.agreed(ctx, false)
 		return err
 	case copyDisks:
 		return b.copyDisks(ctx, leader, follower)
@@ -133,10 +132,10 @@ func (b *natsBus) heal() {
 }
 
 // agreed waits until every server has the same end of the stream, and one leads. It returns that
-// end. Servers in apart may have a later one than the server that leads.
-func (b *natsBus) agreed(ctx context.Context, apart ...int) (end uint64, err error) {
+// end. If ahead is true, the others may have a later one.
+func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error) {
 	same, enough := 0, 10
-	if len(apart) > 0 {
+	if ahead {
 		enough = 200 // such a server may still lead
 	}
 	err = harness.Eventually(ctx, limit, "the replicas agree", func(ctx context.Context) error {
@@ -146,8 +145,8 @@ func (b *natsBus) agreed(ctx context.Context, apart ...int) (end uint64, err err
 		}
 		now := ends[b.leader(ctx)]
 		err := b.led(ctx)
-		for n, at := range ends {
-			if at != now && (at < now || !slices.Contains(apart, n)) {
+		for _, at := range ends {
+			if at < now || at > now && !ahead {
 				err = errors.Join(err, fmt.Errorf("they end at %d", ends))
 			}
 		}
@@ -174,20 +173,24 @@ func (b *natsBus) roll(ctx context.Context, orderly bool) error {
 		}
 		b.awaitLeader(ctx)
 		b.startServer(n)
-		err := harness.Eventually(ctx, limit, "the server has caught up", func(ctx context.Context) error {
-			all := s.Stored(streamName)
-			for _, other := range b.servers {
-				if at := other.Stored(streamName); at > all+catchUp {
-					return fmt.Errorf("it has %d of %d", all, at)
-				}
-			}
-			return b.led(ctx)
-		})
-		if err != nil {
+		if err := b.caughtUp(ctx, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// caughtUp waits until a server has almost what the others have, and one leads.
+func (b *natsBus) caughtUp(ctx context.Context, n int) error {
+	return harness.Eventually(ctx, limit, "the server has caught up", func(ctx context.Context) error {
+		has := b.servers[n].Stored(streamName)
+		for _, other := range b.servers {
+			if at := other.Stored(streamName); at > has+catchUp {
+				return fmt.Errorf("it has %d of %d", has, at)
+			}
+		}
+		return b.led(ctx)
+	})
 }
 
 // catchUp is the number of messages that a server may lack under load.

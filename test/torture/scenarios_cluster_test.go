@@ -15,7 +15,7 @@ var clustered = []scenario{
 		settings: inCluster3(losing(usual)), play: playServersGo,
 	},
 	{
-		name: "two servers of a NATS cluster lose the end of the stream, and the third one keeps it",
+		name:     "two servers of a NATS cluster lose the end of the stream, and the third one keeps it",
 		settings: inCluster3(losing(usual)), play: playReplicasDiffer,
 	},
 }
@@ -70,6 +70,7 @@ func playReplicasDiffer(s *script) {
 	s.told(told)
 	s.do(act{do: aheadEmpty})
 	s.idle(0)
+	s.do(act{do: clusterAgree})
 }
 
 // reloads waits until the forwarder has read its checkpoint this many times more. Each reading of a

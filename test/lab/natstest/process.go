@@ -168,6 +168,17 @@ func (p *Process) Stored(stream string) uint64 {
 	return 0
 }
 
+// Joined returns nil if the server knows which server leads its cluster.
+func (p *Process) Joined() error {
+	p.t.Helper()
+	var of server.JSInfo
+	p.ask("jsz", &of)
+	if of.Meta == nil || of.Meta.Leader == "" {
+		return errors.New("the cluster has no leader")
+	}
+	return nil
+}
+
 // ask sends a request to the server's monitoring endpoint.
 func (p *Process) ask(path string, answer any) {
 	p.t.Helper()

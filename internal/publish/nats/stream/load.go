@@ -58,8 +58,8 @@ func (l *loading) load(ctx context.Context) (err error) {
 		return err
 	}
 	l.c.metrics.reads.Inc()
-	if l.consumer == nil { // readMissing reads every message, one by one
-		l.c.log.Warn("the server that leads the stream gets no consumer, reading the last message of each subject one by one", "stream", l.c.Opts.Stream)
+	if l.consumer == nil { // readMissing reads every message
+		l.c.log.Warn("no consumer on the leader of the stream, reading its messages one by one", "stream", l.c.Opts.Stream)
 		return l.readMissing(ctx)
 	}
 	defer l.c.forget(ctx, l.consumer)
