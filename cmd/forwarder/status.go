@@ -207,12 +207,6 @@ func within[T any](ctx context.Context, f func(context.Context) (T, error)) (res
 	}
 }
 
-// client returns a function that asks the forwarder once.
-func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
-	c, err := a.connect(o, a.timeout)
-	return c.document, err
-}
-
 // connect returns a client of the forwarder, whose requests take no longer than the timeout.
 func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c forwarderClient, err error) {
 	at, err := a.url(o)

@@ -13,6 +13,7 @@ func pod() []value {
 		kubernetes[[]corev1.EnvFromSource]("envFrom", []any{}, "ConfigMaps and Secrets whose entries become environment variables. They can't set the forwarder's own variables: with this value, the chart sets all of those itself, including defaults."),
 		kubernetes[[]corev1.Volume]("extraVolumes", []any{}, "More volumes."),
 		kubernetes[[]corev1.VolumeMount]("extraVolumeMounts", []any{}, "Where to mount them."),
+		text("kubeconfigSecret", "", "Secret with kubeconfigs of several clusters, one in each key, to mount at `config.kubeconfigDir`. The name of the key without its extension is the name of the cluster. Keys that come, go or change take effect without a restart, when the kubelet has updated the volume. Not set: none is mounted."),
 		kubernetes[corev1.ResourceRequirements]("resources", object{
 			"requests": object{"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"}, "limits": object{"memory": "1Gi", "ephemeral-storage": "512Mi"},
 		}, "Requests and limits of the container. The forwarder keeps about 2 kB of memory for each watched object, and needs more while it starts: docs/sizing.md has the formula. Ephemeral storage is for logs, which the kubelet rotates; with `persistence.ephemeral`, the chart adds `persistence.size` to its limit."),

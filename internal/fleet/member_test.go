@@ -19,6 +19,9 @@ func TestLeaseName(t *testing.T) {
 		}
 		seen[name] = cluster
 	}
+	if got, want := leaseName("kr-kuberelay", "Mgmt_EU.1"), "kr-kuberelay-mgmt-eu-1-959b274a"; got != want { // as the chart does
+		t.Errorf("got %s, want %s", got, want)
+	}
 	if got := leaseName("kuberelay", "prod"); got != "kuberelay-prod" {
 		t.Errorf("got %s", got)
 	}

@@ -4,6 +4,8 @@
 // most once a second, and only if it has changed. They are computed once for all streams, and not at all
 // while no page is open. [Recent] remembers the events without allocating memory.
 //
+// With several clusters, the page has a row for each, and the parameter cluster selects the page of one.
+//
 // It guarantees:
 //
 //   - The page loads nothing from another host, and no other site can embed it, run a script in

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,6 +105,28 @@ func (b fleetBus) exact(t *testing.T, m *member, f *forwarder) {
 	}
 }
 
+// awaitPage waits until the status page of a cluster, "" for all, is sent a text.
+func (f *forwarder) awaitPage(cluster, text string) {
+	f.t.Helper()
+	f.await("the page of "+cluster+" gets "+text, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.Address()+"/api/v1/status/stream?cluster="+cluster, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			if strings.Contains(lines.Text(), text) {
+				return nil
+			}
+		}
+		return errors.New("the stream ended without it")
+	})
+}
+
 // checkClusters runs check. It must fail exactly for the clusters for which want is false.
 func (f *forwarder) checkClusters(want map[string]bool) {
 	f.t.Helper()
@@ -170,6 +194,8 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 		if strings.Contains(table+f.log(), "hunter2") {
 			t.Error("the log or the status has the content of a kubeconfig")
 		}
+		f.awaitPage("", `"cluster":"broken","level":"critical"`)
+		f.awaitPage("workload-1", `"resource":"nodes","name":"node-a"`)
 		f.checkClusters(map[string]bool{"broken": false, "management": true, "workload-1": true})
 		for _, m := range []*member{management, workload} {
 			if code, out, _ := f.run("status", "--cluster="+m.name); code == 2 || !strings.Contains(out, "cluster:   "+m.name) {

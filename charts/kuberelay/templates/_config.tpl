@@ -133,6 +133,32 @@
 {{- .Values.config.leaseName | default (include "kuberelay.fullname" .) }}
 {{- end }}
 
+{{/* several is "true" if the forwarder copies several clusters. */}}
+{{- define "kuberelay.several" -}}
+{{- not (empty (or .Values.config.kubeconfigContexts .Values.config.kubeconfigDir .Values.config.clusterApi)) }}
+{{- end }}
+
+{{/*
+heldLease is the name of the Lease in this cluster that the leader holds: leaseName in internal/fleet, if the
+forwarder copies several clusters and this is one of them; nothing if this is none of them.
+*/}}
+{{- define "kuberelay.heldLease" -}}
+{{- $config := .Values.config }}
+{{- $lease := include "kuberelay.leaseName" . }}
+{{- $cluster := $config.clusterApiManagementName }}
+{{- $name := printf "%s-%s" $lease $cluster }}
+{{- $label := "[a-z0-9]([-a-z0-9]*[a-z0-9])?" }}
+{{- if ne (include "kuberelay.elects" .) "true" }}
+{{- else if ne (include "kuberelay.several" .) "true" }}
+{{- $lease }}
+{{- else if not $cluster }}
+{{- else if and (le (len $name) 253) (regexMatch (printf "^%s(\\.%s)*$" $label $label) $name) }}
+{{- $name }}
+{{- else }}
+{{- printf "%s-%s-%s" $lease (lower $cluster | replace "_" "-" | replace "." "-" | trunc 100) (sha256sum $cluster | trunc 8) }}
+{{- end }}
+{{- end }}
+
 {{- define "kuberelay.leaseNamespace" -}}
 {{- .Values.config.leaseNamespace | default (include "kuberelay.namespace" .) }}
 {{- end }}

@@ -64,7 +64,7 @@ spec:
         {{- toYaml $resources | nindent 8 }}
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
-      {{- if or $builtIn $files .Values.extraVolumeMounts }}
+      {{- if or $builtIn $files .Values.kubeconfigSecret .Values.extraVolumeMounts }}
       volumeMounts:
         {{- if $builtIn }}
         - name: data
@@ -75,6 +75,11 @@ spec:
           mountPath: /etc/kuberelay
           readOnly: true
         {{- end }}
+        {{- if .Values.kubeconfigSecret }}
+        - name: kubeconfigs
+          mountPath: {{ .Values.config.kubeconfigDir }}
+          readOnly: true
+        {{- end }}
         {{- with .Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -82,7 +87,7 @@ spec:
     {{- with .Values.extraContainers }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- if or $builtIn $files .Values.extraVolumes }}
+  {{- if or $builtIn $files .Values.kubeconfigSecret .Values.extraVolumes }}
   volumes:
     {{- if $builtIn }}
     - name: data
@@ -100,6 +105,12 @@ spec:
         defaultMode: 0440
         sources:
           {{- $files | trim | nindent 10 }}
+    {{- end }}
+    {{- with .Values.kubeconfigSecret }}
+    - name: kubeconfigs
+      secret:
+        secretName: {{ . }}
+        defaultMode: 0440
     {{- end }}
     {{- with .Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}

@@ -193,5 +193,24 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- $rules = append $rules (dict "apiGroups" (list "authentication.k8s.io") "resources" (list "tokenreviews") "verbs" (list "create")) }}
 {{- $rules = append $rules (dict "apiGroups" (list "authorization.k8s.io") "resources" (list "subjectaccessreviews") "verbs" (list "create")) }}
 {{- end }}
+{{- if has "*" (include "kuberelay.list" $config.clusterApi | fromJsonArray) }}
+{{- $rules = concat $rules (include "kuberelay.clusterApiRules" . | fromJsonArray) }}
+{{- end }}
 {{- concat $rules $rbac.extraClusterRules | toJson }}
+{{- end }}
+
+{{/* clusterApiRules is the rules for the Cluster objects of Cluster API and the Secrets with their kubeconfigs. */}}
+{{- define "kuberelay.clusterApiRules" -}}
+{{- if not .Values.rbac.secrets }}
+{{- fail "config.clusterApi: the service account could read every Secret in these namespaces, also the keys of the clusters' certificate authorities. If it may, set rbac.secrets=true" }}
+{{- end }}
+{{- $clusters := dict "apiGroups" (list "cluster.x-k8s.io") "resources" (list "clusters") "verbs" (list "list" "watch") }}
+{{- $secrets := dict "apiGroups" (list "") "resources" (list "secrets") "verbs" (list "get" "list" "watch") }}
+{{- list $clusters $secrets | toJson }}
+{{- end }}
+
+{{/* clusterApiNamespaces is those of config.clusterApi that have a Role each, as a list. */}}
+{{- define "kuberelay.clusterApiNamespaces" -}}
+{{- $names := include "kuberelay.list" .Values.config.clusterApi | fromJsonArray }}
+{{- ternary list $names (has "*" $names) | uniq | toJson }}
 {{- end }}

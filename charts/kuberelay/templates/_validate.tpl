@@ -61,6 +61,14 @@
 {{- if empty $config.resources }}
 {{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}
 {{- end }}
+{{- if .Values.kubeconfigSecret }}
+{{- if not $config.kubeconfigDir }}
+{{- fail "kubeconfigSecret: there is no folder to mount it at; set config.kubeconfigDir, such as /etc/kuberelay-clusters" }}
+{{- end }}
+{{- if and (include "kuberelay.files" .) (hasPrefix "/etc/kuberelay/" (printf "%s/" $config.kubeconfigDir)) }}
+{{- fail (printf "config.kubeconfigDir: %s is within /etc/kuberelay, where the files of the configuration are mounted read-only; use another folder, such as /etc/kuberelay-clusters" $config.kubeconfigDir) }}
+{{- end }}
+{{- end }}
 {{- if and (eq $config.sink "kafka") (empty $config.kafkaBrokers) }}
 {{- fail "config.kafkaBrokers: config.sink is kafka; name the brokers, such as kafka-0:9092" }}
 {{- end }}
@@ -136,7 +144,7 @@
 {{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "hostUsers: Kubernetes %s ignores false; it needs 1.33" .Capabilities.KubeVersion.Version) }}
 {{- end }}
-{{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
+{{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) (ne (include "kuberelay.several" .) "true") }}
 {{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
 {{- end }}
 {{- with .Values.podMonitor }}

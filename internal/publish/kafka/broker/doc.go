@@ -16,6 +16,8 @@
 //     two small records and what their compression needs, up to 16 MiB each.
 //   - Metadata that a response proves stale is fetched again with the next request, before
 //     its time to live ends.
+//   - Clients can share their connections ([Shared]). A request of one that is not answered delays
+//     none of another, and a Client that closes ends its own requests only.
 //   - Every new connection uses the current contents of the password, certificate, key and
 //     CA files. Connections made before a change are replaced within 10 s, plus the
 //     duration of their current request.

@@ -10,6 +10,8 @@
 //     A replica may be behind it.
 //   - A connection whose credential files changed is replaced, once the server accepts the
 //     new ones.
+//   - Conns that share a connection ([Shared]) wait for one another only while it is replaced for
+//     new credentials, and for their turn to load. A Conn that closes leaves it to the others.
 //   - Logs and errors contain no message contents and no credentials.
 //
 // It publishes nothing and changes nothing: [Hooks.Check] may create the stream.

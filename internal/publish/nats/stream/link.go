@@ -32,6 +32,7 @@ func (s *Shared) join(ctx context.Context, c *Conn) error {
 		return nil
 	}
 	opts := c.Opts
+	opts.Reading, opts.Registerer = nil, nil // of the Conn
 	if c.Opts.Shared != nil {
 		opts.Cluster = ""
 	}
