@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -190,5 +191,24 @@ func TestSettings(t *testing.T) {
 		if _, err := read(wrong); err == nil {
 			t.Errorf("no error for %v", wrong)
 		}
+	}
+}
+
+func TestProcessUse(t *testing.T) {
+	const size = 1 << 20
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := processUse(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(file); err != nil {
+		t.Fatal(err)
+	}
+	after, err := processUse(os.Getpid())
+	if read := after.read - before.read; err != nil || read < size || read > 2*size || after.memory < size || after.memory > 1<<34 || after.cpu < before.cpu {
+		t.Errorf("before %+v, after %+v (%v), want %d bytes read", before, after, err, size)
 	}
 }
