@@ -222,67 +222,6 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// minResync is the smallest number of keys with which a resync is long work.
-const minResync = 1000
-
-// longWork returns the kinds of long work, in the order in which a start runs them.
-func (r *Relay) longWork() []longwork.Work {
-	return []longwork.Work{
-		{Name: "takeover", Unit: "records", Measure: r.takeover.Measure},
-		{Name: "checkpoint_load", Unit: "messages", Measure: r.loading.Measure},
-		{Name: "list", Unit: "resources", Measure: r.measureLists},
-		{Name: "first_sync", Unit: "objects", Measure: r.measureFirstSync},
-		{Name: "resend", Unit: "objects", Measure: r.measureResend},
-		{Name: "resync", Unit: "objects", Measure: r.measureResync},
-	}
-}
-
-// measureLists measures the first lists of all resources.
-func (r *Relay) measureLists() (longwork.Amount, bool) {
-	if r.state.running() == nil {
-		return longwork.Amount{}, false
-	}
-	listing, all := r.informers.Listing()
-	return longwork.Amount{Done: int64(all - listing), Total: int64(all)}, listing > 0
-}
-
-// measureFirstSync measures the objects that existed before the first sync of their resource.
-func (r *Relay) measureFirstSync() (longwork.Amount, bool) {
-	if r.state.running() == nil || r.term.Load() == nil {
-		return longwork.Amount{}, false
-	}
-	objects, left, listing := r.informers.FirstSync()
-	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0 || listing && objects > 0 // the bus can be faster than the list
-}
-
-// measureResend measures the changes that waited for the bus while it was away.
-func (r *Relay) measureResend() (longwork.Amount, bool) {
-	t := r.term.Load()
-	if t == nil {
-		return longwork.Amount{}, false
-	}
-	o := t.outage.Load()
-	if o == nil {
-		return longwork.Amount{}, false
-	}
-	left := t.informers.DirtyBetween(o.began, o.ended)
-	return longwork.Amount{Done: int64(o.waiting - left), Total: int64(o.waiting)}, left > 0
-}
-
-// measureResync measures the comparison of every object with the checkpoint: from time to time,
-// after a restart, and when the bus has lost something.
-func (r *Relay) measureResync() (longwork.Amount, bool) {
-	t := r.term.Load()
-	if t == nil {
-		return longwork.Amount{}, false
-	}
-	if _, is := r.measureFirstSync(); is {
-		return longwork.Amount{}, false // the keys are the same
-	}
-	added, waiting := t.queue.Background()
-	return longwork.Amount{Done: added - waiting, Total: added}, added >= minResync && waiting > 0
-}
-
 // report logs the progress of long work, unmatched entries of settings, and risks of the bus,
 // until ctx ends. It sends no request.
 func (r *Relay) report(ctx context.Context) {

@@ -1,6 +1,13 @@
 package kafka
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
 
 // usage is the part of the in-flight limit that events use.
 type usage struct{ events, bytes int }
@@ -51,4 +58,44 @@ func (s *session) share() usage {
 		part = 2
 	}
 	return usage{max(1, s.b.opts.MaxInFlight/part), max(1, s.b.opts.MaxBytesInFlight/part)}
+}
+
+// working records the start or the end of a batch.
+func (s *sender) working(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
+	if is {
+		s.since = time.Now()
+	}
+}
+
+// flights are the messages in flight.
+type flights struct {
+	pending publish.Pending // messages whose completion has not returned
+
+	mu  sync.Mutex
+	all map[*flight]struct{} // those that a sender holds
+}
+
+func (s *flights) add(f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*flight]struct{}{}
+	}
+	s.all[f] = struct{}{}
+}
+
+func (s *flights) remove(f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, f)
+}
+
+// list returns all of them.
+func (s *flights) list() []*flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all))
 }

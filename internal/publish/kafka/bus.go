@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
@@ -193,35 +192,6 @@ func (b *Bus) reachesAny(s *session) bool {
 }
 
 var errReached = errors.New("a broker responded")
-
-// errOtherMarker ends a session after it finds the marker of another writer. Anyone with
-// access to the topic can store a marker, so only the brokers know whether there is another
-// writer: if there is, they reject the next session.
-var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
-
-// findOtherWriter returns errOtherMarker if another writer may have taken over. The brokers
-// do not report that to a writer that has nothing to write.
-func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
-	if s.producer.ID < 0 || s.recorder.senders[0].end() >= end {
-		return nil // every record up to end is from this session
-	}
-	taken := false
-	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	err := b.read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
-		if string(r.Key) == writerKey {
-			e, ok := b.entryOf(r, b.opts.CheckpointTopic, 0)
-			taken = taken || ok && e.Type == event.WriterStarted
-		}
-		return nil
-	})
-	if taken {
-		return errOtherMarker
-	}
-	if err == nil {
-		s.searched = end
-	}
-	return err
-}
 
 func (b *Bus) probeSoon() {
 	select {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -86,4 +87,33 @@ func (b *Bus) inspect(ctx context.Context, name string) TopicInspection {
 		t.Grant = b.client.AddACL(is.Denied[0], name)
 	}
 	return t
+}
+
+// errOtherMarker ends a session after it finds the marker of another writer. Anyone with
+// access to the topic can store a marker, so only the brokers know whether there is another
+// writer: if there is, they reject the next session.
+var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
+
+// findOtherWriter returns errOtherMarker if another writer may have taken over. The brokers
+// do not report that to a writer that has nothing to write.
+func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
+	if s.producer.ID < 0 || s.recorder.senders[0].end() >= end {
+		return nil // every record up to end is from this session
+	}
+	taken := false
+	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
+	err := b.read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
+		if string(r.Key) == writerKey {
+			e, ok := b.entryOf(r, b.opts.CheckpointTopic, 0)
+			taken = taken || ok && e.Type == event.WriterStarted
+		}
+		return nil
+	})
+	if taken {
+		return errOtherMarker
+	}
+	if err == nil {
+		s.searched = end
+	}
+	return err
 }

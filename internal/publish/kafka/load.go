@@ -234,3 +234,19 @@ func (l *loading) take(key []byte, e entry) error {
 	}
 	return l.yieldErr
 }
+
+// lastStored identifies the last record that a sender stored; the zero value is none.
+type lastStored struct {
+	next      int64 // the offset after it; this sender stored nothing at or above it
+	print     identity
+	tombstone bool
+}
+
+func (s *sender) lastStored() lastStored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// end returns the offset after the last stored record.
+func (s *sender) end() int64 { return s.lastStored().next }

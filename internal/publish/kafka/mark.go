@@ -100,3 +100,17 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 func (s *session) markerKey(topic string, partition int) string {
 	return event.WriterPartitionKey(s.b.opts.Cluster, topic, partition)
 }
+
+// setMarker sets the last marker of a resource.
+func (s *session) setMarker(partitionKey string, e entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.markers[partitionKey] = e
+}
+
+// marker returns the last marker of a resource.
+func (s *session) marker(partitionKey string) entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.markers[partitionKey]
+}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,36 +34,6 @@ type flight struct {
 	size   int // bytes used of the sender's share; 0 before admission
 
 	finished atomic.Bool
-}
-
-// flights are the messages in flight.
-type flights struct {
-	pending publish.Pending // messages whose completion has not returned
-
-	mu  sync.Mutex
-	all map[*flight]struct{} // those that a sender holds
-}
-
-func (s *flights) add(f *flight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[*flight]struct{}{}
-	}
-	s.all[f] = struct{}{}
-}
-
-func (s *flights) remove(f *flight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, f)
-}
-
-// list returns all of them.
-func (s *flights) list() []*flight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.all))
 }
 
 // Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages

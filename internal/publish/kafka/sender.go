@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -101,16 +100,6 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// working records the start or the end of a batch.
-func (s *sender) working(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.since = time.Time{}
-	if is {
-		s.since = time.Now()
-	}
-}
-
 // add appends a record. It does not block.
 func (s *sender) add(it *item) {
 	s.mu.Lock()
@@ -142,22 +131,6 @@ func (s *sender) withdraw(it *item) bool {
 	}
 	return false
 }
-
-// lastStored identifies the last record that a sender stored; the zero value is none.
-type lastStored struct {
-	next      int64 // the offset after it; this sender stored nothing at or above it
-	print     identity
-	tombstone bool
-}
-
-func (s *sender) lastStored() lastStored {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// end returns the offset after the last stored record.
-func (s *sender) end() int64 { return s.lastStored().next }
 
 // run sends records until ctx ends. Then it completes all remaining items with an error.
 func (s *sender) run(ctx context.Context) {
@@ -311,23 +284,5 @@ func complete(items []*item, base int64, err error) {
 			base++
 		}
 		it.done(offset, err)
-	}
-}
-
-func notSent(err error) error {
-	if errors.Is(err, publish.ErrNotSent) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", publish.ErrNotSent, err)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

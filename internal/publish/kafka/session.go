@@ -243,20 +243,6 @@ func (s *session) endError() error {
 	return err
 }
 
-// setMarker sets the last marker of a resource.
-func (s *session) setMarker(partitionKey string, e entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.markers[partitionKey] = e
-}
-
-// marker returns the last marker of a resource.
-func (s *session) marker(partitionKey string) entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.markers[partitionKey]
-}
-
 // takeLoaded returns what the bus held when the session started, once, and nil if anything
 // was written since.
 func (s *session) takeLoaded() map[string]entry {
