@@ -124,6 +124,11 @@ func (o *oracle) storedBesideForger(object int, e published) {
 	// Of a message that isn't an event, a forwarder that starts knows only the position. So it
 	// can't detect a restore of etcd either.
 	answers := o.forged[object] != nil || o.restored
+	if f := o.forged[object]; f != nil && f.isOld { // a forwarder that starts doesn't see what was before it
+		for n := range o.events[object] {
+			o.events[object][n].id = ""
+		}
+	}
 	o.forged[object] = nil
 	switch last, ok := o.last(object); {
 	case e.Live():
