@@ -175,16 +175,22 @@ func split(address string) (host string, port int, err error) {
 
 // runServers runs NATS servers until ctx ends.
 func runServers(ctx context.Context, all ...*server.Options) error {
+	var servers []*server.Server
 	for _, o := range all {
 		ns, err := server.NewServer(o)
 		if err != nil {
-			return err
+			return err // the process ends
 		}
 		ns.Start()
-		defer ns.WaitForShutdown()
-		defer ns.Shutdown()
+		servers = append(servers, ns)
 	}
 	<-ctx.Done()
+	for _, ns := range servers {
+		ns.Shutdown()
+	}
+	for _, ns := range servers {
+		ns.WaitForShutdown()
+	}
 	return nil
 }
 

@@ -80,7 +80,7 @@ func TestEveryVariable(t *testing.T) {
 	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // these depend on each other
 	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"
 
-	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 72})
+	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 72, "rbac": values{"secrets": true}})
 	if diff := cmp.Diff(want, m.environment(t)); diff != "" {
 		t.Errorf("the forwarder's environment (-want +got):\n%s", diff)
 	}
@@ -121,8 +121,9 @@ func TestStringsForLists(t *testing.T) {
 	for _, v := range []values{lists, texts} {
 		v["sink"] = "kafka"
 	}
-	want := render(t, "kuberelay", values{"config": lists})
-	if diff := cmp.Diff(want, render(t, "kuberelay", values{"config": texts})); diff != "" || len(texts) < 8 {
+	rbac := values{"secrets": true} // for the Secrets of Cluster API
+	want := render(t, "kuberelay", values{"config": lists, "rbac": rbac})
+	if diff := cmp.Diff(want, render(t, "kuberelay", values{"config": texts, "rbac": rbac})); diff != "" || len(texts) < 8 {
 		t.Errorf("with %d texts (-lists +texts):\n%s", len(texts), diff)
 	}
 }
