@@ -248,7 +248,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		bus := conflict.Bus
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
-		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Ledger.IsAttempt(c.Key, bus), f.Lost()))
+		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Lost()))
 		f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off

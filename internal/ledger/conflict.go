@@ -6,22 +6,18 @@ import (
 )
 
 // AfterConflict returns the entry of a key after the bus refused a change, because it had the
-// event bus instead of acked. ours means that bus is an attempt of this forwarder. lost means
-// that a bus without an event has lost the events of the object. If lost is false, another writer
-// may have published the delete and purged it after the retention.
-func AfterConflict(c event.Change, acked, bus event.Acked, ours, lost bool) event.Acked {
+// event bus instead of acked. lost means that a bus without an event has lost the events of the
+// object. If lost is false, another writer may have published the delete and purged it after the
+// retention.
+func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acked {
 	claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
 	switch {
 	case c.Type.IsRemoval() && bus == (event.Acked{}) && lost && !claimed:
 		// Subscribers have seen the object, so they must see the delete.
 		acked.Position, acked.Foreign = 0, false
 		return acked
-	case bus.Position <= acked.Position, acked.UID == "" && !ours:
-		// An event at an earlier position is what the bus has after it lost its end. An event of
-		// an unknown object is another forwarder's.
+	case bus.Position <= acked.Position: // what the bus has after it lost its end
 		return bus
-	case ours: // or a copy with other data, as [DecideForeign] finds out
-		return acked.Before(bus)
 	case isBefore(bus, c):
 		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
 		return bus
