@@ -57,7 +57,7 @@ func (k kafka) Load(_ context.Context, yield func(event.Key, event.Acked) error)
 	if s.p.session != s {
 		return errReplaced
 	}
-	for n, l := range k.p.world.brokers.checkpoint {
+	for _, l := range k.p.world.brokers.checkpoint {
 		var entries []takeover.Write
 		err := s.request(func() error {
 			for _, r := range l.records {
@@ -71,7 +71,7 @@ func (k kafka) Load(_ context.Context, yield func(event.Key, event.Acked) error)
 			return err
 		}
 		for _, e := range entries {
-			if err := s.take(n, e, yield); err != nil {
+			if err := s.take(e, yield); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (k kafka) Load(_ context.Context, yield func(event.Key, event.Acked) error)
 }
 
 // take yields an entry of the checkpoint topic.
-func (s *session) take(home int, e takeover.Write, yield func(event.Key, event.Acked) error) error {
+func (s *session) take(e takeover.Write, yield func(event.Key, event.Acked) error) error {
 	object := objectOfKey(e.Key)
 	if object == none {
 		return nil

@@ -109,7 +109,8 @@ func (p *process) newSession() (*session, error) {
 	if err := s.recover(topic); err != nil {
 		return nil, err
 	}
-	return s, s.flush()
+	err = s.flush()
+	return s, err
 }
 
 func markerKey(partition int) string {
