@@ -37,7 +37,8 @@ type Bus interface {
 	// LastClaim returns the last claim of the cluster name, the zero value for none.
 	LastClaim(ctx context.Context) (event.Claim, error)
 
-	// Created returns how often a stream or topic was recreated since the bus was opened.
+	// Created returns how often the bus may have lost acknowledged messages since it was opened: a
+	// stream or topic was recreated, or another server became the leader of a stream.
 	Created() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last

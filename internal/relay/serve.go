@@ -129,7 +129,7 @@ func (t *term) reloadOnce(ctx context.Context) {
 const busPoll = 100 * time.Millisecond
 
 // monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back, or its stream was recreated, monitorBus retries failed keys at once and has
+// When the bus is back, or its stream was recreated or got another leader, monitorBus retries failed keys at once and has
 // the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
 // and returns an error if the bus is permanently gone.
 func (t *term) monitorBus(ctx context.Context) error {

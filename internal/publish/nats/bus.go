@@ -121,9 +121,7 @@ func (b *Bus) Ready() error { return b.conn.Ready() }
 // retry cannot fix ([ErrMisconfigured]).
 func (b *Bus) Wait(ctx context.Context) error { return b.conn.Wait(ctx) }
 
-// Created returns the number of different streams that this bus found or created. If it
-// grows after Connect, somebody deleted the stream with its contents, and this or another
-// forwarder created it again.
+// Created is [stream.Conn.Created].
 func (b *Bus) Created() uint64 { return b.conn.Created() }
 
 // Stream returns the creation time of the stream, which identifies it; "" before a stream

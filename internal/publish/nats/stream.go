@@ -72,7 +72,7 @@ func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	if err := stream.LeaderError(info); err != nil {
 		return fmt.Errorf("look up stream %q: %w", want.Name, err)
 	}
-	if c.Found(info.Created) {
+	if c.Found(info) {
 		b.log.Warn("stream was recreated", "stream", want.Name, "created", info.Created)
 	}
 	b.noteRisks(info)

@@ -45,7 +45,7 @@ func (b *Bus) find(ctx context.Context, c *stream.Conn) error {
 	asked := time.Now()
 	info, err := c.FindStream(ctx)
 	if err == nil {
-		c.Found(info.Created)
+		c.Found(info)
 		b.losses.observe(info, asked, time.Now())
 	}
 	return err

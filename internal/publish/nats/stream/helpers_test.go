@@ -24,7 +24,7 @@ func connect(t testing.TB, urls ...string) *Conn {
 			return err
 		}
 		if err == nil {
-			c.Found(info.Created)
+			c.Found(info)
 		}
 		return err
 	}

@@ -18,8 +18,9 @@ const (
 	// doesn't get the leader in this many attempts.
 	consumerAttempts = 55
 
-	consumerTimeout = 5 * time.Second // for one attempt
-	consumerSilence = 2               // attempts without an answer, after which there is no other
+	consumerTimeout  = 5 * time.Second  // for one attempt
+	consumerPatience = 10 * time.Second // for all attempts
+	forgetTimeout    = time.Second
 )
 
 // Load calls take with the last message of each subject that matches the filter, without its
@@ -73,8 +74,8 @@ func (l *loading) load(ctx context.Context) (err error) {
 // leads the stream. It returns nil if that server gets none: servers whose consumers never
 // start exist after most of a cluster lost data.
 func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
-	silent := 0
-	for range consumerAttempts {
+	began := time.Now()
+	for n := 0; n < consumerAttempts && time.Since(began) < consumerPatience; n++ {
 		stream, err := c.FindStream(ctx)
 		if err != nil {
 			return nil, err
@@ -82,9 +83,6 @@ func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Cons
 		consumer, err := c.consume(ctx, filter)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && c.PermissionError() == nil:
-			if silent++; silent == consumerSilence {
-				return nil, nil
-			}
 			continue
 		case err != nil:
 			return nil, err
@@ -115,7 +113,7 @@ func (c *Conn) consume(ctx context.Context, filter string) (jetstream.Consumer, 
 
 // forget deletes the consumer without waiting for its InactiveThreshold.
 func (c *Conn) forget(ctx context.Context, consumer jetstream.Consumer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Opts.AckTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	_ = c.JS.DeleteConsumer(ctx, c.Opts.Stream, consumer.CachedInfo().Name) // the server does it anyway
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
@@ -20,7 +21,8 @@ type state struct {
 	denied     error         // the last permission error of this connection
 	connection int           // counts disconnections
 	created    time.Time     // creation time of the stream, which identifies it
-	streams    uint64        // number of different streams found
+	streams    uint64        // see [Conn.Created]
+	leader     string        // the server that leads the stream
 	changed    chan struct{} // closed at each change
 }
 
@@ -70,17 +72,21 @@ func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 	return s.connection, s.changed, s.err
 }
 
-// found records the creation time of the stream, and reports whether it is another stream
-// than before.
-func (s *state) found(created time.Time) (another bool) {
+// found records what was found of the stream, and reports whether it is another stream than
+// before.
+func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if created.Equal(s.created) {
-		return false
+	another = !s.created.IsZero() && !is.Created.Equal(s.created)
+	led := s.leader
+	if is.Cluster != nil {
+		s.leader = is.Cluster.Leader
 	}
-	s.created = created
-	s.streams++
-	return s.streams > 1
+	if s.created.IsZero() || another || led != "" && led != s.leader {
+		s.streams++
+	}
+	s.created = is.Created
+	return another
 }
 
 // Ready returns nil while the server is connected and responds, and the last check of the
@@ -96,9 +102,10 @@ func (c *Conn) Ready() error {
 	return err
 }
 
-// Created returns the number of different streams that this Conn found or created. If it
-// grows after Connect, somebody deleted the stream with its contents, and this or another
-// forwarder created it again.
+// Created returns the number of different streams that this Conn found or created, plus the
+// number of times that another server became the leader. If it grows after Connect, the stream may
+// have lost messages: somebody deleted it with its contents, and this or another forwarder created
+// it again, or the new leader lacks what the previous one acknowledged.
 func (c *Conn) Created() uint64 {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
@@ -240,9 +247,9 @@ func (c *Conn) responses() uint64 {
 // changes, and why the stream is not ready; nil if it is.
 func (c *Conn) State() (connection int, changed <-chan struct{}, err error) { return c.state.get() }
 
-// Found records the creation time of the stream, and reports whether it is another stream
-// than before.
-func (c *Conn) Found(created time.Time) (another bool) { return c.state.found(created) }
+// Found records what was found of the stream, and reports whether it is another stream than
+// before.
+func (c *Conn) Found(is *jetstream.StreamInfo) (another bool) { return c.state.found(is) }
 
 // UntilLost blocks until the connection with the given number is lost, or ctx ends.
 func (c *Conn) UntilLost(ctx context.Context, connection int) {
