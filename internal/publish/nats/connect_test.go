@@ -125,6 +125,15 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestDomainThatDoesNotAnswer: the bus waits for a domain that a leaf node doesn't reach yet.
+func TestDomainThatDoesNotAnswer(t *testing.T) {
+	bus := open(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"})
+	waitFor(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
+	if err := bus.Ready(); errors.Is(err, ErrMisconfigured) {
+		t.Errorf("ready says %v, which a retry can fix", err)
+	}
+}
+
 // TestRefusedLater: rejected credentials end the wait, even if the server was unreachable
 // at first.
 func TestRefusedLater(t *testing.T) {

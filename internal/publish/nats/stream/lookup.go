@@ -40,8 +40,11 @@ func (c *Conn) Failure(err error) error {
 	if errors.As(err, &api) {
 		code = api.ErrorCode
 	}
+	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
-	case errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+	case noJetStream && c.Opts.Domain != "": // a leaf node connects to its hub later than to its clients
+		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) answers: the leaf node is not connected to it, or the domain has another name: %w", c.Opts.Domain, err)
+	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return Misconfigured("JetStream is not enabled on the server or for the account: %w", err)
 	case code == codeSubjectOverlap:
