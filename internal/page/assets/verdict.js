@@ -12,7 +12,7 @@ export function showVerdict(d) {
   const more = wrong > 1 ? ` · ${counted(wrong, "finding")}` : "";
   setMarked(byId("level"), level, level.toUpperCase() + more);
   // The first finding is the headline of the page; its fix is below.
-  setText(byId("summary"), sentence(wrong > 0 ? headline(findings[0]) : summary));
+  setText(byId("summary"), wrong > 0 ? titled(findings[0]) : sentence(summary));
   const error = byId("error");
   error.hidden = wrong === 0 || !hasMore(findings[0]);
   if (!error.hidden) setText(error, sentence(findings[0].message));
@@ -41,7 +41,7 @@ function createFinding(f) {
 function updateFinding(e, f) {
   setClass(e, f.level);
   setMarked(e.querySelector(".tag"), f.level, f.level);
-  setText(e.querySelector(".text"), sentence(headline(f)));
+  setText(e.querySelector(".text"), titled(f));
   const error = e.querySelector(".error");
   error.hidden = !hasMore(f);
   if (!error.hidden) setText(error, sentence(f.message));
@@ -49,6 +49,9 @@ function updateFinding(e, f) {
 
 // headline says in one line what is wrong and how long it has been so.
 const headline = (f) => (f.headline ?? f.message) + since(f.since);
+
+// titled is the headline as a sentence. One that begins with the name of a cluster keeps it as it is.
+const titled = (f) => f.cluster ? headline(f) : sentence(headline(f));
 
 // hasMore reports whether the message has more than the headline: an error, or names.
 const hasMore = (f) => f.headline !== undefined && f.message !== f.headline;
