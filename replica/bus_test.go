@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -21,6 +22,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
+
+// errCreatingStore is the code of "error creating store for stream".
+const errCreatingStore jetstream.ErrorCode = 10049
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
@@ -156,8 +160,15 @@ func newNATS(t testing.TB, configure ...func(*server.Options)) *writer {
 	config := jetstream.StreamConfig{Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}, MaxMsgsPerSubject: 8, FirstSeq: 100}
 	create := func() {
 		t.Helper()
-		_, err := js.CreateStream(ctx, config)
-		check(err)
+		for {
+			_, err := js.CreateStream(ctx, config)
+			// The server can still be removing the files of a deleted stream of the same name.
+			if removing := new(jetstream.APIError); errors.As(err, &removing) && removing.ErrorCode == errCreatingStore && ctx.Err() == nil {
+				continue
+			}
+			check(err)
+			return
+		}
 	}
 	create()
 	// publish repeats a message that a restart of the server has lost, or whose answer is lost.

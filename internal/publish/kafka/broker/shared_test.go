@@ -44,7 +44,7 @@ func TestSharedConnections(t *testing.T) {
 		clients[n] = newClient(t, cluster.ListenAddrs()[0], func(o *Options) { o.Shared, o.RequestTimeout = shared, patience })
 		put(t, clients[n], faulty, 0, record("a", "1"))
 	}
-	if got := accepted.Load(); got > 2 { // one for the metadata, one for the requests
+	if got := int(accepted.Load()); got >= len(clients) { // one for the metadata, one for the requests, and one more if the first metadata is late
 		t.Errorf("%d connections of %d clients", got, len(clients))
 	}
 
