@@ -75,7 +75,7 @@ RUN_TESTS = echo '==> control plane for the tests: the first use builds it, whic
 .PHONY: test
 test: ## Run the tests, with the race detector, against a real control plane
 	@set -- -p $(TEST_PARALLEL) -skip '$(SLOW_PATTERN)' ./test/e2e ./...; $(RUN_TESTS)
-	@$(MAKE) --no-print-directory simulate SECONDS=30 SINK=nats && $(MAKE) --no-print-directory simulate SECONDS=30 SINK=kafka
+	@$(MAKE) --no-print-directory simulate SECONDS=30 SEEDS=20000 SINK=nats && $(MAKE) --no-print-directory simulate SECONDS=30 SEEDS=20000 SINK=kafka
 
 .PHONY: test-slow
 test-slow: ## Run the slow tests: torture, planted bugs, long end-to-end tests
@@ -153,7 +153,7 @@ check-generated: ## Fail if generated files or go.mod are out of date
 		$(GO) -C "test/$$module" mod tidy -diff || { echo "test/$$module/go.mod or go.sum is out of date: run 'go -C test/$$module mod tidy'" >&2; exit 1; }; \
 	done
 
-# SECONDS=n runs histories for n seconds, SEEDS=n the first n, and SEED=n one. SINK=kafka has Kafka for NATS.
+# SECONDS=n runs histories for n seconds, SEEDS=n the first n, both what ends first, and SEED=n one. SINK=kafka has Kafka for NATS.
 .PHONY: simulate
 simulate: ## Run the core against models of the cluster and of the bus (SECONDS=60, SEEDS=10000, or SEED=17; SINK=kafka)
 	$(GO) run ./test/simulate/run -sink $(or $(SINK),nats) $(if $(SEED),-seed $(SEED)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SECONDS),-time $(SECONDS)s)

@@ -29,16 +29,15 @@ type Checkpoint struct {
 	term    *ledger.Term
 	loading sync.Mutex // held for a whole load
 
-	mu      sync.Mutex
-	loaded  time.Time // start of the last successful load, or creation; wall clock
-	streams uint64    // the result of Created at the start of the last successful load
+	mu     sync.Mutex
+	loaded time.Time // start of the last successful load, or creation; wall clock
+	losses uint64    // the result of PossibleLosses at the start of the last successful load
 
 	// Refused, if set, gets each event whose epoch a load rejected. Set it before the first load.
 	Refused func(event.Key, event.Acked, error)
 
-	// Created, if set, returns how often the stream or topic was recreated. Set it before the first
-	// load.
-	Created func() uint64
+	// PossibleLosses, if set, is that of [publish.Bus]. Set it before the first load.
+	PossibleLosses func() uint64
 
 	now func() time.Time // wall clock
 }
@@ -48,15 +47,15 @@ func New(t *ledger.Term) *Checkpoint { return NewAt(t, wallClock) }
 
 // NewAt is New with another clock.
 func NewAt(t *ledger.Term, now func() time.Time) *Checkpoint {
-	return &Checkpoint{term: t, loaded: now(), now: now, Refused: func(event.Key, event.Acked, error) {}, Created: func() uint64 { return 0 }}
+	return &Checkpoint{term: t, loaded: now(), now: now, Refused: func(event.Key, event.Acked, error) {}, PossibleLosses: func() uint64 { return 0 }}
 }
 
 // Losses returns how many events the bus is known to have lost. It reports false while the bus may
-// have lost more: it was recreated, and not loaded since.
+// have lost more since the last load.
 func (c *Checkpoint) Losses() (lost uint64, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.term.LostTotal(), c.Created() == c.streams
+	return c.term.LostTotal(), c.PossibleLosses() == c.losses
 }
 
 // Age returns the time since the last successful load began, or since New.
@@ -76,7 +75,7 @@ func wallClock() time.Time { return time.Now().Round(0) }
 func (c *Checkpoint) Load(ctx context.Context, source Source) (lost int, err error) {
 	c.loading.Lock()
 	defer c.loading.Unlock()
-	start, streams, load := c.now(), c.Created(), c.term.StartLoad()
+	start, losses, load := c.now(), c.PossibleLosses(), c.term.StartLoad()
 	if err := source.Load(ctx, func(k event.Key, a event.Acked) error {
 		failpoint.Hit("loading")
 		load.Put(k, a)
@@ -88,6 +87,6 @@ func (c *Checkpoint) Load(ctx context.Context, source Source) (lost int, err err
 	lost = load.Finish(c.Refused)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.loaded, c.streams = start, streams
+	c.loaded, c.losses = start, losses
 	return lost, nil
 }

@@ -82,6 +82,11 @@ type Change struct {
 	// same version is published.
 	After uint64
 
+	// Uncertain: an earlier publish of the object got no answer, so the bus may have another event
+	// than the acknowledged one. This event is published even if the acknowledged one has its
+	// content.
+	Uncertain bool
+
 	// Repairs: the event at After is a foreign event that contradicts the cluster. This
 	// event publishes the state of the object again.
 	Repairs bool

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -60,6 +61,23 @@ func TestSyncAfterAProjectionChange(t *testing.T) {
 			}
 			if got == "" && (len(b.settled) != 1 || b.settled[0].ResourceVersion != c.live.ResourceVersion) {
 				t.Errorf("settled %+v, want the version of the live object", b.settled)
+			}
+		})
+	}
+}
+
+// TestSyncOfTheSameContentAfterAnUnansweredRemoval: the removal can be on the bus, or arrive later, so the object
+// is published although the last acknowledged event has its content.
+func TestSyncOfTheSameContentAfterAnUnansweredRemoval(t *testing.T) {
+	for name, unanswered := range map[string]bool{"an unanswered removal": true, "none": false} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: view(withDigest(t, sent("A", "12", `"spec":1`))), acked: live("A", "10"), last: sent("A", "10", `"spec":1`), answer: []answer{{position: 9}}}
+			f := b.forwarder()
+			if unanswered {
+				b.known().Unanswered(key, b.acked, event.Acked{UID: "A", ResourceVersion: "11", Deleted: true}, ledger.Interest{Selected: true, Published: true})
+			}
+			if _, err := syncOnce(t, f); err != nil || len(b.sent) > 0 != unanswered {
+				t.Errorf("published %d events (%v)", len(b.sent), err)
 			}
 		})
 	}

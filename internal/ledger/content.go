@@ -58,7 +58,7 @@ func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 // version differs or is unknown, because another text can have the same content.
 func decides(c *event.Change, acked event.Acked) bool {
 	switch {
-	case c.Type != event.Updated || acked.Digest.Projected():
+	case c.Type != event.Updated || c.Uncertain || acked.Digest.Projected():
 		return false
 	case c.Object.Digest.Projected():
 		return true
@@ -70,7 +70,7 @@ func decides(c *event.Change, acked event.Acked) bool {
 // are not comparable.
 func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 	switch {
-	case c.Type != event.Updated || c.Repairs || c.Epoch != acked.Epoch:
+	case c.Type != event.Updated || c.Repairs || c.Uncertain || c.Epoch != acked.Epoch:
 		return false, nil
 	case acked.Digest.Projected() && !c.Object.Digest.Projected() && c.After != 0:
 		d, err := event.DigestOf(c.Object.Body)

@@ -101,13 +101,13 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 	case acked.Live() && acked.UID != string(live.UID):
 		return nil, ReasonAwait
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest && attempted == string(live.UID) && v.Epoch == acked.Epoch:
-		c := update(v, acked)
+		c := update(v, acked, attempted)
 		c.After = acked.Position
 		return c, ReasonUncertain
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest:
 		return nil, ReasonUnchanged
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
-		c := update(v, acked)
+		c := update(v, acked, attempted)
 		c.After = acked.Position
 		return c, ReasonProjected
 	case acked.Deselected && acked.UID == string(live.UID) && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
@@ -127,7 +127,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 	case live.Digest.Projected() && live.Digest == acked.Digest && v.Epoch == acked.Epoch && attempted != string(live.UID):
 		return nil, ReasonUnchanged
 	default:
-		return update(v, acked), ReasonUpdated
+		return update(v, acked, attempted), ReasonUpdated
 	}
 }
 
@@ -172,8 +172,9 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 	}
 }
 
-func update(v event.View, acked event.Acked) *event.Change {
+func update(v event.View, acked event.Acked, attempted string) *event.Change {
 	c := change(v, event.Updated, acked.ResourceVersion)
+	c.Uncertain = attempted == string(v.Live.UID)
 	if b := v.Before; b != nil && string(b.UID) == acked.UID && b.ResourceVersion == acked.ResourceVersion && b.Digest == acked.Digest {
 		c.Before = b
 	}

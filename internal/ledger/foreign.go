@@ -242,6 +242,9 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 			is.ResourceVersion, is.Digest = last.ResourceVersion, last.Digest
 		}
 	}
+	if a.Live() {
+		is.Digest = event.Digest{} // the event can have other data, and etcd can be restored to the state
+	}
 	return &is
 }
 

@@ -37,9 +37,9 @@ type Bus interface {
 	// LastClaim returns the last claim of the cluster name, the zero value for none.
 	LastClaim(ctx context.Context) (event.Claim, error)
 
-	// Created returns how often the bus may have lost acknowledged messages since it was opened: a
-	// stream or topic was recreated, or another server became the leader of a stream.
-	Created() uint64
+	// PossibleLosses returns how often the bus may have lost acknowledged messages since it was
+	// opened: a stream or topic was recreated, or a stream elected a leader.
+	PossibleLosses() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last
 	// read. It returns none before the bus was ready, and leaves out settings that cannot

@@ -29,18 +29,18 @@ const maxBytesInFlight = 16 << 20
 // bus is the configured sink, including capabilities that only some sinks have.
 type bus struct {
 	publish.Publisher
-	source     checkpoint.Source // nil if the sink cannot be read back
-	purger     checkpoint.Purger // nil if the sink cannot be read back
-	history    forward.History
-	probes     bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
-	risks      func() []publish.Risk // nil if the sink is not a bus
-	created    func() uint64         // how often a stream or topic was recreated
-	lastMarker func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
-	wait       func(context.Context) error // blocks until the sink is ready; nil if it always is
-	server     *natsserver.Server          // nil without the built-in server
-	claims     publish.Bus                 // nil if the sink cannot be read back
-	claim      *claim                      // nil if the sink cannot be read back
-	invalid    *publish.Invalid            // of the messages read back
+	source         checkpoint.Source // nil if the sink cannot be read back
+	purger         checkpoint.Purger // nil if the sink cannot be read back
+	history        forward.History
+	probes         bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
+	risks          func() []publish.Risk // nil if the sink is not a bus
+	possibleLosses func() uint64         // see [publish.Bus]
+	lastMarker     func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	wait           func(context.Context) error // blocks until the sink is ready; nil if it always is
+	server         *natsserver.Server          // nil without the built-in server
+	claims         publish.Bus                 // nil if the sink cannot be read back
+	claim          *claim                      // nil if the sink cannot be read back
+	invalid        *publish.Invalid            // of the messages read back
 
 	closing sync.Once
 	closed  error // what the first Close returned
@@ -51,7 +51,7 @@ var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 // attach sets everything that a sink that can be read back provides.
 func (b *bus) attach(k publish.Bus) {
 	b.Publisher, b.source, b.purger, b.history = k, k, k, k
-	b.created, b.lastMarker, b.wait, b.claims, b.probes = k.Created, k.LastMarker, k.Wait, k, true
+	b.possibleLosses, b.lastMarker, b.wait, b.claims, b.probes = k.PossibleLosses, k.LastMarker, k.Wait, k, true
 	b.risks = k.Risks
 }
 
@@ -77,7 +77,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 	invalid := publish.NewInvalid(r, c.Logger)
 	switch c.Settings.Event.Sink {
 	case config.SinkStdout:
-		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, created: func() uint64 { return 0 }, lastMarker: noHistory{}.lastMarker}, nil
+		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, possibleLosses: func() uint64 { return 0 }, lastMarker: noHistory{}.lastMarker}, nil
 	case config.SinkKafka:
 		b, err = openKafka(c, claim, permit, r, invalid)
 	default:

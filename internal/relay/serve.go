@@ -129,25 +129,25 @@ func (t *term) reloadOnce(ctx context.Context) {
 const busPoll = 100 * time.Millisecond
 
 // monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back, or its stream was recreated or got another leader, monitorBus retries failed keys at once and has
+// When the bus is back, or may have lost messages otherwise, monitorBus retries failed keys at once and has
 // the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
 // and returns an error if the bus is permanently gone.
 func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
-	away, created := false, t.bus.created()
+	away, losses := false, t.bus.possibleLosses()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		wasAway, before := away, created
+		wasAway, before := away, losses
 		err := t.bus.Ready()
 		if errors.Is(err, publish.ErrGone) {
 			return err
 		}
-		away, created = err != nil, t.bus.created()
+		away, losses = err != nil, t.bus.possibleLosses()
 		if away && t.bus.probes {
 			// A publish would fail at once. But the bus may not need to learn of a deleted
 			// object, and then its last state need not be kept.
@@ -155,7 +155,7 @@ func (t *term) monitorBus(ctx context.Context) error {
 		} else {
 			t.queue.Resume()
 		}
-		if wasAway && !away || created != before {
+		if wasAway && !away || losses != before {
 			t.queue.RetryNow()
 			t.reconciler.Refresh()
 		}

@@ -118,7 +118,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				var text bytes.Buffer
 				log := slog.New(slog.NewTextHandler(&text, nil))
 				sink := &silent{hangs: c.busHangs}
-				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }, probes: true}, drain, log)
+				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }, probes: true}, drain, log)
 				ctx, terminate := context.WithCancel(t.Context())
 				w := &watching{ended: make(chan struct{})}
 				w.ctx, w.stop = context.WithCancel(ctx)
@@ -174,7 +174,7 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 		const drain = 20 * time.Second
 		log := slog.New(slog.DiscardHandler)
 		sink := &absent{takes: time.Second}
-		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }}, drain, log)
+		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }}, drain, log)
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)
@@ -241,7 +241,7 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 		const drain = 20 * time.Second
 		var text bytes.Buffer
 		sink := &silent{mute: true}
-		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
+		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)

@@ -59,14 +59,12 @@ const (
 	lost // the request or the answer
 )
 
-// publish is part of [forward.Config].
-func (p *process) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
-	w := p.world
-	if w.bus.down {
+func (n nats) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
+	if n.p.world.bus.down {
 		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, errOffline))
 		return
 	}
-	p.send(m, nil, done)
+	n.p.send(m, nil, done)
 }
 
 // send adds a flight. session is nil on NATS.
@@ -202,13 +200,13 @@ func (w *world) finish(f *flight, position uint64, err error) {
 
 // stopWaiting ends a flight for its sender. Its request may still arrive.
 func (w *world) stopWaiting(f *flight, err error) {
+	w.oracle.unsure[f.object] = true
 	done := f.done
 	if f.session != nil && f.session == f.of.session {
 		f.done, f.late = func(uint64, error) {}, true
 		done(0, fmt.Errorf("publish %s: %w", f.m.ID, err))
 		return
 	}
-	w.oracle.unsure[f.object] = true
 	if f.stage == requested && !f.reading && w.isFirst(f) {
 		late := *f
 		late.sender, late.done = nil, nil

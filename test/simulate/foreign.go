@@ -121,9 +121,7 @@ func (o *oracle) shown(object int) published {
 // storedBesideForger checks an event in a history with a foreign writer. It doesn't check what the
 // event says about the event before it, because the forwarder may have taken over a forged one.
 func (o *oracle) storedBesideForger(object int, e published) {
-	// Of a message that isn't an event, a forwarder that starts knows only the position. So it
-	// can't detect a restore of etcd either.
-	answers := o.forged[object] != nil || o.restored
+	answers := o.forged[object] != nil              // of a message that isn't an event, a forwarder that starts knows only the position
 	if f := o.forged[object]; f != nil && f.isOld { // a forwarder that starts doesn't see what was before it
 		for n := range o.events[object] {
 			o.events[object][n].id = ""

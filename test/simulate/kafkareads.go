@@ -6,23 +6,19 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// kafka reads and purges through a forwarder's session.
+// kafka is access to the topics through a forwarder's session.
 type kafka struct{ p *process }
 
-var (
-	_ checkpoint.Source = kafka{}
-	_ checkpoint.Purger = kafka{}
-	_ forward.History   = kafka{}
-)
+var _ client = kafka{}
 
 // request is a request within a session.
 func (s *session) request(f func() error) error {
@@ -166,9 +162,9 @@ func (k kafka) Purge(_ context.Context, key event.Key, upTo uint64) error {
 	return nil
 }
 
-// publishPointToKafka appends a point to every partition.
-func (p *process) publishPointToKafka(add func()) error {
-	s := p.session
+// publishPoint appends a point to every partition.
+func (k kafka) publishPoint(_ natsgo.Header, _ []byte, stored func()) error {
+	p, s := k.p, k.p.session
 	if s == nil {
 		return errOffline
 	}
@@ -185,7 +181,7 @@ func (p *process) publishPointToKafka(add func()) error {
 			return errReplaced
 		}
 		if n == 0 {
-			add()
+			stored()
 		}
 	}
 	return nil

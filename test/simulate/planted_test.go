@@ -14,7 +14,7 @@ import (
 // informers, in Kafka, in discovery, in the election, or where the parts are connected.
 var planted = []string{
 	"acknowledge-before-publish", "adopt-position-blindly", "compare-with-last-seen", "delete-hides-equal-version",
-	"deselected-is-deleted", "equal-version-is-unchanged", "forget-deselected", "forget-uid", "ignore-digest",
+	"deselected-is-deleted", "equal-version-is-unchanged", "forget-deselected", "forget-uid", "give-up", "ignore-digest",
 	"ignore-epoch", "missing-is-deleted", "out-of-scope-is-deleted", "overwrite-newer", "publish-unchanged", "random-ids",
 	"refresh-all-the-time", "skip-synced", "trust-foreign",
 }

@@ -93,21 +93,11 @@ func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	}
 	headers, data := cloneHeader(encoded.Header), bytes.Clone(encoded.Data)
 	p.world.tell("  forwarder %d sends the point of version %s", p.slot+1, at.Version)
-	add := func() {
+	err = p.client.publishPoint(headers, data, func() {
 		p.world.tell("  the bus stores the point of version %s", at.Version)
 		p.world.points++
 		p.world.oracle.resolved(p, at)
-	}
-	if p.world.isKafka() {
-		err = p.publishPointToKafka(add)
-	} else {
-		err = p.busRequest(func() error {
-			w := p.world
-			w.bus.store(event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource()), headers, data, w.now)
-			add()
-			return nil
-		})
-	}
+	})
 	if err == nil {
 		p.point = at
 	}

@@ -67,6 +67,7 @@ type process struct {
 	lookedAt  time.Time   // when the resolver last ran
 	point     event.Point // the last acknowledged one
 
+	client      client
 	connections int // number of broken connections to the bus
 
 	session *session // nil on NATS, and while the process isn't the writer
@@ -93,6 +94,10 @@ type queued struct {
 func (w *world) start(slot int8) {
 	p := &process{world: w, slot: slot, config: w.config, ledger: ledger.New(), reflector: newReflector(), selection: 1}
 	w.processes[slot] = p
+	p.client = nats{p}
+	if w.isKafka() {
+		p.client = kafka{p}
+	}
 	log := slog.New(slog.DiscardHandler)
 	p.acked = p.ledger.NewTerm()
 	p.checkpoint = checkpoint.NewAt(p.acked, p.now)
@@ -108,14 +113,14 @@ func (w *world) start(slot int8) {
 			return first
 		},
 	})
-	p.reconciler = checkpoint.NewReconciler(p.checkpoint, p.source(), compared{p}, refreshPeriod, log)
-	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: p.purger(), After: deleteRetention, Now: p.now, Log: log}
+	p.reconciler = checkpoint.NewReconciler(p.checkpoint, p.client, compared{p}, refreshPeriod, log)
+	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: p.client, After: deleteRetention, Now: p.now, Log: log}
 	builder := event.Builder{Cluster: clusterName}
 	if p.config.change {
 		builder.Data = event.DataChange
 	}
 	p.forwarder = forward.New(forward.Config{
-		Informers: p, Ledger: p.acked, Publish: p.publisher(), History: p.history(),
+		Informers: p, Ledger: p.acked, Publish: p.client.publish, History: p.client,
 		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
 		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
@@ -125,34 +130,6 @@ func (w *world) start(slot int8) {
 		Interval: resolvedInterval, Now: p.now, Logger: log,
 	})
 	p.spawn(loading, p.load)
-}
-
-func (p *process) source() checkpoint.Source {
-	if p.world.isKafka() {
-		return kafka{p}
-	}
-	return source{p}
-}
-
-func (p *process) purger() checkpoint.Purger {
-	if p.world.isKafka() {
-		return kafka{p}
-	}
-	return purger{p}
-}
-
-func (p *process) history() forward.History {
-	if p.world.isKafka() {
-		return kafka{p}
-	}
-	return past{p}
-}
-
-func (p *process) publisher() func(context.Context, *event.Message, func(uint64, error)) {
-	if p.world.isKafka() {
-		return p.publishToKafka
-	}
-	return p.publish
 }
 
 func (p *process) now() time.Time { return p.world.now }
@@ -166,7 +143,7 @@ func (p *process) load() {
 		if p.gone {
 			return
 		}
-		if _, err := p.checkpoint.Load(context.Background(), p.source()); err == nil {
+		if _, err := p.checkpoint.Load(context.Background(), p.client); err == nil {
 			break
 		}
 		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)

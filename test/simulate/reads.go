@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	natsgo "github.com/nats-io/nats.go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,14 +34,23 @@ func (p *process) busRequest(f func() error) error {
 	return err
 }
 
-// source reads the last event of every object.
-type source struct{ p *process }
+// client is a forwarder's access to the bus.
+type client interface {
+	checkpoint.Source
+	checkpoint.Purger
+	forward.History
+	publish(ctx context.Context, m *event.Message, done func(uint64, error)) // part of [forward.Config]
+	publishPoint(headers natsgo.Header, data []byte, stored func()) error
+}
 
-var _ checkpoint.Source = source{}
+// nats is access to a stream.
+type nats struct{ p *process }
+
+var _ client = nats{}
 
 // Load is part of [checkpoint.Source]. It returns each event as it is at that moment.
-func (s source) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
-	p, w := s.p, s.p.world
+func (n nats) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
+	p, w := n.p, n.p.world
 	connection := p.connections
 	var at [len(objectNames)]bool
 	if err := p.busRequest(func() error {
@@ -72,15 +82,10 @@ func (s source) Load(_ context.Context, yield func(event.Key, event.Acked) error
 	return nil
 }
 
-// past reads earlier events.
-type past struct{ p *process }
-
-var _ forward.History = past{}
-
 // At is part of [forward.History].
-func (h past) At(_ context.Context, k event.Key, position uint64) (stored publish.Stored, err error) {
-	err = h.p.busRequest(func() error {
-		m := h.p.world.bus.at(position)
+func (n nats) At(_ context.Context, k event.Key, position uint64) (stored publish.Stored, err error) {
+	err = n.p.busRequest(func() error {
+		m := n.p.world.bus.at(position)
 		switch {
 		case m == nil:
 		case m.Subject != subjectOf(objectOf(k)):
@@ -93,18 +98,22 @@ func (h past) At(_ context.Context, k event.Key, position uint64) (stored publis
 	return stored, err
 }
 
-// purger purges events.
-type purger struct{ p *process }
-
-var _ checkpoint.Purger = purger{}
-
 // Purge is part of [checkpoint.Purger].
-func (g purger) Purge(_ context.Context, k event.Key, upTo uint64) error {
-	return g.p.busRequest(func() error {
-		w, object := g.p.world, objectOf(k)
+func (n nats) Purge(_ context.Context, k event.Key, upTo uint64) error {
+	return n.p.busRequest(func() error {
+		w, object := n.p.world, objectOf(k)
 		w.tell("  the bus purges %s up to %d", k.Name, upTo)
 		w.oracle.purged(object, upTo)
 		w.bus.purge(subjectOf(object), upTo+1)
+		return nil
+	})
+}
+
+func (n nats) publishPoint(headers natsgo.Header, data []byte, stored func()) error {
+	return n.p.busRequest(func() error {
+		w := n.p.world
+		w.bus.store(event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource()), headers, data, w.now)
+		stored()
 		return nil
 	})
 }

@@ -261,9 +261,8 @@ func (p *process) endSession(err error) {
 	}
 }
 
-// publishToKafka is part of [forward.Config].
-func (p *process) publishToKafka(_ context.Context, m *event.Message, done func(uint64, error)) {
-	s, object := p.session, objectOf(m.Key)
+func (k kafka) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
+	p, s, object := k.p, k.p.session, objectOf(m.Key)
 	switch {
 	case s == nil:
 		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, errOffline))

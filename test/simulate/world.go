@@ -92,6 +92,11 @@ func newWorld(sink Sink, seed uint64) *world {
 			w.weights[k] *= []int{0, 0, 1, 1, 2, 4}[w.rng.IntN(6)]
 		}
 	}
+	if w.plain && w.rng.IntN(3) == 0 { // the forwarder alone must find what it missed
+		for _, k := range []kind{killProcess, reconfigure, restore, redefine, storeLate, disconnect, stopBus, expire, resync, recreate} {
+			w.weights[k] = 0
+		}
+	}
 	// Histories in which messages are late for a long time are separate from those in which
 	// answers come at once.
 	for _, k := range []kind{show, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {

@@ -15,6 +15,8 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
@@ -180,7 +182,7 @@ func (r round) section(text string) (begin, end, between string) {
 	return begin, end, between
 }
 
-// writeReport writes the section of a run and keeps the others.
+// writeReport writes the section of a run, if it has results, and keeps the others.
 func writeReport(to string, on round, results []result) error {
 	t, err := template.ParseFiles("report.md.tmpl")
 	if err != nil {
@@ -203,7 +205,7 @@ func writeReport(to string, on round, results []result) error {
 	r := report{Scenarios: scenarios, Bugs: len(bugs), Found: string(found)}
 	for _, one := range rounds {
 		begin, end, section := one.section(string(before))
-		if one == on {
+		if one == on && len(results) > 0 {
 			var text strings.Builder
 			if err := t.ExecuteTemplate(&text, "run", newRun(on, results)); err != nil {
 				return err
@@ -217,6 +219,28 @@ func writeReport(to string, on round, results []result) error {
 		return err
 	}
 	return os.WriteFile(to, []byte(text.String()), 0o644)
+}
+
+// TestReportIsCurrent: the text of docs/reliability.md is that of the template, so that the next run keeps it.
+func TestReportIsCurrent(t *testing.T) {
+	is, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "reliability.md")
+	if err := os.WriteFile(to, is, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(to, rounds[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(is)); diff != "" {
+		t.Errorf("docs/reliability.md differs from report.md.tmpl and bugs.md, where its text belongs (-want +got):\n%s", diff)
+	}
 }
 
 // TestReport writes two reports into one file, and the first one again at the end.

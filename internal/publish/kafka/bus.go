@@ -35,7 +35,7 @@ type Bus struct {
 
 	slots   chan struct{} // one for each message in flight
 	flights flights
-	created atomic.Uint64 // see Created
+	losses  atomic.Uint64 // see PossibleLosses
 	foreign foreignRecords
 
 	mu      sync.Mutex
@@ -246,11 +246,11 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// Created returns the number of topics that this bus created or discovered. If it grows
+// PossibleLosses returns the number of topics that this bus created or discovered. If it grows
 // after the bus was ready, read the checkpoint again: a topic was deleted with its
 // contents, a resource got its first topic, or a topic holds events that are not in the
 // checkpoint.
-func (b *Bus) Created() uint64 { return b.created.Load() }
+func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Stream returns "", because topics have no identity that a claim could name.
 func (b *Bus) Stream() string { return "" }

@@ -206,7 +206,7 @@ func (s *session) create(ctx context.Context, name string) error {
 	delete(s.unseen, name)
 	s.mu.Unlock()
 	if len(known.Entries()) > 0 {
-		s.b.created.Add(1) // the caller's checkpoint lacks the events of the topic
+		s.b.losses.Add(1) // the caller's checkpoint lacks the events of the topic
 	}
 	return nil
 }

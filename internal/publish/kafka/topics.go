@@ -215,7 +215,7 @@ func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created 
 	want := b.wanted(name)
 	t, created, err := b.client.Ensure(ctx, want)
 	if created { // even if it is not available yet: the next attempt finds it
-		b.created.Add(1)
+		b.losses.Add(1)
 		b.log.Info("topic created", "topic", name, "partitions", want.Partitions)
 	}
 	if err != nil {

@@ -121,8 +121,8 @@ func (b *Bus) Ready() error { return b.conn.Ready() }
 // retry cannot fix ([ErrMisconfigured]).
 func (b *Bus) Wait(ctx context.Context) error { return b.conn.Wait(ctx) }
 
-// Created is [stream.Conn.Created].
-func (b *Bus) Created() uint64 { return b.conn.Created() }
+// PossibleLosses is [stream.Conn.PossibleLosses].
+func (b *Bus) PossibleLosses() uint64 { return b.conn.PossibleLosses() }
 
 // Stream returns the creation time of the stream, which identifies it; "" before a stream
 // is found.

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +45,7 @@ func TestStreamIsCreated(t *testing.T) {
 func TestAStreamThatComesBackEmpty(t *testing.T) {
 	s := natstest.StartProcess(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
-	identity, created := bus.Stream(), bus.Created()
+	identity, created := bus.Stream(), bus.PossibleLosses()
 	js := observe(t, s.URL)
 	consumer, err := js.OrderedConsumer(t.Context(), "KUBERELAY", jetstream.OrderedConsumerConfig{})
 	if err != nil {
@@ -77,7 +78,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 	s.Kill()
 	s.Forget()
 	s.Start()
-	waitFor(t, "a new stream", func() bool { return bus.Created() > created && bus.Ready() == nil })
+	waitFor(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
 	if got := bus.Stream(); got == identity || got == "" {
 		t.Errorf("the new stream is %q, as the old one", got)
 	}
@@ -94,11 +95,11 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
-	created := bus.Created()
+	created := bus.PossibleLosses()
 	if err := observe(t, s.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a new stream", func() bool { return bus.Created() > created && bus.Ready() == nil })
+	waitFor(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
 	if bus.conn.NC.Stats().Reconnects > 0 {
 		t.Error("the connection was lost")
 	}
@@ -297,7 +298,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	if _, err := publishNow(t, bus, m); err == nil {
 		// The look at the stream that follows the connection may find that it is gone.
-		waitFor(t, "told of another stream than the one that is not there", func() bool { return bus.Created() > 1 })
+		waitFor(t, "told of another stream than the one that is not there", func() bool { return bus.PossibleLosses() > 1 })
 	}
 	waitFor(t, "published again", func() bool {
 		_, err := publishNow(t, bus, m)
@@ -342,13 +343,14 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 		before := bus.Stream()
 		s.Restart()
 		waitReconnected(t, bus)
-		if got := bus.Stream(); got != before || bus.Created() != 1 {
+		if got := bus.Stream(); got != before || bus.PossibleLosses() != 1 {
 			t.Errorf("the stream was %q and is %q", before, got)
 		}
 	})
 	t.Run("another leader", func(t *testing.T) {
 		c := natstest.StartCluster(t, 3)
-		bus := connect(t, Options{URLs: c.URLs, Cluster: publishtest.Cluster, Replicas: 3})
+		var log strings.Builder
+		bus := connect(t, Options{URLs: c.URLs, Cluster: publishtest.Cluster, Replicas: 3, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))})
 		before := bus.Stream()
 		first := func() string {
 			stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
@@ -363,8 +365,10 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 		if err := bus.conn.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := bus.Stream(); got != before {
-			t.Errorf("the stream was %q and is %q", before, got)
+		got := bus.Stream()
+		bus.Close()
+		if got != before || strings.Contains(log.String(), "recreated") {
+			t.Errorf("the stream was %q and is %q; the log has:\n%s", before, got, log.String())
 		}
 	})
 }

@@ -71,8 +71,7 @@ func (l *loading) load(ctx context.Context) (err error) {
 }
 
 // consumeLeader creates a consumer of the last message of each subject, on the server that
-// leads the stream. It returns nil if that server gets none: servers whose consumers never
-// start exist after most of a cluster lost data.
+// leads the stream. It returns nil if the server doesn't create one within consumerPatience.
 func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
 	began := time.Now()
 	for n := 0; n < consumerAttempts && time.Since(began) < consumerPatience; n++ {

@@ -16,13 +16,13 @@ import (
 // state is the readiness of the stream.
 type state struct {
 	mu         sync.Mutex
-	err        error         // why the stream is not ready; nil if it is
-	noted      error         // the last error that no call returned
-	denied     error         // the last permission error of this connection
-	connection int           // counts disconnections
-	created    time.Time     // creation time of the stream, which identifies it
-	streams    uint64        // see [Conn.Created]
-	leader     string        // the server that leads the stream
+	err        error     // why the stream is not ready; nil if it is
+	noted      error     // the last error that no call returned
+	denied     error     // the last permission error of this connection
+	connection int       // counts disconnections
+	created    time.Time // creation time of the stream, which identifies it
+	losses     uint64    // see [Conn.PossibleLosses]
+	led        leadership
 	changed    chan struct{} // closed at each change
 }
 
@@ -77,16 +77,29 @@ func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	another = !s.created.IsZero() && !is.Created.Equal(s.created)
-	led := s.leader
-	if is.Cluster != nil {
-		s.leader = is.Cluster.Leader
+	isFirst, led := s.created.IsZero(), leadershipOf(is.Cluster)
+	another = !isFirst && !is.Created.Equal(s.created)
+	if isFirst || another || led != s.led {
+		s.losses++
 	}
-	if s.created.IsZero() || another || led != "" && led != s.leader {
-		s.streams++
-	}
-	s.created = is.Created
+	s.created, s.led = is.Created, led
 	return another
+}
+
+// leadership is a period in which one server leads the stream. It is the zero value without a cluster.
+type leadership struct {
+	server string
+	since  time.Time // the zero value before nats-server 2.12
+}
+
+func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
+	if c == nil {
+		return is
+	}
+	if is.server = c.Leader; c.LeaderSince != nil {
+		is.since = c.LeaderSince.UTC()
+	}
+	return is
 }
 
 // Ready returns nil while the server is connected and responds, and the last check of the
@@ -102,14 +115,14 @@ func (c *Conn) Ready() error {
 	return err
 }
 
-// Created returns the number of different streams that this Conn found or created, plus the
-// number of times that another server became the leader. If it grows after Connect, the stream may
-// have lost messages: somebody deleted it with its contents, and this or another forwarder created
-// it again, or the new leader lacks what the previous one acknowledged.
-func (c *Conn) Created() uint64 {
+// PossibleLosses returns the number of different streams that this Conn found or created, plus the
+// number of elections of a leader that it noticed. If it grows after Connect, the stream may have
+// lost messages: somebody deleted it with its contents, and this or another forwarder created it
+// again, or the leader lacks what the previous one acknowledged.
+func (c *Conn) PossibleLosses() uint64 {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	return c.state.streams
+	return c.state.losses
 }
 
 // Stream returns the creation time of the stream, which identifies it; "" before a stream
