@@ -86,14 +86,15 @@ func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	return another
 }
 
-// leadership is a period in which one server leads the stream. It is the zero value without a cluster.
+// leadership is a period in which one server of a cluster leads the stream.
 type leadership struct {
 	server string
 	since  time.Time // the zero value before nats-server 2.12
 }
 
+// leadershipOf returns the zero value for a single server: its restart ends the connection.
 func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
-	if c == nil {
+	if c == nil || c.Name == "" {
 		return is
 	}
 	if is.server = c.Leader; c.LeaderSince != nil {
