@@ -58,6 +58,13 @@ func (c *Checkpoint) Losses() (lost uint64, known bool) {
 	return c.term.LostTotal(), c.PossibleLosses() == c.losses
 }
 
+// LoadedAfter returns the result of PossibleLosses at the start of the last successful load.
+func (c *Checkpoint) LoadedAfter() (losses uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.losses
+}
+
 // Age returns the time since the last successful load began, or since New.
 func (c *Checkpoint) Age() time.Duration {
 	c.mu.Lock()
