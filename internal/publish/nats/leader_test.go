@@ -16,3 +16,30 @@ func TestElection(t *testing.T) {
 	waitFor(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
 	waitFor(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 }
+
+// TestAServerLosesAStreamWithOneReplica: the cluster keeps the identity of a stream whose files are
+// lost with a server, so the forwarder learns of the loss only by reading the checkpoint again.
+func TestAServerLosesAStreamWithOneReplica(t *testing.T) {
+	c := natstest.StartProcesses(t, 3)
+	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 1})
+	m := publishtest.Object{Name: "lost", Version: 1}.Message(t, 0)
+	before, was := publishOK(t, bus, m), bus.Stream()
+	if got := load(t, bus); len(got) != 1 {
+		t.Fatalf("loaded %v", got)
+	}
+	n, err := c.Leader(t.Context(), bus.conn.JS, "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Servers[n].Kill()
+	c.Servers[n].Forget()
+	c.Servers[n].Start()
+	waitFor(t, "ready", func() bool { return bus.conn.Check(t.Context()) == nil && bus.Ready() == nil })
+	if got := load(t, bus); len(got) != 0 || bus.Stream() != was {
+		t.Errorf("loaded %v from stream %q, want nothing from %q", got, bus.Stream(), was)
+	}
+	m.Expected = 0
+	if after := publishOK(t, bus, m); after > before {
+		t.Errorf("stored at %d, after %d was lost", after, before)
+	}
+}
