@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ func (b *natsBus) copyDisks(ctx context.Context, servers ...int) error {
 }
 
 // putDiskBack puts the store of a server back to its copy. The others have everything, also if the
-// one that leads is killed before the server has caught up.
+// one that leads is killed before the server has caught up: first, the third server gets what it lacks.
 func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error {
 	if b.copied[n] == "" {
 		for n = range b.copied {
@@ -44,7 +45,7 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 	}
 	leader := b.leader(ctx)
 	b.killServer(n)
-	if err := b.replaceDisk(n); err != nil {
+	if err := errors.Join(b.replaceDisk(n), b.othersAgree(ctx, n)); err != nil {
 		return err
 	}
 	if killLeader && leader != n {
@@ -52,6 +53,25 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 	}
 	b.startServer(n)
 	return nil
+}
+
+// othersAgree waits until the servers without one that was killed have everything that any of them
+// has. What they acknowledge from now on, they have anyway.
+func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
+	var end uint64
+	for n, s := range b.servers {
+		if n != killed {
+			end = max(end, s.Stored(streamName))
+		}
+	}
+	return harness.Eventually(ctx, limit, "the other servers have the same", func(context.Context) error {
+		for n, s := range b.servers {
+			if has := s.Stored(streamName); n != killed && has < end {
+				return fmt.Errorf("server %d has %d of %d", n, has, end)
+			}
+		}
+		return nil
+	})
 }
 
 // replaceDisk replaces the store of a killed server by its copy.
