@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -58,17 +59,18 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 // othersAgree waits until the servers without one that was killed have everything that any of them
 // has. What they acknowledge from now on, they have anyway.
 func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
-	var end uint64
-	for n, s := range b.servers {
-		if n != killed {
-			end = max(end, s.Stored(streamName))
-		}
-	}
-	return harness.Eventually(ctx, limit, "the other servers have the same", func(context.Context) error {
+	ends := func() (ends []uint64) {
 		for n, s := range b.servers {
-			if has := s.Stored(streamName); n != killed && has < end {
-				return fmt.Errorf("server %d has %d of %d", n, has, end)
+			if n != killed {
+				ends = append(ends, s.Stored(streamName))
 			}
+		}
+		return ends
+	}
+	end := slices.Max(ends())
+	return harness.Eventually(ctx, limit, "the other servers have the same", func(context.Context) error {
+		if now := ends(); slices.Min(now) < end {
+			return fmt.Errorf("they end at %d, and one ended at %d", now, end)
 		}
 		return nil
 	})
