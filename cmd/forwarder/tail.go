@@ -181,8 +181,8 @@ func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer)
 	return busError(explainBus(cfg, err))
 }
 
-// sayAbsent prints the names on the command line of which the bus has nothing. It has a
-// connection of its own, because on Kafka it may have to read all of the topics.
+// sayAbsent prints the names from the command line for which the bus has nothing. It opens a
+// connection of its own, because on Kafka it may have to read whole topics.
 func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 	if len(p.Filter.Clusters)+len(p.Filter.Resources)+len(p.Filter.Namespaces) == 0 {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Every read here is consistent: the API server answers a get or a list without a
-// resourceVersion from etcd.
+// Every read here is consistent: no get or list sets a resourceVersion, so the answer is at least
+// as new as etcd at the time of the request.
 
 // readers is the number of concurrent reads. readTimeout limits each of them: if the API server
 // stops responding, a read would otherwise delay every comparison until the connection is found

@@ -129,9 +129,9 @@ func (t *term) reloadOnce(ctx context.Context) {
 const busPoll = 100 * time.Millisecond
 
 // monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back, or may have lost messages otherwise, monitorBus retries failed keys at once and has
-// the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
-// and returns an error if the bus is permanently gone.
+// When the bus is back or reports a possible loss, monitorBus retries failed keys at once and has the
+// checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends, and
+// returns an error if the bus is permanently gone.
 func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()

@@ -101,7 +101,7 @@ func NextSequence(base int32, n int) int32 {
 func (p Producer) check(baseSequence int32) error {
 	none := p.ID == -1 && p.Epoch == -1 && baseSequence == NoSequence
 	if !none && (p.ID < 0 || p.Epoch < 0 || baseSequence < 0) {
-		return fmt.Errorf("producer id %d, epoch %d and sequence %d: all must be -1 or none", p.ID, p.Epoch, baseSequence)
+		return fmt.Errorf("producer id %d, epoch %d and sequence %d: all three must be -1, or none negative", p.ID, p.Epoch, baseSequence)
 	}
 	return nil
 }
