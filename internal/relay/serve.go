@@ -148,6 +148,14 @@ func (t *term) monitorBus(ctx context.Context) error {
 			return err
 		}
 		away, losses = err != nil, t.bus.possibleLosses()
+		switch {
+		case away && !wasAway:
+			t.awaySince.Store(time.Now().UnixNano())
+		case !away && wasAway: // before a worker publishes what waits
+			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
+			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
+			t.outage.Store(o)
+		}
 		if away && t.bus.probes {
 			// A publish would fail at once. But the bus may not need to learn of a deleted
 			// object, and then its last state need not be kept.
@@ -158,14 +166,6 @@ func (t *term) monitorBus(ctx context.Context) error {
 		if wasAway && !away || losses != before {
 			t.queue.RetryNow()
 			t.reconciler.Refresh()
-		}
-		switch {
-		case away && !wasAway:
-			t.awaySince.Store(time.Now().UnixNano())
-		case !away && wasAway:
-			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
-			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
-			t.outage.Store(o)
 		}
 	}
 }
