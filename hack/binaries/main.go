@@ -28,6 +28,16 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "control plane:", paths.APIServer)
+	nats, err := controlplane.FormerNATSServer(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "NATS server of the release before:", nats)
+	former, err := kafkabroker.FetchFormer(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "Kafka broker of the release before:", former.Jars)
 	installed, err := kafkabroker.Fetch(ctx, os.Stderr)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ const (
 	followersHold  verb = "hold back the servers that follow"
 	majorityKill   verb = "kill two servers"
 	allCut         verb = "cut off all servers from one another" // arg as above
-	rolling        verb = "restart the servers one by one"       // arg is orderly, or ""
+	rolling        verb = "restart the servers one by one"       // arg is orderly, upgraded, or ""
 	stepDowns      verb = "make the leader step down"            // n times
 	leaderAwait    verb = "await another server that leads"
 	clusterHeal    verb = "mend the cluster"
@@ -49,6 +49,7 @@ const (
 	silently = "silently"
 	emptied3 = "and empty the third one"
 	outrun   = "and let the third one not lead"
+	upgraded = "with the present release instead of the one before"
 )
 
 // A server notices that it no longer leads within 10 s, and an election takes 4 to 9 s.

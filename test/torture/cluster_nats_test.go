@@ -44,7 +44,7 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 		b.killServer(follower)
 		b.killServer((follower + 1) % len(b.servers))
 	case rolling:
-		return b.roll(ctx, a.arg == orderly)
+		return b.roll(ctx, a.arg)
 	case stepDowns:
 		return b.stepDown(ctx, a.n)
 	case leaderAwait:
@@ -163,18 +163,25 @@ func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error
 }
 
 // roll restarts the servers one by one, each after the one before has caught up.
-func (b *natsBus) roll(ctx context.Context, orderly bool) error {
+func (b *natsBus) roll(ctx context.Context, how string) error {
 	for n, s := range b.servers {
-		if orderly {
+		before := s.Version()
+		if how == "" {
+			b.killServer(n)
+		} else {
 			s.Stop()
 			b.down[n] = true
-		} else {
-			b.killServer(n)
+		}
+		if how == upgraded {
+			s.Upgrade()
 		}
 		b.awaitLeader(ctx)
 		b.startServer(n)
 		if err := b.caughtUp(ctx, n); err != nil {
 			return err
+		}
+		if (s.Version() != before) != (how == upgraded) {
+			return fmt.Errorf("server %d had version %s and has %s", n, before, s.Version())
 		}
 	}
 	return nil

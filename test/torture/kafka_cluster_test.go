@@ -3,6 +3,8 @@ package torture
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/test/harness"
@@ -55,7 +57,7 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		controllerEnd: func(context.Context, act) error { return c.Controller.Kill() },
 		brokersHeal:   func(ctx context.Context, _ act) error { return b.heal(ctx) },
 		brokersInSync: func(ctx context.Context, _ act) error { return c.AwaitInSync(ctx) },
-		rollBrokers:   func(ctx context.Context, _ act) error { return b.roll(ctx) },
+		rollBrokers:   func(ctx context.Context, a act) error { return b.roll(ctx, a.arg) },
 		moveReplicas:  func(ctx context.Context, a act) error { return b.reassign(ctx, a.n) },
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
@@ -89,14 +91,31 @@ func (b *kafkaBus) mend(ctx context.Context) error {
 }
 
 // roll restarts the brokers one after the other, as an upgrade does: each is in sync before the
-// next one ends.
-func (b *kafkaBus) roll(ctx context.Context) error {
-	for _, broker := range b.cluster.Brokers {
+// next one ends. With a new release, the controller is the last one.
+func (b *kafkaBus) roll(ctx context.Context, how string) error {
+	all := b.cluster.Brokers
+	before, err := b.cluster.MetadataVersion(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if how == upgraded {
+		all = append(slices.Clone(all), b.cluster.Controller)
+		for _, broker := range all {
+			if err := broker.Upgrade(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	for _, broker := range all {
 		if err := errors.Join(broker.Stop(), broker.Start(ctx), b.cluster.AwaitInSync(ctx)); err != nil {
 			return err
 		}
 	}
-	return nil
+	after, err := b.cluster.MetadataVersion(ctx, 0)
+	if err == nil && (after > before) != (how == upgraded) {
+		err = fmt.Errorf("the brokers knew metadata.version %d and know %d", before, after)
+	}
+	return err
 }
 
 // reassign takes one replica of each partition away and brings it back, which copies it.

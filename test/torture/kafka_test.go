@@ -139,7 +139,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 func (b *kafkaBus) run(t testing.TB, advertise func(string) string, properties map[string]string) (func(kafkabroker.Listener) []string, error) {
 	var err error
 	if size := b.world.settings.cluster; size > 0 {
-		b.cluster, err = kafkacluster.Start(t, kafkacluster.Options{Size: size, Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
+		b.cluster, err = kafkacluster.Start(t, kafkacluster.Options{Size: size, Listeners: kafkaListeners, Advertise: advertise, Properties: properties, Former: b.world.settings.former})
 		b.servers = b.cluster
 		t.Cleanup(func() { b.closed = true }) // before the cluster is closed
 		return b.cluster.AddrsOf, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
@@ -41,7 +43,14 @@ var _ bus = (*natsBus)(nil)
 func startNATS(t testing.TB, w *world) *natsBus {
 	b := &natsBus{world: w, down: map[int]bool{}, frozen: map[int]bool{}, held: map[int]bool{}, copied: map[int]string{}}
 	if size := w.settings.cluster; size > 0 {
-		b.cluster = natstest.StartProcesses(t, size)
+		command := ""
+		if w.settings.former {
+			var err error
+			if command, err = controlplane.FormerNATSServer(t.Context(), os.Stderr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.cluster = natstest.StartFormerProcesses(t, size, command)
 		b.servers = b.cluster.Servers
 	} else {
 		b.servers = []*natstest.Process{natstest.StartProcess(t)}

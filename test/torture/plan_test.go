@@ -41,7 +41,8 @@ type settings struct {
 	kafka      kafkaSettings
 	replicas   int // forwarders with leader election; 0 for none
 	foreign    bool
-	cluster    int // servers in the cluster of the bus, 0 for a single server
+	cluster    int  // servers in the cluster of the bus, 0 for a single server
+	former     bool // the cluster begins with the release before
 }
 
 // phase is a batch of changes, and the faults meanwhile.

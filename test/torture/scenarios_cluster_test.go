@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 )
@@ -18,12 +19,73 @@ var clustered = []scenario{
 		name:     "two servers of a NATS cluster lose the end of the stream, and the third one keeps it",
 		settings: inCluster3(losing(usual)), play: playReplicasDiffer,
 	},
+	{
+		name:     "the servers of a NATS cluster are upgraded one by one",
+		settings: upgradedLater(inCluster3(usual)), play: playUpgrade(rolling),
+	},
 }
 
 // inCluster3 has a bus of three servers.
 func inCluster3(s settings) settings {
 	s.cluster = 3
 	return s
+}
+
+// upgradedLater has a bus whose servers are of the release before.
+func upgradedLater(s settings) settings {
+	s.former = true
+	return s
+}
+
+// playUpgrade upgrades the servers of the bus while an object changes again and again, each time after
+// its last change is on the bus. Then another forwarder reads the checkpoint.
+func playUpgrade(roll verb) func(*script) {
+	return func(s *script) {
+		s.create("changed", "deleted", "same")
+		s.begin(0)
+		s.step(func() error {
+			ctx, cancel := context.WithCancel(s.t.Context())
+			var changing sync.WaitGroup
+			var changed int
+			var failed error
+			changing.Go(func() { changed, failed = s.changeUntil(ctx, at("changed")) })
+			err := s.execute(s.t.Context(), act{do: roll, arg: upgraded})
+			cancel()
+			changing.Wait()
+			if err == nil && failed == nil && changed == 0 {
+				failed = errors.New("no change was published meanwhile")
+			}
+			return errors.Join(err, failed)
+		})
+		s.change(remove, at("deleted"))
+		s.idle(0)
+		s.kill(0)
+		s.change(put, at("new"))
+		s.begin(0)
+	}
+}
+
+// changeUntil changes an object until ctx ends, each time after the bus has the change before. It
+// returns the number of changes that the bus has.
+func (s *script) changeUntil(ctx context.Context, t target) (changed int, err error) {
+	has, err := s.events(t)
+	for value := 1; err == nil; value += 5 { // a multiple of 5 would remove the label
+		if err = s.user.do(s.t.Context(), op{do: put, target: t, value: 1000 + value}); err != nil {
+			break
+		}
+		err = harness.Eventually(ctx, limit, "the change is published", func(context.Context) error {
+			is, err := s.events(t)
+			if err == nil && is <= has+changed {
+				err = fmt.Errorf("the bus has %d events", is)
+			}
+			return err
+		})
+		if ctx.Err() != nil {
+			return changed, nil
+		}
+		changed++
+	}
+	return changed, err
 }
 
 // playServersGo makes the forwarder read its checkpoint while two replicas lag, which it must not

@@ -15,6 +15,10 @@ var kafkaClusterScenarios = []scenario{
 		name: "a replica that is behind is elected (Kafka cluster)", bugs: []string{"lost-quietly"},
 		settings: losing(onCluster(usualOnKafka())), play: playElectOlder,
 	},
+	{
+		name:     "the brokers of a cluster are upgraded one by one (Kafka cluster)",
+		settings: upgradedLater(onCluster(usualOnKafka())), play: playUpgrade(rollBrokers),
+	},
 }
 
 func onCluster(s settings) settings {

@@ -51,7 +51,11 @@ func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listene
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("start the Kafka broker: %w", err)
 	}
-	installed, err := Fetch(ctx, opts.log())
+	fetch := Fetch
+	if opts.Former {
+		fetch = FetchFormer
+	}
+	installed, err := fetch(ctx, opts.log())
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +159,19 @@ func (b *Broker) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return b.process.Stop(ctx)
+}
+
+// Upgrade makes the next start one of the present release.
+func (b *Broker) Upgrade(ctx context.Context) error {
+	installed, err := Fetch(ctx, b.opts.log())
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.installed = installed
+	b.process.Args = b.brokerArgs()
+	return nil
 }
 
 // Kill kills the broker with SIGKILL, if it is running, and waits for its end.

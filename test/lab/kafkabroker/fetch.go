@@ -1,6 +1,7 @@
 package kafkabroker
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed" // for pom.xml
@@ -42,6 +43,16 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 		return Installation{}, fmt.Errorf("fetch the Kafka broker: %w", err)
 	}
 	return installed.withClasses(ctx, log), nil
+}
+
+// FetchFormer is [Fetch] for the broker of the release before, for tests of an upgrade.
+func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
+	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, "kafka-former", "the Kafka broker of the release before",
+		bytes.Replace(pom, []byte("<version>4.1.0</version>"), []byte("<version>4.0.2</version>"), 1))
+	if err != nil {
+		return Installation{}, fmt.Errorf("fetch the Kafka broker of the release before: %w", err)
+	}
+	return installed, nil
 }
 
 // FetchJars downloads the jars in a pom.xml, for a client in Java, as [Fetch] does for the broker.

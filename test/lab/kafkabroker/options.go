@@ -66,6 +66,8 @@ type Options struct {
 	// Hosts has the address of every Host, for the connections of this node. No other name is
 	// resolved then.
 	Hosts map[string]string
+	// Former makes this a broker of the release before, until Upgrade.
+	Former bool
 	// Heap is the largest heap of Java, such as 256m. The default is 512m.
 	Heap string
 	// Log receives the progress of long steps, and a message if the broker ends unexpectedly

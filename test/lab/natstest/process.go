@@ -98,6 +98,7 @@ type Process struct {
 	t             testing.TB
 	port, monitor int
 	dir           string
+	former        string // the command of an earlier release, "" for the present one
 	cmd           *exec.Cmd
 	orders        io.Writer
 	answers       *bufio.Reader
@@ -107,7 +108,13 @@ type Process struct {
 // configuration, in the syntax of the server's configuration file, is added to the basic one.
 func StartProcess(t testing.TB, configuration ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, port: FreePort(t), monitor: FreePort(t), dir: t.TempDir()}
+	return startProcess(t, "", configuration...)
+}
+
+// startProcess is StartProcess with the command of an earlier release.
+func startProcess(t testing.TB, former string, configuration ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, port: FreePort(t), monitor: FreePort(t), dir: t.TempDir(), former: former}
 	p.URL = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port))
 	p.write(configuration)
 	p.Start()
@@ -168,6 +175,14 @@ func (p *Process) Stored(stream string) uint64 {
 	return 0
 }
 
+// Version returns the version of the server that runs.
+func (p *Process) Version() string {
+	p.t.Helper()
+	var of server.Varz
+	p.ask("varz", &of)
+	return of.Version
+}
+
 // Joined returns nil if the server knows which server leads its cluster.
 func (p *Process) Joined() error {
 	p.t.Helper()
@@ -202,6 +217,9 @@ func (p *Process) Start() {
 	p.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childEnv+"="+p.configFile())
+	if p.former != "" {
+		cmd = exec.Command(p.former, p.configFile())
+	}
 	cmd.Stderr = os.Stderr
 	orders, err := cmd.StdinPipe()
 	if err != nil {
@@ -220,6 +238,9 @@ func (p *Process) Start() {
 		p.t.Fatalf("the NATS server's process says %q (%v); does TestMain call natstest.RunIfChild?", line, err)
 	}
 }
+
+// Upgrade makes the next start one of the present release.
+func (p *Process) Upgrade() { p.former = "" }
 
 // Kill kills the process with SIGKILL and waits until it has ended.
 func (p *Process) Kill() {

@@ -39,6 +39,14 @@ type link struct{ from, to int }
 // cluster ends with the test.
 func StartProcesses(t testing.TB, size int) *Processes {
 	t.Helper()
+	return StartFormerProcesses(t, size, "")
+}
+
+// StartFormerProcesses is [StartProcesses] with servers of an earlier release, whose command gets the
+// configuration file as its argument, and otherwise behaves as hack/controlplane/natsserver. See
+// [Process.Upgrade].
+func StartFormerProcesses(t testing.TB, size int, command string) *Processes {
+	t.Helper()
 	c := &Processes{t: t, links: map[link]*faultproxy.Proxy{}}
 	// Servers tell one another how to reach the others. They tell this address, so that no route
 	// avoids the proxies.
@@ -58,7 +66,7 @@ func StartProcesses(t testing.TB, size int) *Processes {
 			c.links[link{i, j}] = p
 			routes = append(routes, strconv.Quote("nats://"+p.Addr()))
 		}
-		c.Servers = append(c.Servers, StartProcess(t, fmt.Sprintf(
+		c.Servers = append(c.Servers, startProcess(t, command, fmt.Sprintf(
 			"server_name: %s\ncluster: {name: test, listen: %q, advertise: %q, no_advertise: true, routes: [%s]}",
 			serverName(i), listen[i], nowhere.Addr(), strings.Join(routes, ", "))))
 	}

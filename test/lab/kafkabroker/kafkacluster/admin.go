@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -238,4 +239,26 @@ func (c *Cluster) ElectPreferred(ctx context.Context, topic string) error {
 		}
 	}
 	return err
+}
+
+// MetadataVersion returns the highest level of the feature metadata.version that a broker knows, which
+// differs between its releases.
+func (c *Cluster) MetadataVersion(ctx context.Context, broker int) (int, error) {
+	asked, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()[broker]), kgo.RequestTimeoutOverhead(requestTimeout), kgo.DialTimeout(requestTimeout))
+	if err != nil {
+		return 0, err
+	}
+	defer asked.Close()
+	request := kmsg.NewPtrApiVersionsRequest()
+	request.ClientSoftwareName, request.ClientSoftwareVersion = "test", "1"
+	response, err := request.RequestWith(ctx, asked.SeedBrokers()[0])
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range response.SupportedFeatures {
+		if f.Name == "metadata.version" {
+			return int(f.MaxVersion), nil
+		}
+	}
+	return 0, fmt.Errorf("broker %d names no metadata.version", broker)
 }

@@ -43,7 +43,9 @@ type Options struct {
 	Advertise func(addr string) string
 	// Properties are added to those of every process.
 	Properties map[string]string
-	Log        io.Writer
+	// Former is as in [kafkabroker.Options].
+	Former bool
+	Log    io.Writer
 }
 
 // Cluster is a running cluster. Brokers are numbered from 0.
@@ -87,7 +89,7 @@ func Start(t testing.TB, opts Options) (*Cluster, error) {
 	}
 	maps.Copy(properties, opts.Properties)
 	start := func(o kafkabroker.Options, n int) (*kafkabroker.Broker, error) {
-		o.Properties, o.Log, o.Hosts = properties, opts.Log, hostsOf(n, opts.Size)
+		o.Properties, o.Log, o.Hosts, o.Former = properties, opts.Log, hostsOf(n, opts.Size), opts.Former
 		return kafkabroker.Start(t.Context(), o)
 	}
 	var err error
