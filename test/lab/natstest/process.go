@@ -161,18 +161,23 @@ func (p *Process) Connections() []*server.ConnInfo {
 
 // Stored returns the sequence of the last message in this server's replica of a stream, 0 if it
 // has none.
-func (p *Process) Stored(stream string) uint64 {
+func (p *Process) Stored(stream string) uint64 { return p.state(stream).LastSeq }
+
+// Messages returns the number of messages in this server's replica of a stream.
+func (p *Process) Messages(stream string) uint64 { return p.state(stream).Msgs }
+
+func (p *Process) state(stream string) (none server.StreamState) {
 	p.t.Helper()
 	var of server.JSInfo
 	p.ask("jsz?accounts=true&streams=true", &of)
 	for _, a := range of.AccountDetails {
 		for _, s := range a.Streams {
 			if s.Name == stream {
-				return s.State.LastSeq
+				return s.State
 			}
 		}
 	}
-	return 0
+	return none
 }
 
 // Version returns the version of the server that runs.
