@@ -52,8 +52,9 @@ const (
 )
 
 // Decide returns the change to publish for one key, given what the informers know (v) and
-// what the bus holds (acked), and the reason. // It is a pure function. Section "The decision" in docs/delivery.md has its table; the comments
-// of the reasons have the cases that the table leaves out.
+// what the bus holds (acked), and the reason. It is a pure function. Section "The decision" in
+// docs/delivery.md has its table; the comments of the reasons have the cases that the table leaves
+// out.
 //
 // The change is nil if there is nothing to publish. Its Object is nil if the delete was
 // inferred, so that only the bus has the last state.

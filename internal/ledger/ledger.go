@@ -10,8 +10,8 @@
 //
 // A key is dirty while the bus may lack its present state. For a dirty key, the ledger also has
 // what an informer's cache cannot tell: tombstones, how and when the state became known, and
-// whether it belongs to the first sync. // So during an outage of the bus, each changed object costs its key and one state: the one that
-// the bus has, or, after a delete, the last one.
+// whether it belongs to the first sync. So during an outage of the bus, each changed object costs its
+// key and one state: the one that the bus has, or, after a delete, the last one.
 //
 // What the informers reported outlives a leadership term. What the bus has does not, because
 // another process may publish between two terms. See [Term].

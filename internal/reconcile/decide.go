@@ -263,9 +263,9 @@ func decideNamespace(namespace string, err error) (decision, error) {
 	return wait, nil // the watch will show it
 }
 
-// decideLeaving decides about an object that is no longer selected. // uids (the UIDs of the objects by name) and err are the result of a list of its namespace. If
-// the list is forbidden, the object counts as deselected, which is certain, and not as gone,
-// which isn't proven.
+// decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects by
+// name) and err are the result of a list of its namespace. If the list is forbidden, the object
+// counts as deselected, which is certain, and not as gone, which isn't proven.
 func decideLeaving(of pair, uids map[string]string, err error) (decision, error) {
 	switch {
 	case err != nil && !apierrors.IsForbidden(err):

@@ -58,7 +58,7 @@ type Config struct {
 	MetricsProvider kubequeue.MetricsProvider // nil for none
 }
 
-// item is a key in the size of a pointer. // client-go keeps a failed key in five maps.
+// item is a key in the size of a pointer. client-go keeps a failed key in five maps.
 type item = unique.Handle[event.Key]
 
 // Queue is a queue of keys with its workers. Create it with [New].

@@ -26,7 +26,7 @@ func TestLoadAfterAMessageReturned(t *testing.T) {
 		})
 		return position
 	}
-	attempt := 0
+	attempt, killed := 0, 0
 	waitFor(t, "a message that returned", func() bool {
 		attempt++
 		name := fmt.Sprint("object-", attempt)
@@ -35,7 +35,7 @@ func TestLoadAfterAMessageReturned(t *testing.T) {
 		if err != nil || s.CachedInfo().Cluster == nil || s.DeleteMsg(t.Context(), last) != nil {
 			return false
 		}
-		killed := slices.Index([]string{"server-1", "server-2", "server-0"}, s.CachedInfo().Cluster.Leader) // one that follows
+		killed = slices.Index([]string{"server-1", "server-2", "server-0"}, s.CachedInfo().Cluster.Leader) // one that follows
 		if killed < 0 {
 			return false
 		}
@@ -53,7 +53,8 @@ func TestLoadAfterAMessageReturned(t *testing.T) {
 		return false
 	})
 	for range replicaReads {
-		if got := load(t, bus); len(got) > 0 {
+		got := load(t, bus)
+		if leader, err := c.Leader(t.Context(), bus.conn.JS, "KUBERELAY"); len(got) > 0 && err == nil && leader != killed {
 			t.Fatalf("loaded %v", got)
 		}
 	}
