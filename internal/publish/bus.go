@@ -38,7 +38,8 @@ type Bus interface {
 	LastClaim(ctx context.Context) (event.Claim, error)
 
 	// PossibleLosses returns how often the bus may have lost acknowledged messages since it was
-	// opened: a stream or topic was recreated, or a stream elected a leader.
+	// opened: a stream or topic was recreated, a stream elected a leader, or a connection to it was
+	// lost.
 	PossibleLosses() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last

@@ -142,12 +142,12 @@ func (t *term) monitorBus(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		wasAway, before := away, losses
+		wasAway := away
 		err := t.bus.Ready()
 		if errors.Is(err, publish.ErrGone) {
 			return err
 		}
-		away, losses = err != nil, t.bus.possibleLosses()
+		away = err != nil
 		switch {
 		case away && !wasAway:
 			t.awaySince.Store(time.Now().UnixNano())
@@ -163,7 +163,8 @@ func (t *term) monitorBus(ctx context.Context) error {
 		} else {
 			t.queue.Resume()
 		}
-		if wasAway && !away || losses != before {
+		if now := t.bus.possibleLosses(); !away && (wasAway || now != losses) {
+			losses = now
 			t.queue.RetryNow()
 			t.reconciler.Refresh()
 		}

@@ -56,9 +56,10 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 	return nil
 }
 
-// othersAgree waits until the servers without one that was killed have everything that any of them
-// has. What they acknowledge from now on, they have anyway.
+// othersAgree waits until the servers without one that was killed have a leader, and everything that any
+// of them has. What they acknowledge from now on, they have anyway.
 func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
+	b.awaitLeader(ctx)
 	ends := func() (ends []uint64) {
 		for n, s := range b.servers {
 			if n != killed {

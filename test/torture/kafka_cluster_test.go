@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
 // The deeds on a cluster of Kafka brokers. n chooses a partition, whose leader they concern.
@@ -57,7 +57,7 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		controllerEnd: func(context.Context, act) error { return c.Controller.Kill() },
 		brokersHeal:   func(ctx context.Context, _ act) error { return b.heal(ctx) },
 		brokersInSync: func(ctx context.Context, _ act) error { return c.AwaitInSync(ctx) },
-		rollBrokers:   func(ctx context.Context, a act) error { return b.roll(ctx, a.arg) },
+		rollBrokers:   func(ctx context.Context, a act) error { return b.roll(ctx, a.arg, a.n) },
 		moveReplicas:  func(ctx context.Context, a act) error { return b.reassign(ctx, a.n) },
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
@@ -91,31 +91,42 @@ func (b *kafkaBus) mend(ctx context.Context) error {
 }
 
 // roll restarts the brokers one after the other, as an upgrade does: each is in sync before the
-// next one ends. With a new release, the controller is the last one.
-func (b *kafkaBus) roll(ctx context.Context, how string) error {
-	all := b.cluster.Brokers
-	before, err := b.cluster.MetadataVersion(ctx, 0)
-	if err != nil {
-		return err
-	}
-	if how == upgraded {
-		all = append(slices.Clone(all), b.cluster.Controller)
-		for _, broker := range all {
-			if err := broker.Upgrade(ctx); err != nil {
-				return err
-			}
+// next one ends. If only isn't 0, it restarts that broker only, counted from 1. With a new release, the
+// controller follows the last broker.
+func (b *kafkaBus) roll(ctx context.Context, how string, only int) error {
+	for n, broker := range b.cluster.Brokers {
+		if only > 0 && n != only-1 {
+			continue
 		}
-	}
-	for _, broker := range all {
-		if err := errors.Join(broker.Stop(), broker.Start(ctx), b.cluster.AwaitInSync(ctx)); err != nil {
+		before, err := b.cluster.MetadataVersion(ctx, n)
+		if err == nil {
+			err = b.restart(ctx, broker, how)
+		}
+		if err != nil {
+			return err
+		}
+		after, err := b.cluster.MetadataVersion(ctx, n)
+		if err == nil && (after > before) != (how == upgraded) {
+			err = fmt.Errorf("broker %d knew metadata.version %d and knows %d", n, before, after)
+		}
+		if err == nil && how == upgraded && n == len(b.cluster.Brokers)-1 {
+			err = b.restart(ctx, b.cluster.Controller, how)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	after, err := b.cluster.MetadataVersion(ctx, 0)
-	if err == nil && (after > before) != (how == upgraded) {
-		err = fmt.Errorf("the brokers knew metadata.version %d and know %d", before, after)
+	return nil
+}
+
+// restart restarts a broker or the controller, and waits until all brokers are in sync.
+func (b *kafkaBus) restart(ctx context.Context, broker *kafkabroker.Broker, how string) error {
+	if how == upgraded {
+		if err := broker.Upgrade(ctx); err != nil {
+			return err
+		}
 	}
-	return err
+	return errors.Join(broker.Stop(), broker.Start(ctx), b.cluster.AwaitInSync(ctx))
 }
 
 // reassign takes one replica of each partition away and brings it back, which copies it.

@@ -38,7 +38,8 @@ func upgradedLater(s settings) settings {
 }
 
 // playUpgrade upgrades the servers of the bus while an object changes again and again, each time after
-// its last change is on the bus. Then another forwarder reads the checkpoint.
+// its last change is on the bus. Changes are published after the restart of each server. Then another
+// forwarder reads the checkpoint.
 func playUpgrade(roll verb) func(*script) {
 	return func(s *script) {
 		s.create("changed", "deleted", "same")
@@ -46,15 +47,14 @@ func playUpgrade(roll verb) func(*script) {
 		s.step(func() error {
 			ctx, cancel := context.WithCancel(s.t.Context())
 			var changing sync.WaitGroup
-			var changed int
 			var failed error
-			changing.Go(func() { changed, failed = s.changeUntil(ctx, at("changed")) })
-			err := s.execute(s.t.Context(), act{do: roll, arg: upgraded})
+			changing.Go(func() { failed = s.changeUntil(ctx, at("changed")) })
+			var err error
+			for n := 0; n < s.settings.cluster && err == nil; n++ {
+				err = errors.Join(s.execute(s.t.Context(), act{do: roll, arg: upgraded, n: n + 1}), s.awaitMore(at("changed")))
+			}
 			cancel()
 			changing.Wait()
-			if err == nil && failed == nil && changed == 0 {
-				failed = errors.New("no change was published meanwhile")
-			}
 			return errors.Join(err, failed)
 		})
 		s.change(remove, at("deleted"))
@@ -65,27 +65,41 @@ func playUpgrade(roll verb) func(*script) {
 	}
 }
 
-// changeUntil changes an object until ctx ends, each time after the bus has the change before. It
-// returns the number of changes that the bus has.
-func (s *script) changeUntil(ctx context.Context, t target) (changed int, err error) {
+// awaitMore waits until the bus has two events more of an object that changes.
+func (s *script) awaitMore(t target) error {
 	has, err := s.events(t)
-	for value := 1; err == nil; value += 5 { // a multiple of 5 would remove the label
-		if err = s.user.do(s.t.Context(), op{do: put, target: t, value: 1000 + value}); err != nil {
+	if err != nil {
+		return err
+	}
+	return harness.Eventually(s.t.Context(), limit, "further changes are published", func(context.Context) error {
+		is, err := s.events(t)
+		if err == nil && is < has+2 {
+			err = fmt.Errorf("the bus had %d events and has %d", has, is)
+		}
+		return err
+	})
+}
+
+// changeUntil changes an object until ctx ends, each time after the bus has the change before.
+func (s *script) changeUntil(ctx context.Context, t target) error {
+	has, err := s.events(t)
+	for value := 1001; err == nil && ctx.Err() == nil; value += 5 { // a multiple of 5 would remove the label
+		has++
+		if err = s.user.do(s.t.Context(), op{do: put, target: t, value: value}); err != nil {
 			break
 		}
 		err = harness.Eventually(ctx, limit, "the change is published", func(context.Context) error {
 			is, err := s.events(t)
-			if err == nil && is <= has+changed {
+			if err == nil && is < has {
 				err = fmt.Errorf("the bus has %d events", is)
 			}
 			return err
 		})
-		if ctx.Err() != nil {
-			return changed, nil
-		}
-		changed++
 	}
-	return changed, err
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // playServersGo makes the forwarder read its checkpoint while two replicas lag, which it must not

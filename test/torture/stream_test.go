@@ -324,7 +324,9 @@ func (c *streamCheck) event(m harness.Received) {
 		if ok && !begins(m) && (c.world.settings.sink == onKafka || gone(m)) {
 			// A reader must see the delete. Other forged events are not refused by Kafka before
 			// the forwarder has read the checkpoint again.
-			c.neighbours(lost, m, uid == lost.Attributes["uid"])
+			if !c.missed {
+				c.neighbours(lost, m, uid == lost.Attributes["uid"])
+			}
 			return
 		}
 		former, ok := c.former[m.Subject]

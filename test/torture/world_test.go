@@ -291,7 +291,7 @@ func (w *world) verify(ctx context.Context, cluster string, settle time.Duration
 	}
 	expected := w.contradictions(all)
 	for _, p := range report.Problems {
-		if w.isExpected(p, expected) || w.isOfTwoWriters(p) || w.isOfOneReplica(ctx, p) {
+		if w.isExpected(p, expected) || w.isOfTwoWriters(p) || w.isOfOneReplica(ctx, p, all) {
 			continue
 		}
 		problems = append(problems, fmt.Sprintf("verify: %s: %s %s/%s: cluster %q, bus %q at %d: %s",

@@ -71,6 +71,20 @@ func TestLoadFromAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
+// TestConflictWhileReplicasAreBehind: after a conflict, the event on the bus is read from the leader.
+func TestConflictWhileReplicasAreBehind(t *testing.T) {
+	bus, want, _ := behind(t)
+	for range replicaReads {
+		for k, acked := range want {
+			_, err := publishNow(t, bus, publishtest.Object{Name: k.Name, Version: 9}.Message(t, acked.Position+100))
+			var conflict *publish.ConflictError
+			if !errors.As(err, &conflict) || conflict.Bus.Position != acked.Position || conflict.Bus.ResourceVersion != acked.ResourceVersion {
+				t.Fatalf("publishing %s: %v, want a conflict with version %s at %d", k, err, acked.ResourceVersion, acked.Position)
+			}
+		}
+	}
+}
+
 // TestSubscribeToAReplicaThatIsBehind: a subscription to the last event of each object
 // mistook a replica without further messages for one that had reached the end of the
 // stream, and continued after that end. It never got the messages that the replica lacked.

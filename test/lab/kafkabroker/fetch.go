@@ -47,8 +47,11 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 
 // FetchFormer is [Fetch] for the broker of the release before, for tests of an upgrade.
 func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
-	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, "kafka-former", "the Kafka broker of the release before",
-		bytes.Replace(pom, []byte("<version>4.1.0</version>"), []byte("<version>4.0.2</version>"), 1))
+	former := bytes.Replace(pom, []byte("<version>4.1.0</version>"), []byte("<version>4.0.2</version>"), 1)
+	if bytes.Equal(former, pom) {
+		return Installation{}, errors.New("pom.xml has another version than 4.1.0: change the release before too")
+	}
+	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, "kafka-former", "the Kafka broker of the release before", former)
 	if err != nil {
 		return Installation{}, fmt.Errorf("fetch the Kafka broker of the release before: %w", err)
 	}

@@ -293,6 +293,9 @@ func (p *Process) HoldBack(stream string) error { return p.order(hold, stream) }
 func (p *Process) Release(stream string) error { return p.order(release, stream) }
 
 func (p *Process) order(verb, stream string) error {
+	if p.former != "" {
+		return errors.New("a server of an earlier release takes no orders")
+	}
 	if _, err := fmt.Fprintln(p.orders, verb, stream); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func (s *state) disconnected(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connection++
+	s.losses++
 	s.noted, s.denied = err, nil
 	s.change(errors.New("not connected"))
 }
@@ -92,7 +93,7 @@ type leadership struct {
 	since  time.Time // the zero value before nats-server 2.12
 }
 
-// leadershipOf returns the zero value for a single server: its restart ends the connection.
+// leadershipOf returns the zero value for a single server, whose restart ends the connection.
 func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
 	if c == nil || c.Name == "" {
 		return is
@@ -117,9 +118,10 @@ func (c *Conn) Ready() error {
 }
 
 // PossibleLosses returns the number of different streams that this Conn found or created, plus the
-// number of elections of a leader that it noticed. If it grows after Connect, the stream may have
-// lost messages: somebody deleted it with its contents, and this or another forwarder created it
-// again, or the leader lacks what the previous one acknowledged.
+// number of lost connections and of elections of a leader that it noticed. If it grows after Connect,
+// the stream may have lost messages: somebody deleted it with its contents, and this or another
+// forwarder created it again; the server crashed; or the leader lacks what the previous one
+// acknowledged.
 func (c *Conn) PossibleLosses() uint64 {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
