@@ -17,10 +17,6 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	}
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	all := w.all()
-	stored := make([]string, len(all))
-	for n, i := range all {
-		stored[n] = i.shared.GetStore().LastStoreSyncResourceVersion()
-	}
 	for _, i := range all {
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
@@ -29,8 +25,8 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 			i.progress.Unlock()
 		}
 	}()
-	for n, i := range all {
-		version, at, reached := i.progress.Reached(stored[n], i.count.none())
+	for _, i := range all {
+		version, at, reached := i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.none())
 		if !reached {
 			return ledger.Point{}, false
 		}

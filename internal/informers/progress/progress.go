@@ -87,8 +87,9 @@ func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle f
 }
 
 // Reached returns the highest version up to which the handler has been notified of every change,
-// and when that version arrived. stored is the version of the store, read before the call. none
-// means that the handler knows no object. The caller holds the lock.
+// and when that version arrived. stored is the version of the store, read with the lock held: the
+// version of an earlier moment would not be that of the objects which the handler knows. none means
+// that the handler knows no object. The caller holds the lock.
 func (p *Progress) Reached(stored string, none bool) (version string, at time.Time, ok bool) {
 	switch {
 	case p.empty && p.handled == p.listed && !none: // the deletes after an empty list are not handled yet
