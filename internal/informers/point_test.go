@@ -2,10 +2,13 @@ package informers
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
@@ -92,4 +95,53 @@ func TestPointOfTwoInformers(t *testing.T) {
 	if !ok || p.Version != "9" || !p.AsOf.Equal(time.Unix(100, 0)) {
 		t.Errorf("the point is %+v, %t; want version 9 at the earlier time", p, ok)
 	}
+}
+
+// TestPointCountsTheObjectsAtItsVersion: an object comes and goes. It exists at odd versions.
+func TestPointCountsTheObjectsAtItsVersion(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{}, r)
+	b.watched.snapshot.done.Store(true)
+	b.sync()
+	i := b.watched.informers[""]
+	i.progress.List(0, true, true, time.Now())
+	const changes = 20_000
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for version := 1; version <= changes; version++ {
+			o := &event.Object{Namespace: "default", Name: "web", UID: "A", ResourceVersion: fmt.Sprint(version), Body: event.JSON([]byte(`{}`))}
+			show := watch.Added
+			if version%2 == 0 {
+				show = watch.Deleted
+			}
+			i.progress.Watched(watch.Event{Type: show, Object: o}, false, time.Now())
+			if show == watch.Added {
+				b.index(o)
+			} else if err := i.shared.GetStore().Delete(o); err != nil {
+				t.Error(err)
+			}
+			i.shared.GetStore().Bookmark(o.ResourceVersion)
+			i.progress.Notified(o, true, time.Now(), func() {
+				if show == watch.Added {
+					b.onAdd(i, o, false)
+				} else {
+					b.onDelete(i, o)
+				}
+			})
+		}
+	})
+	points := 0
+	for last := ""; last != fmt.Sprint(changes); {
+		p, ok := b.Point(r.GroupResource())
+		if !ok {
+			continue
+		}
+		points++
+		last = p.Version
+		if version, err := strconv.Atoi(p.Version); err != nil || p.Objects != version%2 {
+			t.Fatalf("a point at version %s has %d objects", p.Version, p.Objects)
+		}
+	}
+	watching.Wait()
+	t.Logf("%d points", points)
 }
