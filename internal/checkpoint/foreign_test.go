@@ -34,6 +34,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 			"another record of the event": {known, rewritten, same},
 			"still foreign":               {foreign, forged, foreign},
 			"foreign again":               {foreign, again, other},
+			"another in its place":        {event.Acked{Position: 9, Foreign: true}, forged, event.Acked{UID: uid, Deleted: true, Position: 9, Time: 2, Foreign: true}},
 			"an unknown object":           {event.Acked{}, forged, event.Acked{UID: uid, Deleted: true, Position: 9, Time: 2, Foreign: true}},
 			"nothing":                     {known, event.Acked{}, event.Acked{}},
 		} {

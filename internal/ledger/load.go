@@ -149,8 +149,6 @@ func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	case was == event.Acked{}:
 	case was.IsSameEvent(is):
 		is.Digest, is.Foreign = was.Digest, was.Foreign
-	case was.Foreign && was.Position == is.Position:
-		return was
 	case known && is.Position >= was.Position:
 		return was.Before(is)
 	}
