@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -236,4 +237,49 @@ func source(v config.Value) string {
 		return "environment"
 	}
 	return "default"
+}
+
+// defaultTimeout is how long a command waits for an answer. With it, a command names what does not
+// answer in less than 5 seconds.
+const defaultTimeout = 4 * time.Second
+
+var errTimeout = errors.New("--timeout: use a time above 0")
+
+// timeUpError is the error of a request that took too long, of what may be well and slow.
+type timeUpError struct {
+	timeout time.Duration
+	err     error
+}
+
+func (e *timeUpError) Error() string {
+	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.timeout, e.err)
+}
+func (e *timeUpError) Unwrap() error { return e.err }
+
+// inTime returns the error of a request that ctx or the timeout may have ended.
+func inTime(ctx context.Context, err error, timeout time.Duration) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &timeUpError{timeout, err}
+}
+
+// within returns the result of f, or the error of ctx if that ends first. Then f, which may not heed
+// ctx at once, ends later.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := f(ctx)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
 }

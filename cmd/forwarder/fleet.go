@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -19,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/page"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/status"
+	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
 // engine is what 'forwarder run' runs: the copy of one cluster, or of several.
@@ -176,4 +178,27 @@ func selectCluster(cfg *config.Config, name string) error {
 	}
 	cfg.Event.ClusterName = name
 	return nil
+}
+
+// traceOf answers the query of askForwarder.
+func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
+	k, err := tracedKey(query)
+	if err != nil {
+		return trace.Forwarder{}, err
+	}
+	return judgeTrace(f.Trace(k), k), nil
+}
+
+// tracedKey returns the object in a query.
+func tracedKey(query url.Values) (event.Key, error) {
+	gr := schema.ParseGroupResource(query.Get("resource"))
+	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}
+	if k.Resource == "" || k.Name == "" {
+		return k, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
+	}
+	return k, nil
+}
+
+func judgeTrace(f trace.Forwarder, k event.Key) trace.Forwarder {
+	return f.Judged(trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, time.Now())
 }

@@ -5,19 +5,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/operations"
-	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
@@ -87,7 +91,7 @@ it could not be found out, or wrong command line.`,
 	flags.SortFlags = false
 	flags.StringVarP(&t.namespace, "namespace", "n", "default", "the namespace of the object")
 	flags.StringVar(&t.consumer, "consumer", "", "name of a NATS consumer or of a Kafka consumer group")
-	flags.StringVar(&t.at.address, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
+	flags.StringVar(&t.at.address, "address", "", addressUsage)
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	clusterFlag(cmd, &t.cluster)
 	t.at.flags(cmd)
@@ -163,25 +167,129 @@ func askForwarder(ctx context.Context, c forwarderClient, k event.Key, cluster s
 	return f
 }
 
-// traceOf answers the query of askForwarder.
-func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
-	k, err := tracedKey(query)
+// tracedBus is the last event of an object on the bus.
+type tracedBus struct {
+	reader readable // nil if it could not be opened
+	bus    trace.Bus
+	last   publish.Delivery
+}
+
+func (b tracedBus) close() {
+	if b.reader != nil {
+		_ = b.reader.Close() // nothing is in flight
+	}
+}
+
+// readBus reads the bus for as long as messages arrive, with the timeout between two of them: on
+// Kafka, the whole topic is read.
+func readBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, timeout time.Duration) tracedBus {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reading := &longwork.Counter{}
+	go func() {
+		if reading.Stalls(ctx, timeout) {
+			cancel(&timeUpError{timeout, context.DeadlineExceeded})
+		}
+	}()
+	b, err := within(ctx, func(ctx context.Context) (tracedBus, error) { return traceBus(ctx, cfg, cluster, k, reading), nil })
 	if err != nil {
-		return trace.Forwarder{}, err
+		b.bus = trace.Bus{State: trace.Unknown, Error: "read the bus: " + err.Error()}
 	}
-	return judgeTrace(f.Trace(k), k), nil
+	return b
 }
 
-// tracedKey returns the object in a query.
-func tracedKey(query url.Values) (event.Key, error) {
-	gr := schema.ParseGroupResource(query.Get("resource"))
-	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}
-	if k.Resource == "" || k.Name == "" {
-		return k, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
+// traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It
+// does not wait for an unreachable bus, or for a missing stream or topic.
+func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, reading *longwork.Counter) tracedBus {
+	b := tracedBus{bus: trace.Bus{State: trace.Unknown}}
+	fail := func(err error) tracedBus {
+		b.bus.Error = explainBus(cfg, err).Error()
+		return b
 	}
-	return k, nil
+	selector, err := tail.ParseSelector(k.Resource + "." + cmp.Or(k.Group, "core"))
+	if err != nil {
+		return fail(err)
+	}
+	p := &tail.Present{Labels: labels.Everything(), Reading: reading, Status: &tail.Status{W: io.Discard}}
+	p.Filter = tail.Filter{Resources: []tail.Selector{selector}, Namespaces: []string{k.Namespace}, Names: []string{k.Name}}
+	if cluster != "" {
+		p.Filter.Clusters = []string{cluster}
+	}
+	cfg.Event.ClusterName = cluster
+	b.reader, err = openReader(ctx, cfg, p.Status, reading)
+	if b.bus.Source = p.Status.Source; err != nil {
+		return fail(err)
+	}
+	if err := p.Read(ctx, b.reader, cfg.NATS.SubjectPrefix); err != nil {
+		return fail(err)
+	}
+	if err := p.Err(); err != nil {
+		return fail(err)
+	}
+	objects, removed := p.Objects()
+	switch all := slices.Concat(objects, removed); len(all) {
+	case 0:
+		b.bus.State = trace.Absent
+	case 1:
+		b.show(all[0])
+	default:
+		return fail(errors.New("several clusters have it: set KUBERELAY_CLUSTER_NAME"))
+	}
+	return b
 }
 
-func judgeTrace(f trace.Forwarder, k event.Key) trace.Forwarder {
-	return f.Judged(trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, time.Now())
+func (b *tracedBus) show(o tail.Object) {
+	at := func(t time.Time) *time.Time {
+		if t = t.UTC(); t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	b.last = o.Stored
+	b.bus.State, b.bus.Type = trace.Exists, o.Type.Short()
+	switch o.Removed {
+	case event.Deleted:
+		b.bus.State = trace.Deleted
+	case event.Deselected:
+		b.bus.State = trace.Deselected
+	}
+	b.bus.UID, b.bus.Version, b.bus.Position, b.bus.Truncated = o.UID, o.Version, o.Stored.Place(), o.Truncated
+	b.bus.Time, b.bus.Stored = at(o.Changed), at(o.Stored.Stored)
+}
+
+// progress returns how far a consumer has read, nil for the name "".
+func (b tracedBus) progress(ctx context.Context, name string, timeout time.Duration) *trace.Consumer {
+	if name == "" {
+		return nil
+	}
+	c := &trace.Consumer{Name: name}
+	if b.last.Position == 0 {
+		c.Error = "the bus has no event of the object to compare with"
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	p, err := b.reader.Progress(ctx, name, b.last.Log)
+	if err != nil {
+		c.Error = inTime(ctx, err, timeout).Error()
+		return c
+	}
+	c.Event, c.Acknowledged, c.Delivered, c.Behind = int64(b.last.Position), p.Acknowledged, p.Delivered, p.Behind
+	if b.last.Log != (publish.Log{}) {
+		c.Event = publish.Offset(b.last.Position)
+	}
+	switch skips, sure := p.Start.Skips(b.last); {
+	case !isConsumed(p.Filters, b.last.Subject):
+		c.Other = fmt.Sprintf("its filter %s does not match the subject %s", strings.Join(p.Filters, ", "), b.last.Subject)
+	case skips != "" && sure:
+		c.Other = skips
+	case skips != "":
+		c.Error = skips
+	}
+	return c
+}
+
+// isConsumed reports whether a consumer with these filters gets a subject.
+func isConsumed(filters []string, subject string) bool {
+	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return server.SubjectMatchesFilter(subject, filter) })
 }

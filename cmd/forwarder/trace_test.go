@@ -12,7 +12,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
@@ -26,34 +25,6 @@ func TestIsConsumed(t *testing.T) {
 	} {
 		if got := isConsumed(strings.Fields(filters), subject); got != want {
 			t.Errorf("%q: got %t, want %t", filters, got, want)
-		}
-	}
-}
-
-// A consumer that began after an event has not acknowledged it, although its acknowledged position
-// is that of the event or later.
-func TestSkipped(t *testing.T) {
-	stored := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	d := publish.Delivery{Position: 42, Stored: stored}
-	later, earlier := stored.Add(time.Second), stored.Add(-time.Second)
-	for _, c := range []struct {
-		name  string
-		start publish.Start
-		want  string
-		sure  bool
-	}{
-		{"all", publish.Start{}, "", true},
-		{"created later", publish.Start{Time: later, Why: "its deliver policy is new"}, "it began after this event: its deliver policy is new, since 2026-03-04T05:06:08Z", true},
-		{"created earlier", publish.Start{Time: earlier}, "", true},
-		{"begins at it", publish.Start{Time: stored}, "", true},
-		{"later sequence", publish.Start{Position: 43, Why: "its deliver policy is by start sequence"}, "it began after this event: its deliver policy is by start sequence, 43", true},
-		{"its sequence", publish.Start{Position: 42}, "", true},
-		{"last", publish.Start{Time: later, Last: true, Why: "its deliver policy is last"},
-			"it was created after this event, at 2026-03-04T05:06:08Z, and its deliver policy is last: it began with the event only if that was the last message", false},
-		{"last, created earlier", publish.Start{Time: earlier, Last: true}, "", true},
-	} {
-		if got, sure := skipped(c.start, d); got != c.want || sure != c.sure {
-			t.Errorf("%s: got %q, %t, want %q, %t", c.name, got, sure, c.want, c.sure)
 		}
 	}
 }

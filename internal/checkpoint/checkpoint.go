@@ -58,8 +58,8 @@ func (c *Checkpoint) Losses() (lost uint64, known bool) {
 	return c.term.LostTotal(), c.PossibleLosses() == c.losses
 }
 
-// LoadedAfter returns the result of PossibleLosses at the start of the last successful load.
-func (c *Checkpoint) LoadedAfter() (losses uint64) {
+// LossesAtLoad returns the result of PossibleLosses at the start of the last successful load.
+func (c *Checkpoint) LossesAtLoad() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.losses

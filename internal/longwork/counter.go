@@ -8,7 +8,11 @@
 // seconds.
 package longwork
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
 
 // Amount is the progress of a piece of work.
 type Amount struct {
@@ -65,4 +69,23 @@ func (c *Counter) Measure() (Amount, bool) {
 		return Amount{}, false
 	}
 	return Amount{Done: c.done.Load(), Total: c.total.Load()}, true
+}
+
+// Stalls waits until nothing has been done for an interval, and returns true. It returns false if ctx
+// ends first.
+func (c *Counter) Stalls(ctx context.Context, interval time.Duration) bool {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+		now, _ := c.Measure()
+		if now.Done == before {
+			return true
+		}
+		before = now.Done
+	}
 }

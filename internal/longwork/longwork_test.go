@@ -2,12 +2,14 @@ package longwork
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -210,4 +212,27 @@ func TestThePaceSlowsDown(t *testing.T) {
 	if got := d.lines()[0]; got != fmt.Sprintf("%q work=sync unit=objects done=10 per_second=1", "work in progress") {
 		t.Errorf("the first line is %s", got)
 	}
+}
+
+// TestStalls: work that goes on in each interval does not stall.
+func TestStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counter
+		c.Begin()
+		began := time.Now()
+		go func() {
+			for range 3 {
+				time.Sleep(time.Second / 2) // of the bubble's clock
+				c.Add(1)
+			}
+		}()
+		if !c.Stalls(t.Context(), time.Second) || time.Since(began) != 3*time.Second {
+			t.Errorf("it stalls after %v, want 3 s", time.Since(began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if c.Stalls(ctx, time.Second) {
+			t.Error("it stalls after the end of its context")
+		}
+	})
 }

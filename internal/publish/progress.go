@@ -2,6 +2,7 @@ package publish
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -25,6 +26,21 @@ type Start struct {
 	// Last means that the message before the time, if it was the last one, is not skipped.
 	Last bool
 	Why  string // the setting of the consumer
+}
+
+// Skips says why a consumer does not get a message that is older than the consumer, "" if it does. Not
+// sure means that it may get it.
+func (s Start) Skips(d Delivery) (why string, sure bool) {
+	at := s.Time.UTC().Format(time.RFC3339)
+	switch {
+	case s.Position > int64(d.Position):
+		return fmt.Sprintf("it began after this event: %s, %d", s.Why, s.Position), true
+	case d.Stored.IsZero() || !d.Stored.Before(s.Time):
+		return "", true
+	case s.Last:
+		return fmt.Sprintf("it was created after this event, at %s, and %s: it began with the event only if that was the last message", at, s.Why), false
+	}
+	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }
 
 // ErrNoConsumer is in the chain of the error if there is no such consumer or group.

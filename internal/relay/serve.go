@@ -135,7 +135,7 @@ const busPoll = 100 * time.Millisecond
 func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
-	away, losses := false, t.checkpoint.LoadedAfter()
+	away, losses := false, t.checkpoint.LossesAtLoad()
 	for {
 		select {
 		case <-ctx.Done():

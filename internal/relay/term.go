@@ -93,9 +93,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
 		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
-	if b.possibleLosses != nil {
-		t.checkpoint.PossibleLosses = b.possibleLosses
-	}
+	t.checkpoint.PossibleLosses = b.possibleLosses
 	t.checkpoint.Register(metrics)
 	t.queue = workqueue.New(workqueue.Config{
 		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s), MaxLowPriorityDelay: maxLowPriorityDelay(s),
