@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -9,8 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -44,6 +49,56 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 		time.Sleep(time.Minute) // of the bubble's clock
 		if _, known := tm.checkpoint.Losses(); !known || source.n != 2 {
 			t.Errorf("after a minute, known is %t after %d loads, want true after 2", known, source.n)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// flickering is a bus that is away for a while.
+type flickering struct {
+	silent
+	away atomic.Bool
+}
+
+func (f *flickering) Ready() error {
+	if f.away.Load() {
+		return errors.New("away")
+	}
+	return nil
+}
+
+// TestOutageCountsWhatWaits: what waits for the bus is counted before a worker can publish it.
+func TestOutageCountsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flickering{}
+		slow := func() uint64 { time.Sleep(time.Second); return 0 } // of the bubble's clock: workers get their turn
+		tm := newTestTerm(&bus{Publisher: f, history: noHistory{}, possibleLosses: slow, probes: true}, 0, slog.New(slog.DiscardHandler))
+		keys := ledger.New()
+		tm.informers = informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: tm.Logger, Registerer: prometheus.NewRegistry()})
+		acked := keys.NewTerm()
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = tm.monitorBus(ctx) })
+		running.Go(func() {
+			tm.queue.Run(ctx, func(_ context.Context, k event.Key, done func(workqueue.Result)) {
+				acked.Acknowledge(k, event.Acked{UID: k.Name, ResourceVersion: "7", Position: 1}, shows{}.Lookup(k).Live, ledger.Interest{Selected: true, Published: true})
+				done(workqueue.Result{})
+			})
+		})
+		f.away.Store(true)
+		time.Sleep(time.Minute)
+		const objects = 3
+		for _, name := range []string{"a", "b", "c"} {
+			k := configMapKey(name)
+			keys.Observe(k, nil, shows{}.Lookup(k).Live, event.CauseWatch, false, time.Now())
+			tm.queue.Add(k)
+		}
+		time.Sleep(time.Minute)
+		f.away.Store(false)
+		time.Sleep(time.Minute)
+		if o := tm.outage.Load(); o == nil || o.waiting != objects {
+			t.Errorf("the outage is %+v, want that %d objects waited", o, objects)
 		}
 		cancel()
 		running.Wait()

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
@@ -28,14 +26,7 @@ func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
 	put := func(name string, version int) {
 		t.Helper()
 		m := publishtest.Object{Name: name, Version: version}.Message(t, want[publishtest.Object{Name: name}.Key()].Position)
-		waitFor(t, "stored", func() bool {
-			position, err := publishNow(t, bus, m)
-			m.Acked.Position = position
-			if conflict := new(publish.ConflictError); errors.As(err, &conflict) {
-				t.Fatal(err)
-			}
-			return err == nil
-		})
+		m.Acked.Position = publishStored(t, bus, m)
 		want[m.Key] = m.Acked
 	}
 	same := func() bool {

@@ -2,12 +2,14 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
@@ -93,6 +95,20 @@ func publishOK(t testing.TB, bus *Bus, m *event.Message) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return position
+}
+
+// publishStored publishes until the message is stored, for example because the stream has no leader yet.
+func publishStored(t testing.TB, bus *Bus, m *event.Message) (position uint64) {
+	t.Helper()
+	waitFor(t, "stored", func() bool {
+		var err error
+		position, err = publishNow(t, bus, m)
+		if conflict := new(publish.ConflictError); errors.As(err, &conflict) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	return position
 }
 

@@ -22,14 +22,9 @@ func TestElection(t *testing.T) {
 func TestAServerLosesAStreamWithOneReplica(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 1})
-	put := func(name string) (position uint64) {
+	put := func(name string) uint64 {
 		t.Helper()
-		waitFor(t, "stored", func() bool {
-			var err error
-			position, err = publishNow(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0))
-			return err == nil
-		})
-		return position
+		return publishStored(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0))
 	}
 	put("first")
 	before, was := put("second"), bus.Stream()

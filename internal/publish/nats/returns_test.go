@@ -18,14 +18,9 @@ import (
 func TestAMessageReturnsOnOneServer(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3, History: 1})
-	put := func(name string, version int, expected uint64) (position uint64) {
+	put := func(name string, version int, expected uint64) uint64 {
 		t.Helper()
-		waitFor(t, "stored", func() (stored bool) {
-			var err error
-			position, err = publishNow(t, bus, publishtest.Object{Name: name, Version: version}.Message(t, expected))
-			return err == nil
-		})
-		return position
+		return publishStored(t, bus, publishtest.Object{Name: name, Version: version}.Message(t, expected))
 	}
 	const others = 60
 	for i := range others / 2 {
