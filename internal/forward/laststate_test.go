@@ -215,3 +215,52 @@ func TestReloadDuringComparisonWins(t *testing.T) {
 		t.Errorf("the checkpoint has %+v, want %+v", b.acked, later)
 	}
 }
+
+// TestUpdateOfALostEvent: the bus lost its end, and another writer used the position of the last
+// known event again. An update that expected this position once followed a later state.
+func TestUpdateOfALostEvent(t *testing.T) {
+	shown := func(uid, version string) event.Acked {
+		return event.Acked{UID: uid, ResourceVersion: version, Position: 7}
+	}
+	removed := shown("A", "10")
+	removed.Deleted = true
+	for name, c := range map[string]struct {
+		shown      event.Acked
+		readErr    error
+		isReplaced bool
+	}{
+		"the known event":                   {shown: shown("A", "10")},
+		"another version at its position":   {shown: shown("A", "12"), isReplaced: true},
+		"another object at its position":    {shown: shown("B", "10"), isReplaced: true},
+		"its removal at its position":       {shown: removed, isReplaced: true},
+		"nothing at its position":           {isReplaced: true},
+		"the bus cannot be read":            {readErr: errors.New("away")},
+		"nothing, as the bus cannot answer": {shown: shown("B", "10"), readErr: errors.New("away")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := live("A", "10")
+			b := &bench{view: view(sent("A", "11", `"spec":2`)), acked: known, shown: c.shown, gone: true, readErr: c.readErr, answer: []answer{{position: 8}}}
+			_, err := b.sync(t)
+			if got := len(b.sent) == 0; got != c.isReplaced || (err != nil) != c.isReplaced {
+				t.Errorf("%d publishes, error %v", len(b.sent), err)
+			}
+			if c.isReplaced && b.acked != c.shown {
+				t.Errorf("the entry is %+v, want %+v", b.acked, c.shown)
+			}
+		})
+	}
+}
+
+// TestALoadDuringTheReadOfALostEvent: the entry of the load stays.
+func TestALoadDuringTheReadOfALostEvent(t *testing.T) {
+	b := &bench{view: view(sent("A", "11", `"spec":2`)), acked: live("A", "10")}
+	f := b.forwarder()
+	later := event.Acked{UID: "A", ResourceVersion: "12", Position: 9}
+	f.History = historyFunc(func(context.Context) (*event.Object, error) {
+		b.acked = later
+		return sent("A", "9", `"spec":0`), nil
+	})
+	if _, err := syncOnce(t, f); err == nil || b.acked != later {
+		t.Errorf("error %v, the entry is %+v, want an error and %+v", err, b.acked, later)
+	}
+}

@@ -2,13 +2,17 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // readTimeout limits how long an update waits for its previous state.
 const readTimeout = 5 * time.Second
+
+var errReplaced = errors.New("the bus no longer has the last known event at its position")
 
 // withLastState reads the state on the bus and then calls step, without blocking the worker. If
 // too many reads are in progress, a change that does not need the state is published without it.
@@ -35,6 +39,13 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 		if err != nil && must {
 			f.Logger.Warn("cannot read the last state from the bus, retrying", append(attributes(c.Key), "err", err)...)
 			done(false, err)
+			return
+		}
+		if err == nil && ledger.IsReplaced(c, acked, stored.Acked) {
+			if is, _ := f.Ledger.State(c.Key); is == acked { // no load has corrected it meanwhile
+				f.conflict(*c, acked, stored.Acked)
+			}
+			done(false, errReplaced)
 			return
 		}
 		f.step(ctx, c, stored.Object, acked, done)

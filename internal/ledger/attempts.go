@@ -6,9 +6,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts has the publishes of a key that got no answer since the last answer. After any answer,
-// the bus is past the position that they expect, and refuses them. The value is immutable.
+// attempts has the publishes of a key that got no answer since the last answer. After an answer
+// that names another event, the bus is past the position that they expect, and refuses them. The
+// value is immutable.
 type attempts struct {
+	expected uint64 // the position that the last attempt expects
 	// uid is the UID of the last attempt that is not a removal. The bus may show it as existing,
 	// now or soon, although it never acknowledged the event. So its delete must be published. The
 	// bus can also show an earlier one, because any attempt can be stored while none is known to be.
@@ -20,12 +22,13 @@ type attempts struct {
 // event counts as foreign until it is compared with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts and one more.
-func (a *attempts) with(sent event.Acked) *attempts {
+// with returns the attempts and one more, which expects a position.
+func (a *attempts) with(sent event.Acked, expected uint64) *attempts {
 	var is attempts
 	if a != nil {
 		is = *a
 	}
+	is.expected = expected
 	if !sent.Deleted {
 		is.uid = sent.UID
 	}

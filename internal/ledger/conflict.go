@@ -25,6 +25,16 @@ func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acke
 	return acked.Before(bus)
 }
 
+// IsReplaced reports whether the bus no longer has the event that a change updates at its
+// position. bus is the event at that position, the zero value for none. A bus that lost its end
+// uses positions again, so it may accept a change that follows the lost event.
+func IsReplaced(c *event.Change, acked, bus event.Acked) bool {
+	if c.Type != event.Updated || acked.ResourceVersion == "" { // an entry without a version does not describe its event
+		return false
+	}
+	return bus.UID != acked.UID || bus.ResourceVersion != acked.ResourceVersion || bus.Deleted != acked.Deleted
+}
+
 // isBefore reports whether an event may be another forwarder's event of a state before a change.
 // If it is a foreign writer's instead, the change that follows corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {

@@ -58,11 +58,14 @@ func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 }
 
 // Adopt is Replace with an event of another forwarder of this cluster, or of an attempt. It also
-// forgets the attempts.
+// forgets the attempts, unless they expect this event: then they can still be stored after it.
 func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	t.step(key, func(of *table, r *record) {
-		if r.acked() == was {
-			t.set(key, of, r, is)
+		if r.acked() != was {
+			return
+		}
+		t.set(key, of, r, is)
+		if a := r.others().attempts; a != nil && a.expected != is.Position {
 			r.setAttempts(nil)
 		}
 	})
@@ -91,7 +94,7 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
-			r.setAttempts(r.others().attempts.with(sent))
+			r.setAttempts(r.others().attempts.with(sent, acked.Position))
 		}
 		t.ledger.settle(of, r, acked, r.others().attempts, in)
 	})
