@@ -2,7 +2,6 @@ package forward
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -11,8 +10,6 @@ import (
 
 // readTimeout limits how long an update waits for its previous state.
 const readTimeout = 5 * time.Second
-
-var errReplaced = errors.New("the bus no longer has the last known event at its position")
 
 // withLastState reads the state on the bus and then calls step, without blocking the worker. If
 // too many reads are in progress, a change that does not need the state is published without it.
@@ -45,7 +42,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 			if is, _ := f.Ledger.State(c.Key); is == acked { // no load has corrected it meanwhile
 				f.conflict(*c, acked, stored.Acked)
 			}
-			done(false, errReplaced)
+			done(true, nil)
 			return
 		}
 		f.step(ctx, c, stored.Object, acked, done)

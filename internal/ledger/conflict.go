@@ -25,11 +25,12 @@ func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acke
 	return acked.Before(bus)
 }
 
-// IsReplaced reports whether the bus no longer has the event that a change updates at its
-// position. bus is the event at that position, the zero value for none. A bus that lost its end
-// uses positions again, so it may accept a change that follows the lost event.
+// IsReplaced reports whether the bus has another event at the position of the one that a change
+// updates. A bus that lost its end uses positions again, so it would accept the change. bus is the
+// zero value if the bus has none there: a later event can have replaced it, and the bus then
+// refuses the change.
 func IsReplaced(c *event.Change, acked, bus event.Acked) bool {
-	if c.Type != event.Updated || acked.ResourceVersion == "" { // an entry without a version does not describe its event
+	if c.Type != event.Updated || bus.UID == "" || acked.ResourceVersion == "" { // an entry without a version does not describe its event
 		return false
 	}
 	return bus.UID != acked.UID || bus.ResourceVersion != acked.ResourceVersion || bus.Deleted != acked.Deleted
