@@ -128,7 +128,9 @@ func (o *oracle) storedBesideForger(object int, e published) {
 		}
 	}
 	o.forged[object] = nil
-	switch last, ok := o.last(object); {
+	last, ok := o.last(object)
+	answers = answers || mayRepeatID(last)
+	switch {
 	case e.Live():
 		if !o.isState(e) {
 			o.world.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", objectNames[object], e.Position, e.UID, e.version)

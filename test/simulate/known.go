@@ -30,3 +30,10 @@ func (c config) leavesForeign() bool { return c.selection == byLabel && !c.publi
 // exists, so it counts as out of scope. If the watch then ends before it shows the object, and the
 // object is deleted, only the next refresh finds that. See reconcile.readResult.conclude.
 func (c config) leavesUnseen() bool { return c.leavesForeign() }
+
+// mayRepeatID reports whether the known weakness after a forged event of another UID is possible:
+// the forwarder deletes that UID. Then it publishes the object again, with the ID of its first
+// event. If that event got no answer, the bus can have it already. See ledger.Term.Acknowledge.
+func mayRepeatID(last published) bool {
+	return last.Deleted && last.isRepair() && last.uid() >= forgedUIDs
+}
