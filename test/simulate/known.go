@@ -35,5 +35,5 @@ func (c config) leavesUnseen() bool { return c.leavesForeign() }
 // the forwarder deletes that UID. Then it publishes the object again, with the ID of its first
 // event. If that event got no answer, the bus can have it already. See ledger.Term.Acknowledge.
 func mayRepeatID(last published) bool {
-	return last.Deleted && last.isRepair() && last.uid() >= forgedUIDs
+	return last.Deleted && last.uid() >= forgedUIDs
 }
