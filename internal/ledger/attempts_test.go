@@ -138,3 +138,27 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 
 // message returns the event of a message, which has no position before the bus has stored it.
 func message(uid, version string) event.Acked { return at(live(uid, version), 0) }
+
+// TestLoadFindsAnUnansweredRemoval: a load shows the removal whose publish got no answer. It was
+// taken for foreign, and published again if a tombstone had replaced it on the bus.
+func TestLoadFindsAnUnansweredRemoval(t *testing.T) {
+	for name, c := range map[string]struct {
+		shown   event.Acked
+		foreign bool
+	}{
+		"the removal":          {at(deleted("A", "12"), 8), false},
+		"another removal":      {at(deleted("A", "13"), 8), true},
+		"its create, as state": {at(live("A", "12"), 8), true}, // only the data tells, see DecideForeign
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			load(d.term, map[event.Key]event.Acked{testKey: at(live("A", "11"), 7)}, func() {})
+			d.term.Unanswered(testKey, at(live("A", "11"), 7), message("A", "12"), wanted)
+			d.term.Unanswered(testKey, at(live("A", "11"), 7), at(deleted("A", "12"), 0), wanted)
+			load(d.term, map[event.Key]event.Acked{testKey: c.shown}, func() {})
+			if got := d.term.Get(testKey); got.Foreign != c.foreign || got.Position != 8 || !c.foreign && got != c.shown {
+				t.Errorf("the entry is %+v", got)
+			}
+		})
+	}
+}

@@ -117,6 +117,9 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		now = completeLoaded(was, now, l.term.loaded)
 	}
 	r := t.records[n]
+	if loaded := is.acked(); now.Foreign && loaded.Deleted && r.others().attempts.has(loaded) {
+		now = loaded // the bus may no longer have the event itself, see DecideForeign
+	}
 	t.setAcked(&r, now)
 	if now.Position != was.Position && !now.Foreign {
 		r.setAttempts(nil) // they expect another position, so the bus refuses them

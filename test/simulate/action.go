@@ -115,7 +115,7 @@ var infoOf = [kinds]kindInfo{
 	disconnect:  {"the connection to the bus breaks", 1, true},
 	stopBus:     {"the bus stops", 1, true},
 	startBus:    {"the bus starts", 8, false},
-	storeEntry:  {"the checkpoint topic gets an entry", 12, false},
+	storeEntry:  {"the checkpoint topic gets the entry of %s", 12, false},
 	compact:     {"the topics are compacted", 1, true},
 	recreate:    {"a topic is deleted and created again", 1, true},
 	probe:       {"the session looks for another writer", 1, false},

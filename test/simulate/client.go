@@ -165,7 +165,7 @@ func (w *world) reuses(f *flight) bool {
 		return false
 	}
 	// The removal of another forwarder is taken over without its version.
-	isOther := (w.writers == 1 || f.follows.Live()) && last.ResourceVersion != f.follows.ResourceVersion
+	isOther := (w.writers == 1 || f.follows.Live()) && (last.ResourceVersion != f.follows.ResourceVersion || last.Digest != f.follows.Digest)
 	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }
