@@ -194,7 +194,7 @@ func TestSyncAfterTheBusLostAForeignEvent(t *testing.T) {
 		"of an object that nobody knows": {event.Acked{}.Before(event.Acked{UID: "A", Position: foreignAt}), event.Acked{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{view: view(nil), acked: c.acked, gone: true, lost: true, answer: []answer{{err: &publish.ConflictError{Key: key}}}}
+			b := &bench{view: view(nil), acked: c.acked, lost: true, answer: []answer{{err: &publish.ConflictError{Key: key}}}}
 			b.view.Tombstones = []event.Tombstone{tombstone("A", "6")}
 			if _, err := b.sync(t); err == nil || len(b.sent) != 1 {
 				t.Fatalf("%d events were sent, %v; want a conflict of one", len(b.sent), err)

@@ -245,7 +245,11 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	}
 	switch {
 	case conflict != nil:
-		f.conflict(c, acked, conflict.Bus)
+		bus := conflict.Bus
+		f.metrics.conflicts.Inc()
+		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
+		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Lost()))
+		f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off
 			return
@@ -274,15 +278,6 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		log.Warn("publish failed, retrying", "err", err)
 		fail()
 	}
-}
-
-// conflict records that the bus has another event than acked, which a change expects.
-func (f *Forwarder) conflict(c event.Change, acked, bus event.Acked) {
-	f.metrics.conflicts.Inc()
-	f.Logger.Warn("publish conflict, deciding again",
-		append(attributes(c.Key), "expected_version", acked.ResourceVersion, "expected_position", acked.Position, "bus_version", bus.ResourceVersion, "bus_position", bus.Position)...)
-	f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Lost()))
-	f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {

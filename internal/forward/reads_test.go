@@ -30,7 +30,7 @@ func (h *blockedHistory) At(ctx context.Context, _ event.Key, _ uint64) (publish
 	defer h.reading.Add(-1)
 	select {
 	case <-h.let:
-		return publish.Stored{Acked: live("A", "10")}, nil
+		return publish.Stored{}, nil
 	case <-ctx.Done():
 		return publish.Stored{}, ctx.Err()
 	}
@@ -43,10 +43,7 @@ var _ History = historyFunc(nil)
 
 func (h historyFunc) At(ctx context.Context, _ event.Key, _ uint64) (publish.Stored, error) {
 	o, err := h(ctx)
-	if o == nil {
-		return publish.Stored{}, err
-	}
-	return publish.Stored{Acked: event.Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion}, Object: o}, err
+	return publish.Stored{Object: o}, err
 }
 
 // anotherForwarder returns a forwarder for which every key has the view of the bench's key,
@@ -186,7 +183,7 @@ func TestOptionalReadHasADeadline(t *testing.T) {
 			f := (&bench{view: c.view, acked: live("A", "10")}).anotherForwarder(historyFunc(func(ctx context.Context) (*event.Object, error) {
 				_, has := ctx.Deadline()
 				asked <- has
-				return sent("A", "10", `"spec":1`), nil
+				return nil, nil
 			}), &published)
 			if _, err := syncOnce(t, f); err != nil {
 				t.Fatal(err)

@@ -25,17 +25,6 @@ func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acke
 	return acked.Before(bus)
 }
 
-// IsReplaced reports whether the bus has another event at the position of the one that a change
-// updates. A bus that lost its end uses positions again, so it would accept the change. bus is the
-// zero value if the bus has none there: a later event can have replaced it, and the bus then
-// refuses the change.
-func IsReplaced(c *event.Change, acked, bus event.Acked) bool {
-	if c.Type != event.Updated || bus.UID == "" || acked.ResourceVersion == "" { // an entry without a version does not describe its event
-		return false
-	}
-	return bus.UID != acked.UID || bus.ResourceVersion != acked.ResourceVersion || bus.Deleted != acked.Deleted
-}
-
 // isBefore reports whether an event may be another forwarder's event of a state before a change.
 // If it is a foreign writer's instead, the change that follows corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {

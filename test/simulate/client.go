@@ -164,8 +164,8 @@ func (w *world) reuses(f *flight) bool {
 	if w.oracle.forged[f.object] != nil { // the expected event may be forged
 		return false
 	}
-	// The removal of another forwarder is taken over without its version.
-	isOther := (w.writers == 1 || f.follows.Live()) && (last.ResourceVersion != f.follows.ResourceVersion || last.Digest != f.follows.Digest)
+	// The event of another forwarder is taken over without its version.
+	isOther := w.writers == 1 && last.ResourceVersion != f.follows.ResourceVersion
 	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }

@@ -9,9 +9,14 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // leader election. The one whose watch is behind has not seen the object in the other's last
 // event, or not its delete. It takes the event over without its version, and then publishes every
 // state from its watch, including states before that event. Or it takes the event for foreign, and
-// answers it with an event of the object that it knows. See ledger.DecideForeign.
+// answers it with an event of the object that it knows. See ledger.DecideForeign. Or the bus lost
+// its end, and the other forwarder used the position of the known event again.
 func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
-	return o.world.writers > 1 && (e.isRepair() || follows.Foreign || follows.UID == last.UID && follows.Position == last.Position && follows.ResourceVersion != last.ResourceVersion)
+	if o.world.writers == 1 {
+		return false
+	}
+	isSame := follows.ResourceVersion == last.ResourceVersion && (!o.lossy || follows.Digest == last.Digest)
+	return e.isRepair() || follows.Foreign || follows.UID == last.UID && follows.Position == last.Position && !isSame
 }
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader
