@@ -45,7 +45,7 @@ type Ledger interface {
 	Settle(key event.Key, acked event.Acked, of ledger.Interest)
 	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest)
 	Unanswered(key event.Key, acked, sent event.Acked, of ledger.Interest)
-	Put(event.Key, event.Acked)
+	Conflict(c event.Change, acked, bus event.Acked, lost bool)
 	Adopt(key event.Key, was, is event.Acked)
 }
 
@@ -248,7 +248,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		bus := conflict.Bus
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
-		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Lost()))
+		f.Ledger.Conflict(c, acked, bus, f.Lost())
 		f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off

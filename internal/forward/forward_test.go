@@ -108,10 +108,10 @@ func (b *bench) Unanswered(k event.Key, a, sent event.Acked, of ledger.Interest)
 	b.known().Unanswered(k, a, sent, of)
 	b.settle(a)
 }
-func (b *bench) Put(k event.Key, a event.Acked) {
-	a.Time = 0
-	b.known().Put(k, a)
-	b.acked = a
+func (b *bench) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
+	b.known().Conflict(c, acked, bus, lost)
+	b.acked = b.term.Get(key)
+	b.acked.Time = 0
 }
 func (b *bench) Replace(k event.Key, was, is event.Acked) bool {
 	ok := b.known().Replace(k, was, is)

@@ -71,7 +71,7 @@ func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool               
 func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)                     {}
 func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) {}
 func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest)        {}
-func (ledgerOf) Put(event.Key, event.Acked)                                         {}
+func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)                  {}
 func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                                {}
 
 // quiet ignores all calls, so that many keys can use it at once.

@@ -44,6 +44,10 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
+// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It needs no
+// reading: the event says all that the entry of a removal has, and a tombstone can have replaced it.
+func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
+
 // mayShow reports whether the bus may show an attempt as existing.
 func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
 

@@ -139,26 +139,51 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 // message returns the event of a message, which has no position before the bus has stored it.
 func message(uid, version string) event.Acked { return at(live(uid, version), 0) }
 
-// TestLoadFindsAnUnansweredRemoval: a load shows the removal whose publish got no answer. It was
-// taken for foreign, and published again if a tombstone had replaced it on the bus.
-func TestLoadFindsAnUnansweredRemoval(t *testing.T) {
+// TestUnansweredRemovalIsFound: a load or a conflict shows the removal whose publish got no answer. It
+// was taken for foreign, and published again if a tombstone had replaced it on the bus.
+func TestUnansweredRemovalIsFound(t *testing.T) {
+	known := at(live("A", "11"), 7)
+	finds := map[string]func(*Ledger, event.Acked){
+		"a load":     func(d *Ledger, bus event.Acked) { load(d.term, map[event.Key]event.Acked{testKey: bus}, func() {}) },
+		"a conflict": func(d *Ledger, bus event.Acked) { conflict(d, event.Deleted, known, bus) },
+	}
 	for name, c := range map[string]struct {
 		shown   event.Acked
 		foreign bool
 	}{
-		"the removal":          {at(deleted("A", "12"), 8), false},
-		"another removal":      {at(deleted("A", "13"), 8), true},
-		"its create, as state": {at(live("A", "12"), 8), true}, // only the data tells, see DecideForeign
+		"the removal":     {at(deleted("A", "12"), 8), false},
+		"another removal": {at(deleted("A", "13"), 8), true},
+		"another object":  {at(live("B", "13"), 8), true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			d := newLedger()
-			load(d.term, map[event.Key]event.Acked{testKey: at(live("A", "11"), 7)}, func() {})
-			d.term.Unanswered(testKey, at(live("A", "11"), 7), message("A", "12"), wanted)
-			d.term.Unanswered(testKey, at(live("A", "11"), 7), at(deleted("A", "12"), 0), wanted)
-			load(d.term, map[event.Key]event.Acked{testKey: c.shown}, func() {})
-			if got := d.term.Get(testKey); got.Foreign != c.foreign || got.Position != 8 || !c.foreign && got != c.shown {
-				t.Errorf("the entry is %+v", got)
-			}
-		})
+		for finder, find := range finds {
+			t.Run(name+", by "+finder, func(t *testing.T) {
+				d := newLedger()
+				load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
+				d.term.Unanswered(testKey, known, message("A", "12"), wanted)
+				d.term.Unanswered(testKey, known, at(deleted("A", "12"), 0), wanted)
+				find(d, c.shown)
+				if got := d.term.Get(testKey); got.Foreign != c.foreign || got.Position != 8 || !c.foreign && got != c.shown {
+					t.Errorf("the entry is %+v", got)
+				}
+			})
+		}
 	}
+}
+
+// TestConflictAfterALoad: a load has changed the entry since the change was decided. What it found stays.
+func TestConflictAfterALoad(t *testing.T) {
+	known, removed := at(live("A", "11"), 7), at(deleted("A", "12"), 8)
+	d := newLedger()
+	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
+	d.term.Unanswered(testKey, known, at(removed, 0), wanted)
+	load(d.term, map[event.Key]event.Acked{testKey: removed}, func() {})
+	conflict(d, event.Updated, known, removed)
+	if got := d.term.Get(testKey); got != removed {
+		t.Errorf("the entry is %+v, want %+v", got, removed)
+	}
+}
+
+// conflict reports that the bus refused a change that follows acked, because it has another event.
+func conflict(d *Ledger, t event.Type, acked, bus event.Acked) {
+	d.term.Conflict(event.Change{Key: testKey, Type: t, Object: object("A", "12")}, acked, bus, true)
 }

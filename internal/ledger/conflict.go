@@ -5,11 +5,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// AfterConflict returns the entry of a key after the bus refused a change, because it had the
-// event bus instead of acked. lost means that a bus without an event has lost the events of the
-// object. If lost is false, another writer may have published the delete and purged it after the
-// retention.
-func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acked {
+// Conflict records that the bus refused a change, because it had the event bus instead of acked.
+// lost means that a bus without an event has lost the events of the object. If lost is false,
+// another writer may have published the delete and purged it after the retention.
+//
+// It has no effect if a load has changed the entry since the decision.
+func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
+	t.step(c.Key, func(of *table, r *record) {
+		if r.acked() == acked {
+			t.put(c.Key, of, r, afterConflict(c, acked, bus, lost, r.others().attempts))
+		}
+	})
+}
+
+func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *attempts) event.Acked {
 	claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
 	switch {
 	case c.Type.IsRemoval() && bus == (event.Acked{}) && lost && !claimed:
@@ -17,6 +26,8 @@ func AfterConflict(c event.Change, acked, bus event.Acked, lost bool) event.Acke
 		acked.Position, acked.Foreign = 0, false
 		return acked
 	case bus.Position <= acked.Position: // what the bus has after it lost its end
+		return bus
+	case attempts.hasRemoval(bus):
 		return bus
 	case isBefore(bus, c):
 		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version

@@ -274,12 +274,12 @@ func TestForeignCreateOfAnotherObject(t *testing.T) {
 }
 
 // An event in the version of the change can be an attempt, or a copy of it with other data. Only its data tells.
-func TestAfterConflictInTheVersionOfTheChange(t *testing.T) {
+func TestConflictInTheVersionOfTheChange(t *testing.T) {
 	c := event.Change{Type: event.Updated, Object: whole("A", "5", 1)}
 	for name, known := range map[string]event.Acked{"a known object": live("A", "4"), "an unknown object": {}} {
 		bus := live("A", "5")
 		bus.Position = 12
-		if is := AfterConflict(c, known, bus, false); !is.Foreign || is.Position != 12 {
+		if is := afterConflict(c, known, bus, false, nil); !is.Foreign || is.Position != 12 {
 			t.Errorf("%s: got %+v, want a foreign entry at 12", name, is)
 		}
 	}

@@ -117,8 +117,8 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		now = completeLoaded(was, now, l.term.loaded)
 	}
 	r := t.records[n]
-	if loaded := is.acked(); now.Foreign && loaded.Deleted && r.others().attempts.has(loaded) {
-		now = loaded // the bus may no longer have the event itself, see DecideForeign
+	if loaded := is.acked(); now.Foreign && r.others().attempts.hasRemoval(loaded) {
+		now = loaded
 	}
 	t.setAcked(&r, now)
 	if now.Position != was.Position && !now.Foreign {

@@ -32,18 +32,20 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key as the bus has reported it, the zero value for none. A
-// foreign one may be an attempt, see [DecideForeign].
+// Put records the last event of a key as the bus has reported it, the zero value for none.
 func (t *Term) Put(key event.Key, a event.Acked) {
-	t.step(key, func(of *table, r *record) {
-		if isLoss(r.acked(), a) {
-			t.lost++
-		}
-		t.set(key, of, r, a)
-		if !a.Foreign {
-			r.setAttempts(nil)
-		}
-	})
+	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
+}
+
+// put is Put for a record. A foreign event may be an attempt, see [DecideForeign].
+func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
+	if isLoss(r.acked(), a) {
+		t.lost++
+	}
+	t.set(key, of, r, a)
+	if !a.Foreign {
+		r.setAttempts(nil)
+	}
 }
 
 // Replace sets the last event of a key from was to is if it still equals was. It reports
