@@ -27,7 +27,8 @@ const (
 	moveReplicas    verb = "reassign the partitions and back"
 	moveLeaders     verb = "move the leaders"
 	copyDisk        verb = "copy the disk of a follower of partition"
-	electOlder      verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
+	electOlder      verb = "put the disk back and elect that broker in"      // arg is the topic, or both with a comma
+	electBehind     verb = "end all brokers and elect one that is behind in" // n is the broker, arg is as above
 	awaitReport     verb = "await the report of the loss"
 )
 
@@ -62,7 +63,11 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
 		electOlder:    func(ctx context.Context, a act) error { return b.electOlder(ctx, strings.Split(a.arg, ",")) },
-		awaitReport:   func(ctx context.Context, _ act) error { return b.awaitReport(ctx) },
+		electBehind: func(ctx context.Context, a act) error {
+			b.older = map[int]string{a.n: ""}
+			return b.electOlder(ctx, strings.Split(a.arg, ","))
+		},
+		awaitReport: func(ctx context.Context, _ act) error { return b.awaitReport(ctx) },
 	}
 }
 

@@ -22,9 +22,9 @@ func (b *kafkaBus) copyDisk(ctx context.Context, n int) error {
 	return errors.Join(broker.Kill(), broker.CopyData(b.older[n]), broker.Start(ctx))
 }
 
-// electOlder puts the disk of a broker back to its copy, and makes that broker the leader of the
-// topics by an unclean election: all records since the copy are lost. The forwarders are frozen
-// until it is known what was lost.
+// electOlder puts the disk of a broker back to its copy, if it has one, and makes that broker the
+// leader of the topics by an unclean election: all records that it lacks are lost. The forwarders are
+// frozen until it is known what was lost.
 func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	w := b.world
 	if len(b.older) == 0 {
@@ -49,8 +49,10 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	}
 	for n, copied := range b.older {
 		older := b.cluster.Brokers[n]
-		if err := older.PutBackData(copied); err != nil {
-			return err
+		if copied != "" {
+			if err := older.PutBackData(copied); err != nil {
+				return err
+			}
 		}
 		ends := slices.Clone(kept)
 		if slices.Contains(names, topicName) {

@@ -34,7 +34,8 @@ type kafkaSettings struct {
 	tombstones  bool
 	compacting  bool // the checkpoint topic is compacted as often as possible
 	compression string
-	returns     int // how often a forwarder is started again after another took over
+	alone       bool // min.insync.replicas is 1: a leader needs no follower
+	returns     int  // how often a forwarder is started again after another took over
 }
 
 func (g *generator) kafkaSettings() kafkaSettings {
@@ -67,7 +68,7 @@ type kafkaBus struct {
 
 	server  *kafkabroker.Broker   // nil for a cluster
 	cluster *kafkacluster.Cluster // nil for a single broker
-	older   map[int]string        // by broker, the folder with a copy of its disk
+	older   map[int]string        // by broker, the folder with a copy of its disk, "" if its disk is behind as it is
 
 	closed   bool   // the test has ended
 	toReport int    // objects whose loss a forwarder must report
@@ -106,6 +107,9 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 		// Records that are compacted before they were recorded would be missed.
 		"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
 		"log.cleaner.backoff.ms":            "100",
+	}
+	if w.settings.kafka.alone {
+		properties["min.insync.replicas"] = "1"
 	}
 	addrsOf, err := b.run(t, advertise, properties)
 	if err != nil {

@@ -16,6 +16,10 @@ var kafkaClusterScenarios = []scenario{
 		settings: losing(onCluster(usualOnKafka())), play: playElectOlder,
 	},
 	{
+		name: "a leader acknowledges alone and is lost (Kafka cluster)", bugs: []string{"only-what-survived"},
+		settings: alone(losing(onCluster(usualOnKafka()))), play: playAlone,
+	},
+	{
 		name:     "the brokers of a cluster are upgraded one by one (Kafka cluster)",
 		settings: upgradedLater(onCluster(usualOnKafka())), play: playUpgrade(rollBrokers),
 	},
@@ -48,20 +52,49 @@ func playMinority(s *script) {
 	s.do(act{do: replicasFreeze})
 	s.change(put, at("changed"))
 	s.do(act{do: awaitLog, arg: busTrouble})
-	s.until("the leader is alone", func(ctx context.Context) error {
-		all, err := s.bus.(*kafkaBus).cluster.Describe(ctx, topicName)
-		for _, p := range all {
-			if len(p.InSync) > 1 {
-				err = fmt.Errorf("%+v", p)
-			}
-		}
-		return err
-	})
+	s.leadsAlone()
 	s.do(act{do: awaitLog, arg: "batch not acknowledged"})
 	s.change(put, at("changed"))
 	s.do(act{do: awaitLog, arg: busTrouble})
 	s.do(act{do: brokersHeal})
 	s.do(act{do: brokersInSync})
+	s.idle(0)
+}
+
+// alone sets min.insync.replicas=1 on all topics.
+func alone(s settings) settings {
+	s.kafka.alone = true
+	return s
+}
+
+// playAlone loses a leader that acknowledged events while no follower was in sync. A follower becomes
+// the leader by an unclean election, and the old leader returns as its follower, without these events.
+func playAlone(s *script) {
+	s.create("kept", "changed", "deleted")
+	s.begin(0)
+	s.logged(0, 1, "the bus can lose events that it acknowledged")
+	s.do(act{do: moveLeaders, n: 0})
+	s.ledBy("one broker", func(p int) bool { return p == 0 })
+	s.change(put, at("changed")) // the forwarder learns who leads
+	s.idle(0)
+	s.do(act{do: replicasFreeze})
+	s.leadsAlone()
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.create("lost")
+	s.onBus(at("lost"), 1)
+	s.idle(0) // all is acknowledged
+	s.do(act{do: electBehind, n: 1, arg: topicName})
+	s.step(func() error {
+		if got, want := s.bus.(*kafkaBus).toReport, 2; got != want { // changed and lost
+			return fmt.Errorf("the acknowledged last events of %d objects are lost, want %d", got, want)
+		}
+		return nil
+	})
+	s.do(act{do: awaitReport})
+	if !s.planted() {
+		s.logged(0, 1, "partition does not match the checkpoint")
+	}
 	s.idle(0)
 }
 
@@ -79,6 +112,19 @@ func playElectOlder(s *script) {
 	s.do(act{do: electOlder, arg: topicName})
 	s.do(act{do: awaitReport})
 	s.idle(0)
+}
+
+// leadsAlone waits until no leader has a follower in sync.
+func (s *script) leadsAlone() {
+	s.until("the leader is alone", func(ctx context.Context) error {
+		all, err := s.bus.(*kafkaBus).cluster.Describe(ctx, topicName)
+		for _, p := range all {
+			if len(p.InSync) > 1 {
+				err = fmt.Errorf("%+v", p)
+			}
+		}
+		return err
+	})
 }
 
 // ledBy waits until the leaders of all partitions are as wanted.
