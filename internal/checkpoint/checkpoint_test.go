@@ -199,6 +199,31 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestLoadOfAnEarlierState: a leader that is cut off answers a load with an earlier state, after the
+// forwarder has published to the others. The event counts as lost until the next load shows it.
+func TestLoadOfAnEarlierState(t *testing.T) {
+	c := newBench()
+	before, after := at("1"), at("2")
+	before.Position, after.Position = 1, 2
+	for n, of := range []struct {
+		shown event.Acked
+		lost  int
+	}{{before, 0}, {before, 1}, {after, 0}} {
+		got, err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
+			return yield(key("a"), of.shown)
+		}))
+		if has := c.Get(key("a")); got != of.lost || err != nil || has.Position != of.shown.Position {
+			t.Errorf("load %d: lost %d, error %v, the entry is %+v", n+1, got, err, has)
+		}
+		if n == 0 {
+			c.Put(key("a"), after) // acknowledged
+		}
+	}
+	if got := c.LostTotal(); got != 1 {
+		t.Errorf("%d in all, want 1", got)
+	}
+}
+
 // TestLoadTakesTheLastOfAKey: a bus can yield an object twice if it is written during the
 // load.
 func TestLoadTakesTheLastOfAKey(t *testing.T) {
