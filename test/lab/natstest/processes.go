@@ -119,7 +119,13 @@ func (c *Processes) CutOff(i int, silently bool) {
 	}
 }
 
-// Join ends what CutOff did to every server.
+// Part cuts two servers off from each other only, as CutOff does.
+func (c *Processes) Part(i, j int) {
+	c.links[link{i, j}].Refuse()
+	c.links[link{j, i}].Refuse()
+}
+
+// Join ends what CutOff and Part did to every server.
 func (c *Processes) Join() {
 	for _, p := range c.links {
 		p.Break()
@@ -141,12 +147,27 @@ func (c *Processes) Leader(ctx context.Context, js jetstream.JetStream, stream s
 	if of == nil || of.Leader == "" {
 		return 0, ErrNoLeader
 	}
+	return c.named(of.Leader)
+}
+
+// ClusterLeader returns the index of the server that leads the cluster and places its streams and
+// consumers, as a server knows it.
+func (c *Processes) ClusterLeader(by int) (int, error) {
+	var of server.JSInfo
+	c.Servers[by].ask("jsz", &of)
+	if of.Meta == nil {
+		return 0, ErrNoLeader
+	}
+	return c.named(of.Meta.Leader)
+}
+
+func (c *Processes) named(name string) (int, error) {
 	for i := range c.Servers {
-		if of.Leader == serverName(i) {
+		if name == serverName(i) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("the leader %q is no server of the cluster", of.Leader)
+	return 0, fmt.Errorf("the leader %q is no server of the cluster", name)
 }
 
 // StepDown makes the leader of a stream step down. Another replica becomes the leader.

@@ -1,0 +1,137 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+)
+
+// TestALeaderThatIsCutOff: a load from a leader that is cut off from the other replicas, and hasn't
+// noticed it yet, succeeds, and lacks what the next leader has stored. A checkpoint counts such
+// events as lost, see TestLost. After the partition, a load shows them.
+//
+// The consumer of a load is created by the leader of the cluster. So this is a fourth server, which
+// reaches every replica.
+func TestALeaderThatIsCutOff(t *testing.T) {
+	c := natstest.StartProcesses(t, 4)
+	var at []*Bus // a client of each server
+	for _, url := range c.URLs() {
+		at = append(at, connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, Replicas: 3}))
+	}
+	var (
+		changed, created     publishtest.Object
+		first, second, third uint64
+		former, attempt      int
+		got                  map[event.Key]event.Acked
+	)
+	waitFor(t, "loaded from a leader that is cut off", func() bool { // unless it notices before
+		leader, others := replicasBeside(t, c, at)
+		if len(others) == 0 {
+			return false
+		}
+		former = leader
+		attempt++
+		changed = publishtest.Object{Name: fmt.Sprint("changed-", attempt), Version: 1}
+		created = publishtest.Object{Name: fmt.Sprint("created-", attempt), Version: 1}
+		first = publishStored(t, at[former], changed.Message(t, 0))
+		for _, n := range others {
+			waitFor(t, "stored by every replica", func() bool { return c.Servers[n].Stored("KUBERELAY") >= first })
+		}
+		for _, n := range others {
+			c.Part(former, n)
+		}
+		connected := at[others[0]]
+		waitFor(t, "another leader", func() bool {
+			ctx, cancel := soon(t)
+			defer cancel()
+			leader, err := c.Leader(ctx, connected.conn.JS, "KUBERELAY")
+			return err == nil && leader != former
+		})
+		changed.Version = 2
+		second = publishStored(t, connected, changed.Message(t, first))
+		third = publishStored(t, connected, created.Message(t, 0))
+		var err error
+		waitFor(t, "an answer of the former leader", func() bool {
+			got, err = loadSoon(t, at[former])
+			return err == nil || errors.Is(err, stream.ErrNoLeader)
+		})
+		if err != nil {
+			c.Join()
+		}
+		return err == nil
+	})
+	if a := got[changed.Key()]; a.Position != first || a.ResourceVersion != "1" {
+		t.Errorf("loaded %v of the changed object, want version 1 at %d", a, first)
+	}
+	if a, ok := got[created.Key()]; ok {
+		t.Errorf("loaded %v of an object that the former leader can't know", a)
+	}
+
+	c.Join()
+	waitFor(t, "corrected", func() bool {
+		got, err := loadSoon(t, at[former])
+		return err == nil && got[changed.Key()].Position == second && got[created.Key()].Position == third
+	})
+}
+
+// replicasBeside returns the server that leads the stream, and its two other replicas. While the leader
+// of the cluster is a replica, it asks for another replica instead, and returns none.
+func replicasBeside(t testing.TB, c *natstest.Processes, at []*Bus) (leader int, others []int) {
+	t.Helper()
+	cluster, err := c.ClusterLeader(0)
+	if err != nil {
+		return 0, nil
+	}
+	ctx, cancel := soon(t)
+	defer cancel()
+	s, err := at[cluster].conn.JS.Stream(ctx, "KUBERELAY")
+	if err != nil {
+		return 0, nil
+	}
+	of := s.CachedInfo().Cluster
+	names := []string{of.Leader}
+	for _, r := range of.Replicas {
+		if r.Current {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) < 3 || of.Leader == "" {
+		return 0, nil
+	}
+	if name := fmt.Sprint("server-", cluster); slices.Contains(names, name) {
+		_, _ = at[cluster].conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.PEER.REMOVE.KUBERELAY", fmt.Appendf(nil, `{"peer": %q}`, name)) // asked again
+		return 0, nil
+	}
+	for n := range at {
+		switch {
+		case fmt.Sprint("server-", n) == of.Leader:
+			leader = n
+		case n != cluster:
+			others = append(others, n)
+		}
+	}
+	return leader, others
+}
+
+// loadSoon is load with an error. A consumer on a replica that the client doesn't reach gives no answer.
+func loadSoon(t testing.TB, bus *Bus) (map[event.Key]event.Acked, error) {
+	t.Helper()
+	ctx, cancel := soon(t)
+	defer cancel()
+	loaded := map[event.Key]event.Acked{}
+	return loaded, bus.Load(ctx, func(k event.Key, a event.Acked) error { loaded[k] = a; return nil })
+}
+
+// soon bounds a request that a network partition can leave without an answer.
+func soon(t testing.TB) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), 500*time.Millisecond)
+}
