@@ -16,7 +16,7 @@ import (
 
 // TestALeaderThatIsCutOff: a load from a leader that is cut off from the other replicas, and hasn't
 // noticed it yet, succeeds, and lacks what the next leader has stored. A checkpoint counts such
-// events as lost, see TestLost. After the partition, a load shows them.
+// events as lost, see TestLoadOfAnEarlierState. After the partition, a load shows them.
 //
 // The consumer of a load is created by the leader of the cluster. So this is a fourth server, which
 // reaches every replica.
