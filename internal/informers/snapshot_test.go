@@ -234,17 +234,22 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	}
 }
 
-// TestMarkersThatTheBusHasLostAreWrittenAgain with the next comparison, and only these.
+// TestMarkersThatTheBusHasLostAreWrittenAgain with the next comparison that finds every object on the
+// bus, and only these. They once said that a stream had every object that had just been created again.
 func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		done, onBus bool
+		live        *event.Object // the bus has it if shown is true
+		shown       bool
 		want        string
 		err         error
 	}{
-		"lost":              {done: true, want: "started finished"},
-		"there":             {done: true, onBus: true},
-		"not completed yet": {},
-		"nobody can tell":   {done: true, err: errors.New("bus down")},
+		"lost":                             {done: true, want: "started finished"},
+		"lost, and the bus has the object": {done: true, live: object("A", "1"), shown: true, want: "started finished"},
+		"lost, and the object too":         {done: true, live: object("A", "1")},
+		"there":                            {done: true, onBus: true},
+		"not completed yet":                {},
+		"nobody can tell":                  {done: true, err: errors.New("bus down")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var written []string
@@ -254,6 +259,12 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 				finished:  func(int) error { written = append(written, "finished"); return nil },
 			}}, testResource)
 			b.watched.snapshot.done.Store(c.done)
+			if c.live != nil {
+				b.list(c.live)
+			}
+			if c.shown {
+				b.term.Put(testKey, event.Acked{UID: "A", ResourceVersion: "1", Position: 1})
+			}
 			_, err := b.Reconcile(t.Context(), testResource.GroupResource(), acked(nil))
 			if got := strings.Join(written, " "); got != c.want || !errors.Is(err, c.err) {
 				t.Errorf("wrote %q, %v; want %q, %v", got, err, c.want, c.err)

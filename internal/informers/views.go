@@ -139,15 +139,15 @@ func (s *Set) MarkOutlived(k event.Key, position uint64) {
 	s.enqueue(k)
 }
 
-// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them. They
-// are then behind the objects.
+// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them, once it
+// has every object.
 func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() {
 		return nil
 	}
 	done, err := s.config.Snapshots.Completed(ctx, gr)
-	if err != nil || done {
+	if err != nil || done || !s.isOnBus(w) {
 		return err
 	}
 	if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {

@@ -29,16 +29,16 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 		return bus
 	case attempts.hasRemoval(bus):
 		return bus
-	case mayPrecede(bus, c):
+	case isBefore(bus, c):
 		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
 		return bus
 	}
 	return acked.Before(bus)
 }
 
-// mayPrecede reports whether an event may be another forwarder's event of a state before a change.
+// isBefore reports whether an event may be another forwarder's event of a state before a change.
 // If it is a foreign writer's instead, the change that follows corrects it.
-func mayPrecede(bus event.Acked, c event.Change) bool {
+func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false
 	}

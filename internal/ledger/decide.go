@@ -79,9 +79,6 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		}
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
-		if !t.Confirmed && isBefore(t.Object, v.Epoch, acked) { // more notifications follow
-			return nil, ReasonStale
-		}
 		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
 		}
@@ -148,16 +145,11 @@ func isBehind(v event.View, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
 }
 
-// isBefore reports whether a state of an object is earlier than the one on the bus.
-func isBefore(o *event.Object, epoch uint16, acked event.Acked) bool {
-	return string(o.UID) == acked.UID && epoch == acked.Epoch && revision.IsEarlier(o.ResourceVersion, acked.ResourceVersion)
-}
-
 // deletion returns the removal of a UID with a tombstone. It has the last state of the tombstone,
 // unless the bus has a later one: our watch may have missed the last changes, and another writer
 // may have published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
-	if t.Object != nil && isBefore(t.Object, v.Epoch, acked) {
+	if t.Object != nil && v.Epoch == acked.Epoch && revision.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
 		t.Object = nil
 	}
 	c := &event.Change{

@@ -107,12 +107,6 @@ func TestDecide(t *testing.T) {
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", "12"},
 		},
-		"the same, in a state before the one on the bus": {
-			view:      event.View{Tombstones: []event.Tombstone{unselected("A", "9")}},
-			acked:     deselected("A", "12"),
-			attempted: "A",
-			want:      want{reason: ReasonStale},
-		},
 		"gone, create without an answer, no tombstone yet": {
 			attempted: "A",
 			want:      want{reason: ReasonAwait},
