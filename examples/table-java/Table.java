@@ -37,7 +37,7 @@ class Table {
   private static final String RESOURCE = env("RESOURCE", "deployments.apps");
   static final String NAME = RESOURCE.split("\\.", 2)[0];
   static final String GROUP = RESOURCE.contains(".") ? RESOURCE.split("\\.", 2)[1] : "core";
-  private static final long MAX_AWAY = 12 * 3600; // seconds; the bus keeps deletes for 24 hours
+  private static final long MAX_AWAY = 12 * 3600; // seconds; less than KUBERELAY_DELETE_RETENTION, by default 24 hours
   private static final String SCHEMA = """
       CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
       CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);

@@ -27,7 +27,7 @@ RESOURCE, _, GROUP = os.environ.get("RESOURCE", "deployments.apps").partition(".
 STATES = {f"io.kuberelay.object.{kind}" for kind in ("created", "updated", "snapshot")}
 REMOVALS = {"io.kuberelay.object.deleted", "io.kuberelay.object.deselected"}
 COMPLETE = {"io.kuberelay.snapshot.completed", "io.kuberelay.resource.resolved"}
-MAX_AWAY = 12 * 3600  # seconds; the bus keeps deletes for 24 hours
+MAX_AWAY = 12 * 3600  # seconds; less than KUBERELAY_DELETE_RETENTION, by default 24 hours
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);

@@ -32,7 +32,7 @@ export interface Message {
   read: () => [key: string, event?: CloudEventV1<any>];
 }
 
-const MAX_AWAY = 12 * 3600 * 1000; // milliseconds; the bus keeps deletes for 24 hours
+const MAX_AWAY = 12 * 3600 * 1000; // milliseconds; less than KUBERELAY_DELETE_RETENTION, by default 24 hours
 const SCHEMA = `
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);

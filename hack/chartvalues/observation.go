@@ -66,6 +66,7 @@ func observation() []value {
 				boolean("KuberelaySlow", true, "1% of the changes take too long to reach the bus."),
 				boolean("KuberelayObjectTruncated", true, "An object is too large for the bus."),
 				boolean("KuberelayFilterFailing", true, "`config.filter` fails for objects."),
+				boolean("KuberelayBusLostEvents", true, "The bus has lost events that it acknowledged."),
 				boolean("KuberelayForeignEvents", true, "Another writer publishes events of objects."),
 				boolean("KuberelayInvalidMessages", true, "Messages on the bus are not events."),
 				boolean("KuberelayAnotherWriter", true, "A second forwarder of this cluster writes to the bus."),

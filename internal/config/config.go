@@ -176,7 +176,7 @@ type Leader struct {
 	Namespace     string        `envconfig:"KUBERELAY_LEASE_NAMESPACE" unset:"the pod's, or that of the kubeconfig's context" example:"kuberelay" desc:"Namespace of the Lease."`
 	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long standbys wait after the last renewal before one of them leads, in whole seconds. After a leader is killed, nothing is published for this long."`
 	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader tries to renew the Lease before it stands by. It stops publishing at the latest this long plus KUBERELAY_LEASE_RETRY_PERIOD after a renewal."`
-	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check about twice as often whether it is free."`
+	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check two to four times as often whether it is free."`
 }
 
 // Fleet has the source of the clusters of a forwarder of several clusters. At most one source is set.

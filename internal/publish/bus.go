@@ -9,8 +9,8 @@ import (
 )
 
 // Bus is what a back end implements: a Publisher whose messages can be read back. A sink
-// that cannot be read back is only a Publisher. All methods except Created and Stream may
-// block on the bus until ctx ends.
+// that cannot be read back is only a Publisher. Methods with a context may block on the bus until
+// it ends; the others don't block.
 type Bus interface {
 	Publisher
 

@@ -91,6 +91,11 @@ func alertCases() []alertCase {
 			labels: map[string]string{"resource": "pods"}, summary: "KUBERELAY_FILTER fails for objects of pods.",
 		},
 		{
+			alert:  "KuberelayBusLostEvents",
+			firing: [][]string{{"kuberelay_bus_lost_total{of} " + oneEvent}},
+			quiet:  [][]string{{"kuberelay_bus_lost_total{of} 3x40"}},
+		},
+		{
 			alert:  "KuberelayForeignEvents",
 			firing: [][]string{{"kuberelay_foreign_events_total{of} " + oneEvent}},
 			quiet:  [][]string{{"kuberelay_foreign_events_total{of} 3x40"}},

@@ -139,6 +139,20 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 	remove()
 	f.awaitMetric("kuberelay_discovery_failing{", false)
 
+	a.fault("an event that somebody purged", alone, func(*timeline) {
+		l.u.create(configMaps, l.namespace, configMap("purged", "1"))
+		f.idle()
+		s, err := l.js.Stream(t.Context(), "KUBERELAY")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(subject(configMaps, l.namespace, "purged"))); err != nil {
+			t.Fatal(err)
+		}
+		f.reaches("kuberelay_bus_lost_total", 1)
+		f.idle()
+	}, "KuberelayBusLostEvents")
+
 	a.fault("a forged delete", alone, func(*timeline) {
 		l.u.create(configMaps, l.namespace, configMap("forged", "1"))
 		f.idle()

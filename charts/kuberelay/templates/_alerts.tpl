@@ -72,6 +72,13 @@
   expr: '{{ include "kuberelay.grew" (list "kuberelay_filter_errors_total" $of) }}'
   summary: {{ print "KUBERELAY_FILTER fails for objects of {{ $labels.resource }}." | quote }}
   description: They are published, whatever the filter should have selected. The forwarder's log names the part of the expression that fails.
+{{- if ne $bus "stdout" }}
+- alert: KuberelayBusLostEvents
+  severity: warning
+  expr: 'sum(increase(kuberelay_bus_lost_total{ {{- $of -}} }[15m])) > 0'
+  summary: The bus has lost events that it acknowledged.
+  description: The forwarder publishes the present states of these objects again. Subscribers can have missed other events.
+{{- end }}
 - alert: KuberelayForeignEvents
   severity: warning
   expr: 'sum(increase(kuberelay_foreign_events_total{ {{- $of -}} }[15m])) > 0'
