@@ -15,8 +15,8 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 )
 
-// NATSOptions configures [NATS]. Only URLs is required. Messages in the log name the
-// environment variables with which a forwarder sets the same options.
+// NATSOptions configures [NATS]. Only URLs is required. Log messages name the
+// environment variables that set the same options of a forwarder.
 type NATSOptions struct {
 	URLs          []string // without credentials
 	Stream        string   // "KUBERELAY" if empty
@@ -43,8 +43,8 @@ type NATSOptions struct {
 	Logger *slog.Logger // none if nil
 }
 
-// KafkaOptions configures [Kafka]. Only Brokers is required. Messages in the log name the
-// environment variables with which a forwarder sets the same options.
+// KafkaOptions configures [Kafka]. Only Brokers is required. Log messages name the
+// environment variables that set the same options of a forwarder.
 type KafkaOptions struct {
 	Brokers []string // as host:port, or host for port 9092
 	Topic   string   // as KUBERELAY_KAFKA_TOPIC, with {group} and {resource} if it has them; "kuberelay" if empty

@@ -104,7 +104,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 	return object, m, nil
 }
 
-// isGeneric reports whether the type of an object does not tell its kind.
+// isGeneric reports whether the Go type of an object can hold any kind.
 func (d *decoder) isGeneric(object runtime.Object) bool {
 	switch object.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:

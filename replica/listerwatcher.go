@@ -69,7 +69,7 @@ type place struct {
 	cursor publish.Cursor
 	table  *table
 	points points
-	at     time.Time // when it stopped, without the monotonic clock, which stops with the machine
+	at     time.Time // when it stopped; wall clock only: the monotonic clock stops during sleep
 }
 
 // point returns the consistency point that is reached, and false if there is none.

@@ -117,7 +117,7 @@ type observer struct {
 	log         *slog.Logger
 }
 
-// maxObserved limits the clusters that are observed at the same time.
+// maxObserved is the maximum number of clusters to observe at the same time.
 const maxObserved = 8
 
 // report observes the facts of the settings, of each cluster if they select several, and checks them.

@@ -182,7 +182,7 @@ func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c fo
 	return forwarderClient{client: &http.Client{Transport: transport, Timeout: timeout}, at: at, tokenFile: a.tokenFile}, nil
 }
 
-// url returns the URL of the document.
+// url returns the URL of the status document.
 func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	address, secure := a.address, a.tokenFile != "" || a.caFile != ""
 	if address == "" {

@@ -165,7 +165,8 @@ func (v *values) unmarshal(into any) error {
 	})
 }
 
-// object calls member with the name of each member. member consumes the value.
+// object reads an object. It calls member with the name of each member, and member must read the
+// value of that member.
 func (v *values) object(member func(name string) error) error {
 	if err := v.expect('{'); err != nil {
 		return err
@@ -183,7 +184,8 @@ func (v *values) object(member func(name string) error) error {
 	})
 }
 
-// array calls item for each item. item consumes it. Null is an empty array.
+// array reads an array. It calls item once for each item, and item must read it. Null is an empty
+// array.
 func (v *values) array(item func() error) error {
 	c, err := v.peek()
 	if err != nil {

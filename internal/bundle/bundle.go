@@ -76,7 +76,7 @@ type FileEntry struct {
 	Bytes int    `json:"bytes"`
 }
 
-// Index completes a manifest with its parts.
+// Index returns the manifest with an entry for each collected part.
 func (m Manifest) Index(all []Collected) Manifest {
 	m.Format = 1
 	m.Parts = nil

@@ -158,8 +158,8 @@ func checkDiscovery(f *Facts) verdict {
 	return pass("discovery is complete")
 }
 
-// validity returns the check of the validities with an id. none is why the check is skipped if there are
-// none.
+// validity returns a check of the certificates and tokens that [Facts.Validities] has for an id. It
+// reports the worst of them. If there are none, the check is skipped, and none is the reason.
 func validity(id, none, fix string) func(*Facts) verdict {
 	return func(f *Facts) verdict {
 		all := f.Validities[id]

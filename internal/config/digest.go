@@ -39,8 +39,8 @@ func (c Config) Differing(salt string, digests map[string]string) []string {
 	return differ
 }
 
-// items returns the value as a list, in an order that does not depend on the order in the
-// environment.
+// items returns the value as a sorted list without duplicates, because neither order nor repetition
+// in the environment matters.
 func (v variable) items() []string {
 	var items []string
 	switch x := v.value.Interface().(type) {

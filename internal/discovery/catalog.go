@@ -73,7 +73,7 @@ func newCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, fail
 	}
 	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
 		// To client-go, "not found" means an aggregated API server, but this is the API server.
-		c.Failed[""] = errors.New("the API server does not show its core group")
+		c.Failed[""] = errors.New("discovery does not list the core group of the API server")
 	}
 	byVersion := map[string]*metav1.APIResourceList{}
 	for _, l := range lists {

@@ -201,7 +201,7 @@ func (a Acked) Validate() error {
 	case a.Epoch > LastEpoch:
 		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", a.Epoch, LastEpoch))
 	case a.Deselected && !a.Deleted:
-		return Invalid(InvalidAttribute, errors.New("a deselected event is not a removal"))
+		return Invalid(InvalidAttribute, errors.New("the entry is deselected, but not deleted"))
 	}
 	return nil
 }

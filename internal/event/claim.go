@@ -56,9 +56,9 @@ type Claim struct {
 	// Settings is nil in a claim of an earlier release.
 	Settings map[string]string
 
-	// Forgotten is when all objects of the cluster were deleted from the bus for good, because
-	// no forwarder of it runs any more; the zero time if they were not. The next forwarder that
-	// claims the name makes another claim, whichever cluster it belongs to.
+	// Forgotten is when forwarder forget deleted all objects of the cluster from the bus, or the
+	// zero time. A forgotten name is free: the next forwarder makes another claim of it, even a
+	// forwarder of another cluster.
 	Forgotten time.Time
 
 	// Position is the position of the claim on the bus. If UID is "", it is the position of

@@ -15,18 +15,19 @@ import (
 // Digest identifies the content of an object as it is published. The zero value is no
 // digest.
 //
-// If fields of the object are dropped (see [Digest.Projected]), the digest identifies the meaning
-// of the content: two objects have the same digest if their published content is equal, except
-// for resourceVersion and generation, which change with dropped fields too. It is the first half
-// of the SHA-256 of that content as JSON, with sorted keys and without spaces.
+// A projected digest identifies the meaning of the content. An object has one if fields are dropped
+// from it (see [Digest.Projected]). Two objects have the same projected digest if their published
+// content is equal, except for resourceVersion and generation, which also change when a dropped
+// field changes. A projected digest is the first half of the SHA-256 of that content as JSON, with
+// sorted keys and without spaces.
 //
-// If the object is published whole, the digest identifies its text: it is the xxHash64 of the
-// JSON as the API server wrote it. Two texts with different digests can have the same meaning.
-// The hash takes a microsecond for 8 KB. It is not collision resistant: someone can construct two
+// A text digest identifies the text of an object that is published whole. It is the xxHash64 of the
+// JSON as the API server wrote it, and takes a microsecond for 8 KB. Two texts with different digests
+// can have the same meaning. A text digest is not collision resistant: someone can construct two
 // objects with the same digest.
 //
-// Without a redaction key, hashes change with each start. Then the digest of an object with
-// hashes is the second form, over the text without the digits of the hashes.
+// Without a redaction key, the hashes that replace secret values change with each start. The digest
+// of an object with such hashes is then a text digest that ignores the digits of the hashes.
 type Digest [16]byte
 
 // textSize is the number of bytes of a digest that hold the hash of a text.
@@ -134,7 +135,7 @@ type Shape struct {
 	// decoded. If it is nil, Project may change any object.
 	Mentions func(text []byte) bool
 
-	// Drops reports whether Project may remove fields. A change of only these fields is not
+	// Drops reports whether Project may remove fields. A change to only these fields is not
 	// published.
 	Drops bool
 }

@@ -161,7 +161,7 @@ func (f *Fleet) noteFailure(err error) {
 	f.failed = err
 }
 
-// sorted returns the members by name.
+// sorted returns the members in the order of their names.
 func (f *Fleet) sorted() (all []*member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

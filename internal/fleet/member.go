@@ -46,8 +46,8 @@ func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
 	}
 }
 
-// set gives the member what the source has now. A kubeconfig that cannot be used does not replace
-// one that could: its writer may not be done.
+// set records the kubeconfig that the source has now. An unusable kubeconfig does not replace a
+// usable one, because the file may be half written.
 func (m *member) set(c source.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -218,7 +218,7 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	s.failed = err
 }
 
-// logAnswer logs the groups that failed, if they have changed.
+// logAnswer logs the groups whose discovery failed, if they are not the same as in the last answer.
 func (s *Set) logAnswer(before, a *answer) {
 	var failed []string
 	if before != nil {

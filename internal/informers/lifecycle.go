@@ -142,7 +142,8 @@ func (i *informer) noteSynced(now time.Time) {
 // definitions forever.
 const maxStopped = 100
 
-// stopped holds the resources that were stopped last, the latest at the end.
+// stopped holds the resources that are no longer watched, at most maxStopped. The most recently
+// stopped one is last.
 type stopped []Status
 
 func (s *stopped) note(st Status) {
@@ -157,8 +158,8 @@ func (s *stopped) forget(gr schema.GroupResource) {
 	*s = slices.DeleteFunc(*s, func(st Status) bool { return st.Resource.GroupResource() == gr })
 }
 
-// Stopped returns the resources that are no longer watched, with reason and time, the latest at
-// the end. Their number is limited.
+// Stopped returns the resources that are no longer watched, each with reason and time, at most
+// maxStopped. The most recently stopped one is last.
 func (s *Set) Stopped() []Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -163,8 +163,8 @@ func (s *Set) describeOwners(k event.Key, v *event.View) {
 	}
 }
 
-// enqueueOwned enqueues the objects that may have waited for the objects of an informer: those
-// that they own, directly or indirectly.
+// enqueueOwned enqueues every object that an object of the informer owns, directly or indirectly.
+// These objects may have been waiting until their owner was listed.
 func (s *Set) enqueueOwned(i *informer) {
 	if !s.references.FollowsOwners() {
 		return

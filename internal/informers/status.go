@@ -42,9 +42,8 @@ func (s *Set) status(count func(*informer) int) []Status {
 	return all
 }
 
-// Ready returns nil when discovery has answered and every informer has synced. Informers to which
-// access is denied do not count, unless it is denied to all of them. Otherwise the error says
-// what Ready waits for.
+// Ready returns nil when discovery has answered and every informer has synced. An informer that RBAC
+// forbids does not count, unless RBAC forbids all of them. Otherwise the error says what is missing.
 func (s *Set) Ready() error {
 	s.mu.RLock()
 	answered, failed := s.answer != nil, s.failed

@@ -29,7 +29,7 @@ type terms struct {
 
 func newTerms() *terms { return &terms{changed: make(chan struct{})} }
 
-// join returns the present term, nil on a standby, and a channel that is closed when that
+// join returns the current term, nil on a standby, and a channel that is closed when the term
 // changes. The caller must call running.Done on the term.
 func (t *terms) join() (now *term, changed <-chan struct{}) {
 	t.mu.Lock()
@@ -40,7 +40,7 @@ func (t *terms) join() (now *term, changed <-chan struct{}) {
 	return t.current, t.changed
 }
 
-// set sets the present term, and returns the previous one.
+// set sets the current term, and returns the previous one.
 func (t *terms) set(to *term) *term {
 	t.mu.Lock()
 	defer t.mu.Unlock()

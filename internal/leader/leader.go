@@ -63,7 +63,7 @@ type Election struct {
 	mu      sync.Mutex
 	holder  string        // holder of the Lease at the last read; "" for none
 	record  []byte        // the Lease at the last read
-	lasts   time.Duration // how long the Lease is valid after a renewal, by its record
+	lasts   time.Duration // how long the Lease is valid after a renewal, according to its record
 	renewed time.Time     // when this process renewed the Lease or saw that another did; zero for never
 	granted time.Time     // when the last successful renewal was requested; zero if not the leader
 	denied  error         // why the API server denied access in its last response; nil if it did not

@@ -31,7 +31,7 @@ func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool
 	case c.Type == event.Updated && c.Before == nil && last != nil && !last.Body.None():
 		c.Before = last
 	}
-	// The watched version may have changed since the object was last seen.
+	// The watched API version may have changed since the object was last seen.
 	moved := c.Object.APIVersion != "" && c.Object.APIVersion != c.Resource.APIVersion()
 	if c.Resource == (event.Resource{}) || moved {
 		c.Resource = event.ResourceOf(c.Key, c.Object)

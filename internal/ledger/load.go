@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Load collects what the bus has of every object, until [Load.Finish] or [Load.Cancel]. Only one
-// goroutine may use it.
+// Load collects the last event of every object on the bus. It ends with [Load.Finish] or [Load.Cancel].
+// Only one goroutine may use it.
 type Load struct {
 	term   *Term
 	tables map[schema.GroupResource]*table

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// maxKinds is the maximum number of causes per message about objects. An error can name its object. Each
-// object would then have a cause of its own.
+// maxKinds is the maximum number of causes that a message about objects can have. Without a limit, an
+// error that names its object would be a new cause for each object.
 const maxKinds = 8
 
 // keys returns the key of a record's cause: the message and the innermost error. For a record about a

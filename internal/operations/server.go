@@ -119,7 +119,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 
 	select {
 	case err := <-served:
-		_ = server.Close() // it serves no more in any case
+		_ = server.Close() // the server ends, whatever the error is
 		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
@@ -127,7 +127,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
 		e.Log.Warn("metrics or health requests were cut off", "err", err)
-		_ = server.Close() // it serves no more in any case
+		_ = server.Close() // the server ends, whatever the error is
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)

@@ -8,7 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// ErrMissing is in the chain of the error while the stream or topic does not exist.
+// ErrMissing means that the stream or topic does not exist yet. The errors of a subscription have it
+// in their chain.
 var ErrMissing = errors.New("does not exist yet")
 
 // ErrLost is in the chain of the error that ends a subscription with

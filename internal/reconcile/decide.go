@@ -165,8 +165,8 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
 }
 
-// isBehind reports whether a version is earlier than the one on the bus. No version is if its
-// epoch is later, or the last one.
+// isBehind reports whether a version is earlier than the one on the bus. A version of a later epoch
+// is not. In the last epoch, no version is.
 func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false

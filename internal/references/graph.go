@@ -80,7 +80,8 @@ func (g *Graph) FollowsOwners() bool { return g.owners }
 // PathsOf returns the fields by which objects of a resource refer to others.
 func (g *Graph) PathsOf(r event.Resource) Paths { return g.paths.of(r) }
 
-// More has a token when a kind is referred to for the first time: see [Graph.Resources].
+// More returns a channel that gets a token when an object first refers to a new kind. The kind is then
+// among [Graph.Resources].
 func (g *Graph) More() <-chan struct{} { return g.more }
 
 // Selects reports whether a selected object refers to an object of a resource.

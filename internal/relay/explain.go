@@ -72,7 +72,7 @@ func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// unmatchedPoll is the interval at which changes of the unmatched entries are logged.
+// unmatchedPoll is how often to check which entries are unmatched, and to log changes.
 const unmatchedPoll = 2 * time.Second
 
 // noteUnmatched logs the entries that became unmatched, and those that match now.

@@ -77,7 +77,7 @@ type resolution struct {
 	pending  *ledger.Point // not reached yet, nil for none
 	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
 	lost     uint64        // the losses of the bus at that time
-	compared uint64        // the selection of the last comparison without an open question
+	compared uint64        // the selection of the last comparison that decided about every object
 	due      time.Time     // when the first point became possible, the zero time before
 	last     event.Point   // the last published point, the zero value for none
 }
@@ -122,7 +122,7 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 	return r.resources[gr]
 }
 
-// Compared records that a comparison with a selection left no question open.
+// Compared records that a comparison with a selection decided about every object.
 func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
 	of := r.of(gr)
 	r.mu.Lock()
@@ -130,7 +130,7 @@ func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
 	of.compared = selection
 }
 
-// isCompared reports whether a comparison has left no question open since the selection changed.
+// isCompared reports whether a comparison has decided about every object since the selection changed.
 func (r *Resolver) isCompared(gr schema.GroupResource) bool {
 	of := r.of(gr)
 	r.mu.Lock()

@@ -13,7 +13,7 @@ import (
 // find returns the findings of a document.
 func (d Document) find() []Finding {
 	all := []Finding{} // not null in JSON
-	// The headline is the message without errors and ages. Without a headline, it is the message.
+	// The headline is the message without errors and ages, or "" if the message has neither.
 	add := func(r Reason, l Level, since *time.Time, headline, format string, args ...any) {
 		f := found(r, l, terminal.OneLine(fmt.Sprintf(format, args...)))
 		f.Headline, f.Since, f.Fix = cmp.Or(headline, f.Message), since, d.Bus.ownSettings(f.Fix)

@@ -50,7 +50,7 @@ type verdict int
 const (
 	undecided verdict = iota
 	fine
-	inMotion // the bus follows; no state was compared with its data
+	inMotion // the bus follows the versions, but both sides never showed the same state to compare
 	wrong
 )
 

@@ -135,14 +135,14 @@ func isolated(kubeconfig *clientcmdapi.Config) error {
 	for _, a := range kubeconfig.AuthInfos {
 		switch {
 		case a.Exec != nil || a.AuthProvider != nil:
-			return errors.New("its kubeconfig starts a program for credentials, which is refused in a Secret; use a token or a client certificate")
+			return errors.New("its kubeconfig uses a credential plugin, which is not allowed in a Secret; use a token or a client certificate")
 		case a.TokenFile != "" || a.ClientCertificate != "" || a.ClientKey != "":
-			return errors.New("its kubeconfig names a file with credentials, which is refused in a Secret; put the credentials into it")
+			return errors.New("its kubeconfig names a file with credentials, which is not allowed in a Secret; put the credentials into the kubeconfig")
 		}
 	}
 	for _, of := range kubeconfig.Clusters {
 		if of.CertificateAuthority != "" {
-			return errors.New("its kubeconfig names a file with certificate authorities, which is refused in a Secret; put them into it")
+			return errors.New("its kubeconfig names a file with certificate authorities, which is not allowed in a Secret; put them into the kubeconfig")
 		}
 	}
 	return nil

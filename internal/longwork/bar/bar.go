@@ -120,7 +120,7 @@ func line(p longwork.Progress, width int) string {
 	return text[:min(len(text), max(0, width-1))] // without the last column, which could begin a new line
 }
 
-// writer is an output on the terminal of a bar.
+// writer writes to the terminal that shows a bar.
 type writer struct {
 	bar  *bar
 	file *os.File

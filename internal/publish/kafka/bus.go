@@ -42,7 +42,7 @@ type Bus struct {
 	session *session                // nil while no session accepts writes
 	err     error                   // why the bus is not ready; nil if it is ready
 	topics  map[string]broker.Topic // as they were opened, for [Bus.Risks]
-	brokers int                     // number of brokers then
+	brokers int                     // number of brokers when the last of the topics was opened
 	changed chan struct{}           // closed when session or err changes
 }
 

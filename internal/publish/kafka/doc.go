@@ -33,8 +33,8 @@
 // Step 4 finds every event for two reasons. The checkpoint records of one event partition,
 // including its markers, are in one partition of the checkpoint topic in the order of their
 // offsets (see [recorder]). And a partition that does not match its checkpoint records is
-// read from its start. Package takeover has these decisions; this package reads and writes what they
-// ask for.
+// read from its start. Package takeover makes these decisions; this package does the reads and
+// writes for them.
 //
 // With [Options.Tombstones], the tombstone of a delete is the next record of the same batch.
 // It is part of the delete, whose position is its own offset. The tombstone identifies the
@@ -44,7 +44,7 @@
 // Each partition has a share of the in-flight limit, and a stalled partition returns its
 // waiting events to the caller.
 //
-// It does not guarantee: a topic that the brokers lose, or that somebody deletes or
-// truncates, is noticed when the checkpoint is next read. Its events are written again
-// then.
+// It does not guarantee that the loss of a topic is noticed at once. If the brokers lose a
+// topic, or somebody deletes or truncates it, the next read of the checkpoint notices, and the
+// events are written again.
 package kafka

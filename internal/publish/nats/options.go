@@ -54,7 +54,7 @@ type Options struct {
 	PasswordFile string // KUBERELAY_NATS_PASSWORD_FILE
 	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
 	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
-	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; a new seed of the same key only
+	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; another key needs a restart
 
 	// TLS. The client uses TLS with a server that requires it even if none of these is set,
 	// and verifies it with the system's authorities. Verification cannot be turned off.

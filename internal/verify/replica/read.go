@@ -102,7 +102,7 @@ func (p place) read(m wire.Event, a wire.Address, d publish.Delivery) (e Event, 
 	e = Event{
 		Key: event.Key(a.Object), Position: d.Position, Stored: d.Stored, Whole: d.Whole,
 		ID: strings.Clone(m.Get("id")), Type: wire.ObjectType(m.Get("type")), Truncated: m.Get("truncated") == "true",
-		API: unique.Make(m.Get("apiversion")).Value(), // a few strings for all events
+		API: unique.Make(m.Get("apiversion")).Value(), // interned, because all events share a few values
 	}
 	if e.Type == "" {
 		return e, nil, fmt.Errorf("unknown type %q", m.Get("type"))

@@ -29,7 +29,7 @@ func regression(last, e Event) string {
 	case e.ID == last.ID && e.Type != wire.Deleted:
 		return fmt.Sprintf("id %q occurs twice", e.ID)
 	case e.Epoch > last.Epoch:
-		return "" // the history of the API server went back, and versions with it
+		return "" // the resourceVersions went backwards, for example after an etcd restore
 	}
 	order, ok := compareVersions(e.Version, last.Version)
 	switch {
@@ -72,7 +72,7 @@ func follows(last, e Event) (detail string, purge bool) {
 // check compares an event with the one before it. It reports at most one violation.
 func (h *history) check(o *object, e Event) error {
 	last := o.last
-	if o.foreign { // the next writer could not know what was before
+	if o.foreign { // the next writer could not know what came before the foreign message
 		last = Event{}
 	}
 	switch {

@@ -37,7 +37,7 @@ func (t Type) Removes() bool { return t == Deleted || t == Deselected }
 // Begins reports whether the first event of an object can have this type.
 func (t Type) Begins() bool { return t == Created || t == Snapshot }
 
-// Short returns the last word of the type.
+// Short returns the part of the type after the last dot.
 func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
 // Marks reports whether markers of this type have the kind.

@@ -230,18 +230,18 @@ func ParseWriter(data []byte) (WriterData, error) {
 	}
 	topic, ok := t["topic"].(string)
 	if _, named := t["writer"].(string); !ok || !named {
-		return WriterData{}, errors.New("the marker names no writer and topic")
+		return WriterData{}, errors.New("the marker does not name a writer and a topic")
 	}
 	n, err := natural(t, "partition", 31)
 	return WriterData{topic, int(n)}, err
 }
 
-// natural returns a member that is an integer of at least 0 and below 2^bits.
+// natural returns a member that is an integer from 0 to 2^bits-1.
 func natural(t Tree, name string, bits int) (uint64, error) {
 	number, ok := t[name].(json.Number)
 	n, err := strconv.ParseUint(string(number), 10, bits)
 	if !ok || err != nil {
-		return 0, fmt.Errorf("%s is not an integer of at least 0 and below 2^%d", name, bits)
+		return 0, fmt.Errorf("%s is not an integer from 0 to 2^%d-1", name, bits)
 	}
 	return n, nil
 }

@@ -24,10 +24,10 @@ import (
 // Name is the name of the mechanism.
 const Name = "AWS_MSK_IAM"
 
-// Window is how long before their end credentials are renewed.
+// Window is the time before expiry at which credentials are renewed.
 const Window = 5 * time.Minute
 
-// retrieveTimeout bounds one request for credentials, with its retries.
+// retrieveTimeout bounds one request for credentials, including its retries.
 const retrieveTimeout = 8 * time.Second
 
 // Options configure a Mechanism.
@@ -123,8 +123,8 @@ func (m *Mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 	return presigner.Start(ctx)
 }
 
-// Renew fetches credentials if those in use are due, and reports whether there are other ones than at the last call.
-// It does nothing before the first [Mechanism.Start].
+// Renew renews the credentials if they are due, and reports whether they differ from those at the last
+// call. It does nothing before the first [Mechanism.Start].
 func (m *Mechanism) Renew(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

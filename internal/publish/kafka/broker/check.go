@@ -91,7 +91,7 @@ func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 		wrong = append(wrong, wrongSetting{"cleanup.policy", policy, want.CleanupPolicy, want.CleanupPolicy})
 		policy = want.CleanupPolicy
 	}
-	// Without either policy nothing is ever deleted (Kafka 4.1 and later).
+	// If the policy is empty (Kafka 4.1 and later), the brokers ignore the retention and delete nothing.
 	if hasPolicy(policy, "delete") && !want.MayForget {
 		for _, name := range []string{"retention.ms", "retention.bytes"} {
 			if value, known := is[name]; known && !strings.HasPrefix(value, "-") {

@@ -93,9 +93,9 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 		pause := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-ctx.Done():
-			err = fmt.Errorf("%w, given up: %w", err, context.Cause(ctx))
+			err = fmt.Errorf("%w, gave up: %w", err, context.Cause(ctx))
 		case <-c.closing.Done():
-			err = fmt.Errorf("%w, given up: %w", err, errClosed)
+			err = fmt.Errorf("%w, gave up: %w", err, errClosed)
 		case <-pause.C:
 			continue
 		}

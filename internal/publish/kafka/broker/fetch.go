@@ -18,8 +18,8 @@ var ErrPastEnd = fmt.Errorf("the log ends before the offset: %w", kafka.OffsetOu
 const (
 	// fetchBytes is the size of a fetch of one partition, as stored.
 	fetchBytes = 1 << 20
-	// maxFetchBytes is the largest size of a fetch, used where a smaller one does not get
-	// past a batch.
+	// maxFetchBytes is the maximum size of a fetch. The size doubles up to it until the next
+	// batch fits into the response.
 	maxFetchBytes = 32 << 20
 	// emptyResponses is the number of consecutive responses without records after which a read
 	// fails. Each one waited for readWait.
@@ -51,12 +51,13 @@ func (c *Client) cursor(topic string, partition int, from int64, bytes int64, re
 }
 
 var (
-	// errThrottled is a response without the topic. Brokers return it to a client that is
-	// over its quota (KIP-219).
+	// errThrottled means that the topic is missing from the response. Brokers send such a
+	// response to a client that is over its quota (KIP-219).
 	errThrottled = fmt.Errorf("the response is empty, probably because of the quota consumer_byte_rate: %w", kafka.ThrottlingQuotaExceeded)
-	// errEmpty is a response without a batch before the end of the log.
+	// errEmpty means that the response has no batch, before the end of the log.
 	errEmpty = fmt.Errorf("the broker returned no records before the end of the log: %w", kafka.OffsetNotAvailable)
-	// errNothing is repeated errEmpty. Its kind is [Never], so that the caller sees it.
+	// errNothing means that errEmpty occurred emptyResponses times in a row. Its kind is
+	// [Never], so that the caller sees it.
 	errNothing = errors.New("the broker repeatedly returned no records before the end of the log")
 )
 

@@ -25,8 +25,8 @@ const transactionTimeout = time.Minute
 
 // InitProducerID takes the transactional ID with a new epoch. For a new writer, previous is
 // [NoProducer], and the ID is taken from any current writer. To renew an ID (KIP-360), pass
-// the current producer; if another writer took the ID since, the error is of the kind
-// [Fenced].
+// the current producer; if another writer has taken the ID since then, the error is of
+// the kind [Fenced].
 //
 // It retries lost responses and errors of the kind [Retry] until ctx ends. With previous, a
 // broker returns the same result to a retry.

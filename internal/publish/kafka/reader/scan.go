@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrChanged means that records that were already read no longer exist, although older ones
-// do.
+// ErrChanged means that a log now ends before a position that was already read, or that its topic or
+// partition no longer exists.
 var ErrChanged = errors.New("a topic lost records or was recreated during the read")
 
 // Scan reads the topics from their start, in steps. It is not safe for concurrent use.

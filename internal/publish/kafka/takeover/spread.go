@@ -18,14 +18,17 @@ func Home(partition, records int) int { return partition % records }
 // use.
 type placement struct{ number, partition int }
 
-// maxMisplaced is the number of records elsewhere that do not change the number of partitions in use if no
-// number is recorded, because the topic may be new. Such records can be another writer's, and must not keep
-// partitions from being used.
+// maxMisplaced is how many records in the wrong partition are ignored if no number of partitions in
+// use is recorded. The topic may be new then, and the records those of another writer, which must
+// not keep partitions from being used.
 const maxMisplaced = 8
 
-// spreadOf returns the number n of partitions in use, where each record is in the partition of its
-// number modulo n. This is the recorded n, 0 for none, limited to the present number of partitions,
-// unless another n fits more of the records.
+// spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in the
+// partition of its number modulo n.
+//
+// The result is recorded, but at most partitions, which is the current number. If recorded is 0, it is
+// partitions. But if another n fits more of the records, the result is that n. If recorded is 0, n must
+// fit more than maxMisplaced records more.
 func spreadOf(recorded, partitions int, all []placement) int {
 	best, few := partitions, maxMisplaced
 	if recorded > 0 {

@@ -117,7 +117,7 @@ func loadCreds(path string) (userJWT, error) {
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(content)
 	if err != nil {
-		return userJWT{}, fmt.Errorf("%s holds no seed of a user's nkey", path)
+		return userJWT{}, fmt.Errorf("%s contains no user nkey seed", path)
 	}
 	return userJWT{jwt, pair}, nil
 }
@@ -134,11 +134,11 @@ func (o Options) nkey() (natsgo.Option, error) {
 		defer clear(content)
 		pair, err := nkeys.ParseDecoratedUserNKey(content)
 		if err != nil {
-			return nil, fmt.Errorf("%s holds no seed of a user's nkey", o.NkeyFile)
+			return nil, fmt.Errorf("%s contains no user nkey seed", o.NkeyFile)
 		}
 		switch is, err := pair.PublicKey(); {
 		case err != nil:
-			return nil, fmt.Errorf("%s holds no seed of a user's nkey", o.NkeyFile)
+			return nil, fmt.Errorf("%s contains no user nkey seed", o.NkeyFile)
 		case public != "" && is != public:
 			return nil, fmt.Errorf("%s contains another key, %s: restart the forwarder to use it", o.NkeyFile, is)
 		default:

@@ -68,8 +68,8 @@ type link struct {
 	failed    error // the last error of an attempt to connect
 }
 
-// maxLoads limits the loads at the same time. The server disconnects a client for which more than
-// 64 MB wait (max_pending), and [loadBatch] messages of each load can.
+// maxLoads is the maximum number of concurrent loads. The server disconnects a client for which more
+// than 64 MB wait (max_pending), and [loadBatch] messages of each load can wait.
 const maxLoads = 2
 
 // connectLink connects, if possible. An error has ErrMisconfigured in its chain.

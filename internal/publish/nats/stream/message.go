@@ -96,8 +96,8 @@ func Resolve(m *event.Message, last *Message) (position uint64, conflict *publis
 	return 0, conflict, invalid
 }
 
-// ParseMessage parses the response to a STREAM.MSG.GET request, nil if there is no such
-// message.
+// ParseMessage parses the response to a STREAM.MSG.GET request. It returns nil if there is no
+// such message.
 func ParseMessage(answer *natsgo.Msg) (*Message, error) {
 	if IsNoResponders(answer) {
 		return nil, ErrNoStream
