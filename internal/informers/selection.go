@@ -16,19 +16,6 @@ func (s *Set) len(w *watched) int {
 	return n
 }
 
-// isOnBus reports whether the bus has every selected object of a resource.
-func (s *Set) isOnBus(w *watched) bool {
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			k := i.key(name)
-			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) && !s.ledger.Shows(k) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 func (s *Set) lenOf(i *informer) int {
 	switch {
 	case i.followed: // the selection depends on references
@@ -66,6 +53,19 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.EnqueueLowPriority(k)
 		}
 	})
+}
+
+// isOnBus reports whether the bus has every selected object of a resource that can be published.
+func (s *Set) isOnBus(w *watched) bool {
+	for _, i := range w.all() {
+		for _, name := range i.shared.GetStore().ListKeys() {
+			k := i.key(name)
+			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) && s.ledger.IsMissing(k) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Interest reports whether an object of a key belongs on the bus. It does not block.

@@ -241,12 +241,14 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 		done, onBus bool
 		live        *event.Object // the bus has it if shown is true
 		shown       bool
+		refused     bool // live can't be published
 		want        string
 		err         error
 	}{
 		"lost":                             {done: true, want: "started finished"},
 		"lost, and the bus has the object": {done: true, live: object("A", "1"), shown: true, want: "started finished"},
 		"lost, and the object too":         {done: true, live: object("A", "1")},
+		"lost, and the object is refused":  {done: true, live: object("A", "1"), refused: true, want: "started finished"},
 		"there":                            {done: true, onBus: true},
 		"not completed yet":                {},
 		"nobody can tell":                  {done: true, err: errors.New("bus down")},
@@ -261,6 +263,9 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 			b.watched.snapshot.done.Store(c.done)
 			if c.live != nil {
 				b.list(c.live)
+			}
+			if c.refused {
+				b.Unpublishable(testKey)
 			}
 			if c.shown {
 				b.term.Put(testKey, event.Acked{UID: "A", ResourceVersion: "1", Position: 1})

@@ -101,6 +101,16 @@ func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
 	return since, is
 }
 
+// IsMissing reports whether the bus doesn't show an object as existing, and the object can be
+// published.
+func (l *Ledger) IsMissing(key event.Key) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	r := l.find(key)
+	d := r.others().dirty
+	return !r.acked().Live() && (d == nil || !d.unpublishable)
+}
+
 // HasTombstone reports whether there is a tombstone of a key.
 func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	l.read(key, func(d *dirty) { has = len(d.tombstones) > 0 })

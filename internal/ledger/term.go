@@ -84,14 +84,6 @@ func (t *Term) Get(key event.Key) event.Acked {
 	return acked
 }
 
-// Shows reports whether the bus shows the object of a key as existing. Without a term it returns
-// false.
-func (l *Ledger) Shows(key event.Key) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.find(key).acked().Live()
-}
-
 // step calls f with the record of a key, and stores what f leaves.
 func (t *Term) step(key event.Key, f func(*table, *record)) {
 	l := t.ledger

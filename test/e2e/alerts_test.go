@@ -108,6 +108,15 @@ func (l *alertsLab) settings() map[string]string {
 	}
 }
 
+func (l *alertsLab) stream() jetstream.Stream {
+	l.t.Helper()
+	s, err := l.js.Stream(l.t.Context(), "KUBERELAY")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return s
+}
+
 // busAlerts are those of the bus, the discovery and the objects.
 func busAlerts(t *testing.T, a *alerting) {
 	l := newAlertsLab(t)
@@ -142,11 +151,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 	a.fault("an event that somebody purged", alone, func(*timeline) {
 		l.u.create(configMaps, l.namespace, configMap("purged", "1"))
 		f.idle()
-		s, err := l.js.Stream(t.Context(), "KUBERELAY")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(subject(configMaps, l.namespace, "purged"))); err != nil {
+		if err := l.stream().Purge(t.Context(), jetstream.WithPurgeSubject(subject(configMaps, l.namespace, "purged"))); err != nil {
 			t.Fatal(err)
 		}
 		f.reaches("kuberelay_bus_lost_total", 1)
@@ -156,11 +161,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 	a.fault("a forged delete", alone, func(*timeline) {
 		l.u.create(configMaps, l.namespace, configMap("forged", "1"))
 		f.idle()
-		s, err := l.js.Stream(t.Context(), "KUBERELAY")
-		if err != nil {
-			t.Fatal(err)
-		}
-		genuine, err := s.GetLastMsgForSubject(t.Context(), subject(configMaps, l.namespace, "forged"))
+		genuine, err := l.stream().GetLastMsgForSubject(t.Context(), subject(configMaps, l.namespace, "forged"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,8 @@ func (o *oracle) storedBesideForger(object int, e published) {
 	}
 	o.forged[object] = nil
 	last, ok := o.last(object)
-	answers = answers || mayRepeatID(last)
+	// A repair in a version of the new history can hide a restore of etcd, whose versions are used again.
+	answers = answers || mayRepeatID(last) || o.restored && last.isRepair()
 	switch {
 	case e.Live():
 		if !o.isState(e) {
@@ -138,9 +139,8 @@ func (o *oracle) storedBesideForger(object int, e published) {
 	case e.uid() < forgedUIDs:
 		o.checkEnd(object, e, last, ok)
 	}
-	// A repair in a version of the new history can hide a restore of etcd, whose versions are used again.
 	for _, before := range o.events[object] {
-		if before.id == e.id && before.Epoch == e.Epoch && e.Live() && !answers && !o.restored {
+		if before.id == e.id && before.Epoch == e.Epoch && e.Live() && !answers {
 			o.world.violate(ruleOnce, "the id %s is at %d and at %d", e.id, before.Position, e.Position)
 		}
 	}

@@ -43,10 +43,10 @@ func mayRepeatID(last published) bool {
 	return last.Deleted && last.uid() >= forgedUIDs
 }
 
-// mayRepeatEarlierState reports whether the known weakness of selections by label or content is possible: an
-// object left the selection and returned, more than once, and its last create got no answer. If the
-// notification of an earlier deselection then comes late, the object is published once more in that
-// state, and its removal follows. See ledger.Decide.
+// mayRepeatEarlierState reports whether the known weakness of selections by label or content is
+// possible: an object left the selection and returned, more than once, and its last create got no
+// answer. If the notification of an earlier deselection then comes late, the object is published once
+// more in that state, and its removal follows. See ledger.Decide.
 func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
 	return o.unsure[object] && e.Live() && last.Deselected && e.UID == last.UID
 }
