@@ -55,17 +55,26 @@ func (s *Set) namespaceChanged(namespace string) {
 	})
 }
 
-// isOnBus reports whether the bus has every selected object of a resource that can be published.
-func (s *Set) isOnBus(w *watched) bool {
+// missing returns the objects of a resource that the bus lacks, see [Set.isMissing].
+func (s *Set) missing(w *watched) (keys []event.Key) {
 	for _, i := range w.all() {
 		for _, name := range i.shared.GetStore().ListKeys() {
-			k := i.key(name)
-			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) && s.ledger.IsMissing(k) {
-				return false
+			if k := i.key(name); s.isMissing(w, k) {
+				keys = append(keys, k)
 			}
 		}
 	}
-	return true
+	return keys
+}
+
+// isMissing reports whether a selected object that can be published is not on the bus.
+func (s *Set) isMissing(w *watched, k event.Key) bool {
+	i := w.informer(k)
+	if i == nil || !s.selects(k) || !s.ledger.IsMissing(k) {
+		return false
+	}
+	o := i.get(k)
+	return o != nil && !o.Unselected
 }
 
 // Interest reports whether an object of a key belongs on the bus. It does not block.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -234,46 +235,67 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	}
 }
 
-// TestMarkersThatTheBusHasLostAreWrittenAgain with the next comparison that finds every object on the
-// bus, and only these. They once said that a stream had every object that had just been created again.
+// TestMarkersThatTheBusHasLostAreWrittenAgain once the bus has the objects that it lost with them,
+// without another comparison. They once said that a stream had every object that had just been
+// created again, and then came up to KUBERELAY_CHECKPOINT_REFRESH later than the objects.
 func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		done, onBus bool
-		live        *event.Object // the bus has it if shown is true
-		shown       bool
-		refused     bool // live can't be published
-		want        string
-		err         error
+		running, onBus bool
+		live           *event.Object
+		shown          bool   // the bus has live
+		refused        bool   // live can't be published
+		before, after  string // the markers that are written before and after the bus gets live
+		err            error
 	}{
-		"lost":                             {done: true, want: "started finished"},
-		"lost, and the bus has the object": {done: true, live: object("A", "1"), shown: true, want: "started finished"},
-		"lost, and the object too":         {done: true, live: object("A", "1")},
-		"lost, and the object is refused":  {done: true, live: object("A", "1"), refused: true, want: "started finished"},
-		"there":                            {done: true, onBus: true},
-		"not completed yet":                {},
-		"nobody can tell":                  {done: true, err: errors.New("bus down")},
+		"lost":                             {before: "started finished", after: "started finished"},
+		"lost, and the bus has the object": {live: object("A", "1"), shown: true, before: "started finished", after: "started finished"},
+		"lost, and the object too":         {live: object("A", "1"), after: "started finished"},
+		"lost, and the object is refused":  {live: object("A", "1"), refused: true, before: "started finished", after: "started finished"},
+		"there":                            {onBus: true, live: object("A", "1")},
+		"not completed yet":                {running: true},
+		"nobody can tell":                  {err: errors.New("bus down")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var written []string
-			b := newBench(t, Config{Snapshots: stubSnapshots{
-				completed: func() (bool, error) { return c.onBus, c.err },
-				started:   func() error { written = append(written, "started"); return nil },
-				finished:  func(int) error { written = append(written, "finished"); return nil },
-			}}, testResource)
-			b.watched.snapshot.done.Store(c.done)
-			if c.live != nil {
-				b.list(c.live)
-			}
-			if c.refused {
-				b.Unpublishable(testKey)
-			}
-			if c.shown {
-				b.term.Put(testKey, event.Acked{UID: "A", ResourceVersion: "1", Position: 1})
-			}
-			_, err := b.Reconcile(t.Context(), testResource.GroupResource(), acked(nil))
-			if got := strings.Join(written, " "); got != c.want || !errors.Is(err, c.err) {
-				t.Errorf("wrote %q, %v; want %q, %v", got, err, c.want, c.err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var written []string
+				b := newBench(t, Config{Snapshots: stubSnapshots{
+					completed: func() (bool, error) { return c.onBus || len(written) > 1, c.err },
+					started:   func() error { written = append(written, "started"); return nil },
+					finished:  func(int) error { written = append(written, "finished"); return nil },
+				}}, testResource)
+				b.watched.snapshot.done.Store(!c.running)
+				close(b.watched.firstSynced)
+				if c.live != nil {
+					b.list(c.live)
+				}
+				if c.refused {
+					b.Unpublishable(testKey)
+				}
+				show := func() { b.term.Put(testKey, event.Acked{UID: "A", ResourceVersion: "1", Position: 1}) }
+				if c.shown {
+					show()
+				}
+				ctx, end := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() { defer close(ended); b.keepMarkers(ctx, b.watched) }()
+				for range 2 { // the second one finds the markers, or what it waits for is waited for
+					if _, err := b.Reconcile(ctx, testResource.GroupResource(), acked(nil)); !errors.Is(err, c.err) {
+						t.Errorf("got %v, want %v", err, c.err)
+					}
+					synctest.Wait()
+				}
+				if got := strings.Join(written, " "); got != c.before {
+					t.Errorf("wrote %q before the bus had the object, want %q", got, c.before)
+				}
+				show()
+				time.Sleep(time.Hour) // of the bubble's clock
+				synctest.Wait()
+				if got := strings.Join(written, " "); got != c.after {
+					t.Errorf("wrote %q, want %q", got, c.after)
+				}
+				end()
+				<-ended
+			})
 		})
 	}
 }

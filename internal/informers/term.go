@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,7 @@ func (s *Set) runTerm(ctx context.Context, t *term, w *watched) {
 	case <-w.firstSynced:
 		s.finishSnapshot(ctx, w)
 	}
+	s.keepMarkers(ctx, w)
 }
 
 // begin finds out whether this is a first sync, and enqueues all keys of the resource. It
@@ -207,11 +209,12 @@ type snapshot struct {
 	once      sync.Once     // closes everBegun
 	done      atomic.Bool   // the bus has the completed marker
 	empty     chan struct{} // has a token when the number of unacknowledged objects may have become 0
+	lost      chan struct{} // has a token when the bus may have lost the completed marker
 	synced    atomic.Bool   // all objects of the first sync are enqueued
 }
 
 func newSnapshot() *snapshot {
-	return &snapshot{everBegun: make(chan struct{}), empty: make(chan struct{}, 1)}
+	return &snapshot{everBegun: make(chan struct{}), empty: make(chan struct{}, 1), lost: make(chan struct{}, 1)}
 }
 
 // reset prepares the snapshot for the next term.
@@ -255,6 +258,58 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 		w.snapshot.done.Store(true)
 		s.log.Info("first snapshot completed", "resource", w.resource.GroupResource().String(), "objects", objects)
 	}
+}
+
+// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them. It
+// doesn't wait until they are written: they follow the objects that the bus has lost with them.
+func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
+	w := s.watchedFor(gr)
+	if w == nil || !w.snapshot.done.Load() {
+		return nil
+	}
+	done, err := s.config.Snapshots.Completed(ctx, gr)
+	if err == nil && !done {
+		select {
+		case w.snapshot.lost <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// keepMarkers renews the markers whenever the bus may have lost them, until ctx ends.
+func (s *Set) keepMarkers(ctx context.Context, w *watched) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.snapshot.lost:
+			s.renewMarkers(ctx, w)
+		}
+	}
+}
+
+// renewMarkers writes the markers again if the bus has lost them. First it waits until the bus has
+// the objects that it lacks now.
+func (s *Set) renewMarkers(ctx context.Context, w *watched) {
+	missing := s.missing(w)
+	arrived := func(context.Context) (bool, error) {
+		missing = slices.DeleteFunc(missing, func(k event.Key) bool { return !s.isMissing(w, k) })
+		return len(missing) == 0, nil
+	}
+	if err := markerBackoff.DelayFunc().Until(ctx, true, true, arrived); err != nil {
+		return // the term ends
+	}
+	s.mark(ctx, w, func() error {
+		done, err := s.config.Snapshots.Completed(ctx, w.groupResource())
+		if err != nil || done {
+			return err
+		}
+		if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
+			return err
+		}
+		return s.config.Snapshots.Finished(ctx, w.resource, s.len(w))
+	})
 }
 
 // advance is called after each settled key, because it may be the last key of a first sync.

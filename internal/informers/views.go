@@ -1,7 +1,6 @@
 package informers
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -137,21 +136,4 @@ func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
 func (s *Set) MarkOutlived(k event.Key, position uint64) {
 	s.ledger.MarkOutlived(k, position, s.config.Now())
 	s.enqueue(k)
-}
-
-// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them, once it
-// has every object.
-func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
-	w := s.watchedFor(gr)
-	if w == nil || !w.snapshot.done.Load() {
-		return nil
-	}
-	done, err := s.config.Snapshots.Completed(ctx, gr)
-	if err != nil || done || !s.isOnBus(w) {
-		return err
-	}
-	if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
-		return err
-	}
-	return s.config.Snapshots.Finished(ctx, w.resource, s.len(w))
 }

@@ -31,7 +31,8 @@ type Informers interface {
 	DescribeObject(event.Key) ObjectView
 	Marks
 
-	// RenewMarkers writes the snapshot markers of a resource again if the bus lost them.
+	// RenewMarkers makes the informers write the snapshot markers of a resource again if the bus
+	// lost them.
 	RenewMarkers(context.Context, schema.GroupResource) error
 }
 
