@@ -1,7 +1,9 @@
 package torture
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -285,5 +287,29 @@ func TestLogsUnanswered(t *testing.T) {
 		if got := logsUnanswered(test.log, last, m); got != test.is {
 			t.Errorf("%s: got %t", name, got)
 		}
+	}
+}
+
+// lossyBus is a bus that has lost the last event of an object and had no other.
+type lossyBus struct {
+	bus
+	all []harness.Received
+}
+
+func (b lossyBus) All() ([]harness.Received, bool, error) { return b.all, false, nil }
+
+func (b lossyBus) purged(context.Context, harness.Received) (bool, error) { return true, nil }
+
+// TestALostDeleteLeavesNoRow: a table has no row of an object whose delete the bus has lost, if it
+// keeps one event of each object.
+func TestALostDeleteLeavesNoRow(t *testing.T) {
+	all := []harness.Received{message(1, "created"), message(2, "deleted"), message(3, "created", "partitionkey", "other")}
+	for n := range all {
+		all[n].Subject, all[n].Body = "kuberelay."+clusterName+"."+all[n].Attributes["partitionkey"], []byte("{}")
+	}
+	w := &world{settings: settings{sink: onNATS}, lost: map[harness.Place]bool{all[1].Place: true}, bus: lossyBus{all: all}}
+	rows, err := w.shown(t.Context())
+	if err != nil || !maps.Equal(rows, map[string]bool{all[2].Subject: true}) {
+		t.Errorf("the tables have %v, %v; want B's row", rows, err)
 	}
 }

@@ -34,8 +34,8 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 		}
 		var found []string
 		for _, cluster := range w.clusters() {
-			replica := w.replica(messagesOf(cluster, all))
-			if err := w.dropPurged(ctx, replica, all); err != nil {
+			replica, err := w.replicaOf(ctx, cluster, all)
+			if err != nil {
 				return err
 			}
 			found = append(found, w.differences(replica, inCluster(cluster, present), w.unanswerable(messagesOf(cluster, all)))...)
@@ -51,8 +51,16 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 	return problems, nil
 }
 
-// replica returns the last event of each object, by the event's partitionkey, among those that are
-// left on the bus.
+// replicaOf returns the last event of each object of a cluster that is left on the bus, by the
+// event's partitionkey.
+func (w *world) replicaOf(ctx context.Context, cluster string, all []harness.Received) (map[string]harness.Received, error) {
+	of := messagesOf(cluster, all)
+	replica := w.replica(of)
+	return replica, w.dropPurged(ctx, replica, of)
+}
+
+// replica is replicaOf, with earlier events of an object whose last event the bus has lost, although
+// they may be purged.
 func (w *world) replica(all []harness.Received) map[string]harness.Received {
 	used := []string{""}
 	if w.settings.sink == onKafka {
@@ -104,8 +112,8 @@ func (w *world) strays(all []harness.Received) map[harness.Place]bool {
 	return strays
 }
 
-// dropPurged removes objects whose last event the bus has lost and whose earlier events the
-// forwarder has purged. Both happen to a lost delete after its retention.
+// dropPurged removes objects whose last event the bus has lost and whose earlier events are
+// purged: with one event of history, or by the forwarder after the retention of a lost delete.
 func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Received, all []harness.Received) error {
 	for _, m := range all {
 		key := m.Attributes["partitionkey"]

@@ -22,12 +22,12 @@ func (w *world) compareTables(ctx context.Context) error {
 	if w.settings.foreign || !w.bus.dropsRows() {
 		return nil
 	}
-	want, err := w.shown()
+	want, err := w.shown(ctx)
 	for err == nil {
 		w.t.Logf("tables of %d objects", len(want))
 		different := w.bus.compareTables(ctx, want)
 		before := want
-		if want, err = w.shown(); different == nil || err == nil && maps.Equal(want, before) {
+		if want, err = w.shown(ctx); different == nil || err == nil && maps.Equal(want, before) {
 			return different
 		}
 	}
@@ -35,14 +35,18 @@ func (w *world) compareTables(ctx context.Context) error {
 }
 
 // shown returns the subjects of the objects that exist according to the bus.
-func (w *world) shown() (map[string]bool, error) {
+func (w *world) shown(ctx context.Context) (map[string]bool, error) {
 	all, _, err := w.bus.All()
 	if err != nil {
 		return nil, err
 	}
 	subjects := map[string]bool{}
 	for _, cluster := range w.clusters() {
-		for _, m := range w.replica(messagesOf(cluster, all)) {
+		replica, err := w.replicaOf(ctx, cluster, all)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range replica {
 			if !gone(m) {
 				subjects[m.Subject] = true
 			}
