@@ -42,6 +42,9 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	gone = gone && acked.Live()
 	switch {
 	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // another state follows, or the object is gone
+		if live != nil && a.Digest == live.Digest && !isSameContent(shown.Object, live) {
+			a.Digest = event.Digest{} // forged
+		}
 		return &a, nil, ReasonForeign
 	case isState(v, shown):
 		a.Digest = live.Digest
@@ -53,7 +56,7 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 		return removed(a, acked, tombstone.Object), nil, ReasonForeign
 	case isOfAnother(acked, a, v):
 		is := removed(a, acked, nil)
-		if a.UID != acked.UID && isPast(a, v) {
+		if (a.UID != acked.UID || isFollowing(a, acked)) && isPast(a, v) {
 			is.ResourceVersion, is.Epoch = a.ResourceVersion, a.Epoch
 		}
 		return is, nil, ReasonForeign
@@ -140,10 +143,11 @@ func isSameContent(bus, o *event.Object) bool {
 // the last state of a deleted object, as an event of another forwarder may. The later state is
 // published after it.
 func isBetween(acked, a event.Acked, v event.View) bool {
+	t, gone := v.Tombstone(a.UID)
 	switch {
 	case a.UID == "" || a.Epoch > v.Epoch:
 		return false
-	case acked.UID == a.UID && acked.ResourceVersion != "" && !isFollowing(a, acked):
+	case acked.UID == a.UID && acked.ResourceVersion != "" && !isFollowing(a, acked) && !(gone && isSameVersion(a, acked)):
 		return false
 	case a.Epoch < v.Epoch: // history went back after it, and everything in the new epoch is later
 		return acked.ResourceVersion != "" && acked.Epoch <= a.Epoch
@@ -151,7 +155,6 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 	if live := v.Live; live != nil && a.UID == string(live.UID) {
 		return revision.IsEarlier(a.ResourceVersion, live.ResourceVersion)
 	}
-	t, gone := v.Tombstone(a.UID)
 	if !gone || !a.Live() || t.Object == nil {
 		return false
 	}
@@ -166,6 +169,12 @@ func isFollowing(a, acked event.Acked) bool {
 		return a.Epoch > acked.Epoch
 	}
 	return revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
+}
+
+// isSameVersion reports whether an event has the version of the last known event of its UID. The
+// content of a version changes with the projection and with what the API server serves.
+func isSameVersion(a, acked event.Acked) bool {
+	return a.Live() && acked.Live() && a.Epoch == acked.Epoch && a.ResourceVersion == acked.ResourceVersion
 }
 
 // isOfAnother reports whether an event can be another forwarder's event of another object, which

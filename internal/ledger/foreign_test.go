@@ -44,6 +44,7 @@ func TestDecideForeign(t *testing.T) {
 		"created, and then updated by another":       {live: whole("A", "6", 1), known: deleted("B", "4"), shown: shown(live("A", "5"), nil), want: adopt + "5"},
 		"deselected by another, and selected":        {live: whole("A", "6", 1), known: live("A", "5"), shown: shown(deselected("A", "5"), nil), want: adopt + "5"},
 		"updated by another, and deleted":            {gone: []event.Tombstone{tombstone("A", "8")}, known: live("A", "5"), shown: shown(live("A", "6"), nil), want: adopt + "6"},
+		"projected by another, and deleted":          {gone: []event.Tombstone{tombstone("A", "8")}, known: live("A", "5"), shown: shown(copied, nil), want: adopt + "5"},
 		"recreated by another, and deleted":          {gone: []event.Tombstone{tombstone("A", "6"), tombstone("B", "8")}, known: live("A", "5"), shown: shown(live("B", "7"), nil), want: adopt + "7"},
 		"deleted by another, and recreated":          {live: whole("B", "7", 1), gone: []event.Tombstone{tombstone("A", "6")}, known: live("A", "5"), shown: shown(deleted("A", "6"), nil), want: adopt + "6"},
 		"created by another, and recreated":          {live: whole("C", "9", 1), known: deleted("A", "5"), shown: shown(live("B", "7"), nil), want: adopt},
@@ -127,6 +128,29 @@ func TestDecideForeign(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestACopyOfAnAttemptWithOtherData: the digest is public, and the same for all versions of an object that
+// differ only in what isn't published.
+func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
+	body := func(of string) event.Body { return event.JSON([]byte(`{"of":"` + of + `"}`)) }
+	digest, err := event.DigestOf(body("A"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, attempt := whole("A", "6", 1), live("A", "5")
+	now.Body, now.Digest, attempt.Digest = body("A"), digest, digest
+	for of, want := range map[string]Reason{"A": ReasonUnchanged, "B": ReasonUpdated} {
+		stored := *now
+		stored.ResourceVersion, stored.Body = "5", body(of)
+		is, _, _ := DecideForeign(testKey, view(now), foreign(live("A", "4")), shown(attempt, &stored), true)
+		if is == nil {
+			t.Fatal("an attempt is not adopted")
+		}
+		if _, reason := Decide(view(now), *is, ""); reason != want {
+			t.Errorf("after an attempt with the data of %s: %s, want %s", of, reason, want)
+		}
 	}
 }
 
@@ -249,23 +273,27 @@ func TestIsState(t *testing.T) {
 }
 
 // TestForeignCreateOfAnotherObject: the create of a former leader arrived after its object was
-// gone. The delete that follows had no version. A claim that hides the live state isn't taken.
+// gone. The delete that follows had no version, or an earlier one if the object was deselected
+// before. A claim that hides the live state isn't taken.
 func TestForeignCreateOfAnotherObject(t *testing.T) {
 	for name, c := range map[string]struct {
+		known      event.Acked
 		live       *event.Object
 		seen, want string
 	}{
-		"nothing is there":         {nil, "7", "5"},
-		"a later object is there":  {object("C", "6"), "7", "5"},
-		"it would hide the object": {object("C", "4"), "7", ""},
-		"nobody has seen it":       {object("C", "6"), "4", ""},
+		"nothing is there":         {deleted("A", "3"), nil, "7", "5"},
+		"a later object is there":  {deleted("A", "3"), object("C", "6"), "7", "5"},
+		"it would hide the object": {deleted("A", "3"), object("C", "4"), "7", ""},
+		"nobody has seen it":       {deleted("A", "3"), object("C", "6"), "4", ""},
+		"deselected before":        {deselected("B", "3"), object("C", "6"), "7", "5"},
+		"deselected later":         {deselected("B", "6"), object("C", "8"), "7", "6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(c.live)
 			v.Version, v.Outlived = c.seen, foreignAt
 			stored := live("B", "5")
 			stored.Deleted = c.live == nil
-			adopt, _, _ := DecideForeign(testKey, v, foreign(deleted("A", "3")), shown(stored, nil), false)
+			adopt, _, _ := DecideForeign(testKey, v, foreign(c.known), shown(stored, nil), false)
 			if adopt == nil || adopt.UID != "B" || adopt.ResourceVersion != c.want {
 				t.Errorf("got %+v, want B in version %q", adopt, c.want)
 			}
