@@ -80,8 +80,10 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, possibleLosses: func() uint64 { return 0 }, lastMarker: noHistory{}.lastMarker}, nil
 	case config.SinkKafka:
 		b, err = openKafka(c, claim, permit, r, invalid)
-	default:
+	case config.SinkNATS:
 		b, err = openNATS(ctx, c, claim.name, permit, r, invalid)
+	default:
+		err = &ConfigError{fmt.Errorf("KUBERELAY_SINK is %q, which openBus doesn't open", c.Settings.Event.Sink)}
 	}
 	if err != nil {
 		return nil, busError(err)

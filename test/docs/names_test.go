@@ -37,6 +37,42 @@ func TestSlowTestsExist(t *testing.T) {
 	}
 }
 
+// The section on a new sink names every file that decides by the sink, and no other.
+func TestFilesThatDecideByTheSink(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n### A sink\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	rows := regexp.MustCompile(`(?m)^ +\| .*$`).FindAllString(section, -1)
+	var named, deciding []string
+	for _, m := range regexp.MustCompile("`([\\w/]+\\.go)`").FindAllStringSubmatch(strings.Join(rows, "\n"), -1) {
+		named = append(named, m[1])
+	}
+	decision := regexp.MustCompile(`\b(?:config\.)?Sink(?:NATS|Kafka|Stdout)\b|switch \w+\.Sink\b`)
+	for _, top := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if name, _ := filepath.Rel(root, path); err == nil && name != "internal/config/config.go" && decision.Match(text) {
+				deciding = append(deciding, filepath.ToSlash(name))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(named)
+	slices.Sort(deciding)
+	if !slices.Equal(named, deciding) || len(deciding) == 0 {
+		t.Errorf("docs/architecture.md names\n%q, and these files decide by the sink:\n%q", named, deciding)
+	}
+}
+
 // The tests that a page names exist.
 func TestNamedTestsExist(t *testing.T) {
 	packages, n := tests(t), 0
