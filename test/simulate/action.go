@@ -35,8 +35,8 @@ const (
 	freeze
 	wake
 	work
-	proceed // a coroutine gets its answer
-	fail    // a coroutine gets an error
+	proceed // a coroutine receives the response to its request
+	fail    // a coroutine receives an error
 	reconcileDue
 	purgeDue
 	look
@@ -126,16 +126,15 @@ var infoOf = [kinds]kindInfo{
 	endFaults: {"the faults end", 0, true},
 }
 
-// action is one step of a history. It identifies what it concerns in a way that stays valid if
-// other steps of the history are dropped.
+// action is one step of a history. Its fields stay valid if other steps of the history are dropped.
 type action struct {
 	kind   kind
 	slot   int8  // of the process, -1 for none
-	object int8  // an object or a coroutine, -1 for none
+	object int8  // an object, a coroutine or a partition of the checkpoint topic, -1 for none
 	arg    uint8 // the variant, less than the number of variants
 }
 
-// offer is an action that is possible now, with its number of variants.
+// offer is a possible action, with its number of variants.
 type offer struct {
 	action
 	variants int
@@ -144,7 +143,7 @@ type offer struct {
 const (
 	none = -1
 
-	// Coroutines that don't concern one object
+	// IDs of the coroutines that don't belong to a single object
 	loading    = 100
 	reconciler = 101
 	retention  = 102

@@ -23,11 +23,11 @@ type brokers struct {
 	checkpoint []*topicLog[takeover.Write]
 	tombstones bool     // a tombstone follows each delete, and the event topic is compacted
 	epoch      int      // the last producer epoch of the transactional id
-	owner      *process // which got that epoch
+	owner      *process // the process that received that epoch
 }
 
 // logged is a record of the event topic. The message has the headers and the data of the event,
-// and the position as its sequence. It is empty for the tombstone of a delete and for markers.
+// and the position as its sequence. Tombstones, markers and consistency points have an empty message.
 type logged struct {
 	stream.Message
 	key   string
@@ -42,7 +42,7 @@ type stored[R any] struct {
 	epoch    int // of the producer
 	sequence int
 	at       time.Time
-	batched  bool // in one batch with the record before
+	batched  bool // in one batch with the record before it
 	removed  bool // by compaction
 }
 
@@ -51,9 +51,9 @@ var (
 	errOutOfOrder = errors.New("the sequence does not follow the last one of the producer")
 )
 
-// produce appends a batch of an idempotent producer, unless it is there. It returns the offset of
-// the first record, and whether the batch is new. As in Kafka, what a partition knows of its
-// producers follows from its log.
+// produce appends a batch of an idempotent producer, unless the log already contains it. It returns
+// the offset of the first record, and whether the batch is new. As in Kafka, a partition derives the
+// state of its producers from its log.
 func (l *topicLog[R]) produce(epoch, sequence int, now time.Time, batch ...R) (offset int, isNew bool, err error) {
 	last, next := -1, 0
 	if n := len(l.records); n > 0 {
@@ -77,7 +77,7 @@ func (l *topicLog[R]) produce(epoch, sequence int, now time.Time, batch ...R) (o
 	return offset, true, nil
 }
 
-// at returns the record at an offset, nil for none.
+// at returns the record at an offset, or nil.
 func (l *topicLog[R]) at(offset int64) *stored[R] {
 	if offset < 0 || offset >= int64(len(l.records)) || l.records[offset].removed {
 		return nil
@@ -85,7 +85,7 @@ func (l *topicLog[R]) at(offset int64) *stored[R] {
 	return &l.records[offset]
 }
 
-// lose removes the records from an offset on, and the rest of their batch.
+// lose removes the records from an offset on, together with the whole batch of the first of them.
 func (l *topicLog[R]) lose(from int) {
 	for from > 0 && from < len(l.records) && l.records[from].batched {
 		from--
@@ -93,7 +93,8 @@ func (l *topicLog[R]) lose(from int) {
 	l.records = l.records[:from]
 }
 
-// loseRecent removes at most n of the last records. Brokers keep what is old.
+// loseRecent removes up to n of the last records, and the rest of a batch that it cuts. It keeps
+// records older than syncInterval, which brokers don't lose.
 func (l *topicLog[R]) loseRecent(n int, now time.Time) (lost bool) {
 	from := len(l.records)
 	for ; from > 0 && n > 0 && now.Sub(l.records[from-1].at) <= syncInterval; from-- {
@@ -104,8 +105,9 @@ func (l *topicLog[R]) loseRecent(n int, now time.Time) (lost bool) {
 	return len(l.records) < before
 }
 
-// compact removes the records that have a later one of the same key. Brokers don't compact the
-// active segment, whose end they can lose.
+// compact removes every record that has a later record with the same key. It ignores records within
+// syncInterval: brokers don't compact the active segment, and that is the segment whose end they can
+// lose.
 func (l *topicLog[R]) compact(now time.Time, keyOf func(R) string) {
 	later := map[string]bool{}
 	for n, s := range slices.Backward(l.records) {
@@ -116,7 +118,7 @@ func (l *topicLog[R]) compact(now time.Time, keyOf func(R) string) {
 	}
 }
 
-// at returns the event at a position, nil for none.
+// at returns the event at a position, or nil.
 func (b *brokers) at(position uint64) *stream.Message {
 	if r := b.events[publish.Partition(position)].at(publish.Offset(position)); position != 0 && r != nil && r.is.Subject != "" {
 		return &r.is.Message
@@ -149,7 +151,8 @@ func (b *brokers) compact(now time.Time) {
 // isKafka reports whether the bus is Kafka.
 func (w *world) isKafka() bool { return len(w.brokers.events) > 0 }
 
-// hasStored reports whether the bus still has what was at a position.
+// hasStored reports whether the bus still has the event at a position. On Kafka, compaction can have
+// removed the record.
 func (w *world) hasStored(position uint64) bool {
 	if w.isKafka() {
 		return w.brokers.had(position)
@@ -185,7 +188,7 @@ func (w *world) startBrokers(lose, which int) {
 	}
 }
 
-// recreate empties the event topic, the checkpoint topic, or both. The claim and the markers go too.
+// recreate empties the event topic, the checkpoint topic, or both. It also removes their writer markers.
 func (w *world) recreate(which int) {
 	if which != 1 {
 		for _, l := range w.brokers.events {
@@ -207,7 +210,8 @@ func (s *session) isReplaced() bool {
 	return len(records) > 0 && records[len(records)-1].epoch > s.epoch
 }
 
-// reap ends the processes that are no longer the writer. After the faults, another one starts.
+// reap ends the processes that are no longer the writer. After the faults, it starts another process
+// if none is left.
 func (w *world) reap() {
 	alive := 0
 	for _, p := range w.processes {

@@ -17,8 +17,8 @@ type bus struct {
 	down       bool
 }
 
-// publish stores a message if the last sequence of its subject is the expected one. It reports
-// whether it did.
+// publish stores a message if the last sequence of its subject is the expected one. It returns the
+// sequence of the message, and whether it stored the message.
 func (b *bus) publish(subject string, h natsgo.Header, data []byte, expected uint64, now time.Time) (uint64, bool) {
 	is := uint64(0)
 	if last := b.lastOf(subject); last != nil {

@@ -28,10 +28,10 @@ var (
 	errOffline = publish.Failure(publish.ResultNotReady, errors.New("not connected"))
 )
 
-// flight is a publish on its way to the bus and back. It models what internal/publish/nats does
-// with a message.
+// flight is an event on its way to the bus, and its acknowledgement on the way back. It models how
+// internal/publish/nats and internal/publish/kafka send an event.
 type flight struct {
-	sender  *process // nil if nobody waits for the answer
+	sender  *process // nil if nobody waits for the response
 	of      *process // the process that sent it
 	session *session // nil on NATS
 	object  int
@@ -44,19 +44,19 @@ type flight struct {
 
 	stage    stage
 	reading  bool            // the request reads the last message of the subject
-	position uint64          // in the answer; 0 if the bus refused the message
-	last     *stream.Message // in the answer to the read
-	failed   error           // in the answer, on Kafka
-	late     bool            // the sender has given up, and its session sends the message again and again
+	position uint64          // in the response; 0 if the bus refused the message
+	last     *stream.Message // in the response to the read
+	failed   error           // in the response, on Kafka
+	late     bool            // the sender has stopped waiting, but its session keeps sending the message
 }
 
-// stage is the position of a flight.
+// stage is the progress of a flight.
 type stage uint8
 
 const (
 	requested stage = iota
 	answered
-	lost // the request or the answer
+	lost // the request or the response was lost
 )
 
 func (n nats) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
@@ -67,7 +67,7 @@ func (n nats) publish(_ context.Context, m *event.Message, done func(uint64, err
 	n.p.send(m, nil, done)
 }
 
-// send adds a flight. session is nil on NATS.
+// send adds a flight. s is nil on NATS.
 func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 	h := binding.NewHeader()
 	defer h.Free()
@@ -101,8 +101,8 @@ func describe(m *event.Message) string {
 	return fmt.Sprintf("%s %s %s", event.Type(m.Attribute("type")).Short(), m.Key.Name, m.ID)
 }
 
-// flight returns the first flight about an object at a stage, or nil. slot is that of the sender,
-// none if nobody waits.
+// flight returns the first flight about an object at a stage, or nil. slot is the slot of the
+// sender, or none for a flight that nobody waits for.
 func (w *world) flight(slot int8, object int, at stage) *flight {
 	for _, f := range w.flights {
 		if f.object == object && f.stage == at && (f.sender == nil && slot == none || f.sender != nil && f.sender.slot == slot) {
@@ -158,19 +158,19 @@ func (w *world) storedEvent(f *flight, m *stream.Message) {
 }
 
 // reuses reports whether the sequence that a request expects now belongs to another message: the
-// bus lost the original one and used its sequence again. A compare-and-set can't detect that.
+// bus lost the original message and used its sequence again. A compare-and-set can't detect that.
 func (w *world) reuses(f *flight) bool {
 	last, _ := w.oracle.last(f.object)
 	if w.oracle.forged[f.object] != nil { // the expected event may be forged
 		return false
 	}
-	// The event of another forwarder is taken over without its version.
+	// A forwarder adopts the event of another forwarder without its version.
 	isOther := w.writers == 1 && last.ResourceVersion != f.follows.ResourceVersion
 	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }
 
-// answer delivers the answer to the sender of a flight.
+// answer delivers the bus's answer to the sender of a flight.
 func (w *world) answer(f *flight) {
 	switch {
 	case f.session != nil:
@@ -189,7 +189,7 @@ func (w *world) answer(f *flight) {
 	}
 }
 
-// finish ends a flight for its sender.
+// finish ends a flight and passes the result to its sender.
 func (w *world) finish(f *flight, position uint64, err error) {
 	w.drop(f)
 	if err != nil {
@@ -198,7 +198,7 @@ func (w *world) finish(f *flight, position uint64, err error) {
 	f.done(position, err)
 }
 
-// stopWaiting ends a flight for its sender. Its request may still arrive.
+// stopWaiting makes the sender of a flight stop waiting. The request may still arrive at the bus.
 func (w *world) stopWaiting(f *flight, err error) {
 	w.oracle.unsure[f.object] = true
 	done := f.done
@@ -220,7 +220,7 @@ func (w *world) stopWaiting(f *flight, err error) {
 	}
 }
 
-// abandon ends the flights of a killed process. Their requests may still arrive.
+// abandon ends the flights of a killed process. Their requests may still arrive at the bus.
 func (w *world) abandon(p *process) {
 	for _, f := range w.flightsOf(p) {
 		f.done = func(uint64, error) {}
@@ -243,7 +243,7 @@ func (w *world) disconnect(p *process) {
 	p.connections++
 	for _, f := range w.flightsOf(p) {
 		if f.session != nil {
-			f.stage = requested // the session sends it again
+			f.stage = requested // the session sends the event again
 			continue
 		}
 		w.stopWaiting(f, errLost)
@@ -278,10 +278,10 @@ func (w *world) stopBus() {
 	}
 }
 
-// syncInterval is how long a server may keep a message only in memory.
+// syncInterval is the maximum time for which a server keeps a message only in memory.
 const syncInterval = 2 * time.Minute
 
-// startBus starts the server, which may have lost its last messages.
+// startBus starts the server. arg determines how many of its last messages the server has lost.
 func (w *world) startBus(arg int) {
 	w.bus.down = false
 	lose := max(0, arg%6-2)
@@ -309,7 +309,7 @@ func (w *world) startBus(arg int) {
 	}
 }
 
-// lose loses the request or the answer of a flight. On Kafka, the session sends it again.
+// lose loses the request or the response of a flight. On Kafka, the session sends the event again.
 func (f *flight) lose() {
 	f.stage = lost
 	if f.session != nil {

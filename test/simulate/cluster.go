@@ -20,7 +20,7 @@ func keyOf(object int) event.Key { return resource.Key(namespace, objectNames[ob
 
 func objectOf(k event.Key) int { return slices.Index(objectNames[:], k.Name) }
 
-// objectOfKey returns the object of a partition key, none if it isn't that of an object.
+// objectOfKey returns the object with a partition key, or none if no object has that key.
 func objectOfKey(partitionKey string) int {
 	if _, k, err := event.ParsePartitionKey(partitionKey); err == nil {
 		return objectOf(k)
@@ -28,7 +28,7 @@ func objectOfKey(partitionKey string) int {
 	return none
 }
 
-// state is a state of an object in the cluster. The zero value means that there is no object.
+// state is a state of an object in the cluster. The zero value means that the object doesn't exist.
 type state struct {
 	uid     int
 	version uint64
@@ -51,7 +51,7 @@ type cluster struct {
 	version  uint64
 	objects  [len(objectNames)]state
 	history  []change
-	content  int    // of the default value, which is part of every object
+	content  int    // the default value, which is part of every object
 	life     int    // number of restores of etcd
 	forgot   uint64 // a watch can't resume at an earlier version
 	backup   *backup
@@ -65,7 +65,7 @@ type backup struct {
 	history []change
 }
 
-// put changes an object; the zero state deletes it.
+// put changes an object, or deletes it if s is the zero state.
 func (c *cluster) put(object int, s state) state {
 	c.version++
 	before := c.objects[object]
@@ -109,7 +109,7 @@ func (c *cluster) after(version uint64) (change, bool) {
 	return c.history[n], true
 }
 
-// uidOf returns the UID of a number.
+// uidOf returns the UID for a number.
 func uidOf(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
 func numberOf(uid string) int {
@@ -117,12 +117,12 @@ func numberOf(uid string) int {
 	return n
 }
 
-// form is the form in which a forwarder publishes objects.
+// form determines how a forwarder publishes objects.
 type form struct {
 	project bool // the projection drops the field noise
 }
 
-// render returns the cached object of a state.
+// render returns the object that an informer caches for a state.
 func render(object int, s state, content int, f form) *event.Object {
 	noise := ""
 	if !f.project {

@@ -9,11 +9,11 @@ import (
 // rulePoint is the promise of a consistency point.
 const rulePoint = "a consistency point has every change up to its version before it"
 
-// resolved checks a consistency point that the bus has stored. For each object, the bus must have
-// the state of the cluster at its version before the point or, if the object has changed since, a
-// later state.
+// resolved checks a consistency point that the bus has stored. For each object, the last event
+// before the point must show the state that the object had at the point's version, or a later state
+// if the object has changed since.
 //
-// A point doesn't cover what another forwarder has published.
+// A point doesn't cover the events of another forwarder.
 func (o *oracle) resolved(p *process, at event.Point) {
 	w, c := o.world, p.config
 	version, _ := strconv.ParseUint(at.Version, 10, 64)
@@ -56,7 +56,7 @@ func (c *cluster) since(version uint64) [][len(objectNames)]state {
 	return states
 }
 
-// someIs reports whether the bus shows one of the states of an object.
+// someIs reports whether the last event of an object shows one of the states.
 func (c config) someIs(last published, object int, states [][len(objectNames)]state) bool {
 	for _, s := range states {
 		if c.isShown(s[object], last) {
@@ -66,8 +66,8 @@ func (c config) someIs(last published, object int, states [][len(objectNames)]st
 	return false
 }
 
-// isShown reports whether the bus has a state, or has no existing object if the state isn't
-// selected.
+// isShown reports whether the last event of an object shows a state. If the state isn't selected,
+// the event must not show the object as live, except in the cases that the configuration allows.
 func (c config) isShown(s state, last published) bool {
 	switch isSame := last.Live() && last.uid() == s.uid; {
 	case c.selects(s):
@@ -81,7 +81,7 @@ func (c config) isShown(s state, last published) bool {
 
 func (c config) selects(s state) bool { return s.exists() && (s.label || c.selection == all) }
 
-// someHas reports whether this many objects are selected in one of the states.
+// someHas reports whether the configuration selects exactly this many objects in one of the states.
 func (c config) someHas(objects int, states [][len(objectNames)]state) bool {
 	for _, all := range states {
 		n := 0

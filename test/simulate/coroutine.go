@@ -11,7 +11,7 @@ type coroutine struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	failed bool // its next answer is an error
+	failed bool // its pending request fails
 }
 
 // killed unwinds the stack of a coroutine whose process was killed.
@@ -79,7 +79,8 @@ func (p *process) block() error {
 	return nil
 }
 
-// request is a blocking request: f runs at the server. The request or the answer can fail.
+// request sends a blocking request to a server, which runs f. Both the request and the response can
+// fail.
 func (p *process) request(f func() error) error {
 	if err := p.block(); err != nil {
 		return err

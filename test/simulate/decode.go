@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// previous is what an event says about the event before it.
+// previous is the part of an event that describes the event before it.
 type previous struct {
 	version string
 	content *content // nil if the event does not have it

@@ -153,7 +153,7 @@ func (w *world) change(object int, a action) {
 	w.tell("  version %d, uid %d, content %d, label %t", c.version, s.uid, s.spec, s.label)
 }
 
-// restore restores etcd. The API server starts again, which ends all watches.
+// restore restores etcd from its backup. The API server restarts, which ends all watches.
 func (w *world) restore() {
 	w.cluster.restore()
 	w.tell("  the version is %d", w.cluster.version)
@@ -177,7 +177,8 @@ func (w *world) passTime(arg uint8) {
 	}
 }
 
-// nextTimer returns when the next key or reconciler is due, now if none is.
+// nextTimer returns the time at which the next key, reconciler or resolver is due, or the current
+// time if none is due later.
 func (w *world) nextTimer() time.Time {
 	next := time.Time{}
 	earliest := func(t time.Time) {

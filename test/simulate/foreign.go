@@ -15,14 +15,14 @@ type forgery uint8
 const (
 	forgedDelete forgery = iota
 	forgedDeselected
-	forgedContent  // in the present version
+	forgedContent  // other content in the current version
 	forgedLater    // other content in a later version
 	forgedUID      // the create of an object that never existed
 	forgedUIDGone  // the delete of an object that never existed
 	forgedText     // a message that isn't an event
 	forgedData     // an event whose data isn't an object
 	forgedNoHeader // a message without headers
-	forgedCopy     // the attributes of the present state, with other data
+	forgedCopy     // the attributes of the current state, with other data
 	forgeries
 )
 
@@ -90,10 +90,10 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 	e.Position, e.isCopy = position, f == forgedCopy
 	o.copies[position] = e.isCopy // a position can be used again
 	for _, p := range o.world.processes {
-		if p != nil { // after a loss, a forwarder believes what the bus has, as at its start
+		if p != nil { // after a loss, a forwarder trusts the messages on the bus, as at its start
 			known := p.acked.Get(keyOf(object))
 			e.isOld = e.isOld || known.UID == "" || known.Position >= position
-			same := f == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the data isn't read
+			same := f == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the forwarder doesn't read the data
 			e.inLost = e.inLost || known.Position == position && same
 		}
 	}
@@ -118,18 +118,19 @@ func (o *oracle) shown(object int) published {
 	return last
 }
 
-// storedBesideForger checks an event in a history with a foreign writer. It doesn't check what the
-// event says about the event before it, because the forwarder may have taken over a forged one.
+// storedBesideForger checks an event in a history with a foreign writer. It doesn't check the
+// previous version and content in the event, because the forwarder may have adopted a forged event.
 func (o *oracle) storedBesideForger(object int, e published) {
-	answers := o.forged[object] != nil              // of a message that isn't an event, a forwarder that starts knows only the position
-	if f := o.forged[object]; f != nil && f.isOld { // a forwarder that starts doesn't see what was before it
+	answers := o.forged[object] != nil              // if the message isn't an event, a forwarder that starts knows only its position
+	if f := o.forged[object]; f != nil && f.isOld { // a forwarder that starts doesn't see the events before f
 		for n := range o.events[object] {
 			o.events[object][n].id = ""
 		}
 	}
 	o.forged[object] = nil
 	last, ok := o.last(object)
-	// A repair in a version of the new history can hide a restore of etcd, whose versions are used again.
+	// After a restore of etcd, the cluster uses the same versions again. A repair with a version of the
+	// new history can hide the restore.
 	answers = answers || mayRepeatID(last) || o.restored && last.isRepair()
 	switch {
 	case e.Live():

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Steps is the number of steps of a history before its faults end.
+// Steps is the number of steps in a history before its faults end.
 const Steps = 200
 
 // History is the result of one seed.
 type History struct {
 	Sink   Sink
 	Seed   uint64
-	Steps  int // including those after the faults, until convergence and rest
+	Steps  int // including the steps after the faults end
 	Wrong  *Violation
 	trace  []action
 	Events int // stored by the bus
@@ -42,7 +42,7 @@ type Range struct {
 // Result is the result of a range of seeds.
 type Result struct {
 	Histories, Steps, Events int
-	Failed                   *History // with the lowest seed, nil if none failed
+	Failed                   *History // the failed history with the lowest seed, nil if none failed
 }
 
 // Run runs the histories of a range. It starts no history after one has failed.
@@ -104,7 +104,7 @@ func Shrink(h History) []string {
 		return w.wrong != nil && w.wrong.Rule == h.Wrong.Rule
 	}
 	trace := h.trace
-	if settles { // the rest follows from these
+	if settles { // settle chooses the actions after the faults end
 		trace = trace[:slices.IndexFunc(trace, func(a action) bool { return a.kind == endFaults })]
 	}
 	if !fails(trace) {

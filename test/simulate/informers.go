@@ -13,7 +13,7 @@ import (
 )
 
 // The rest of this file models internal/informers: the handlers, the view of a key, and the
-// epochs. What the forwarder remembers about a key is in internal/ledger.
+// epochs. The state that the forwarder keeps for a key is the product's own internal/ledger.
 
 var (
 	_ forward.Informers   = (*process)(nil)
@@ -40,7 +40,7 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 		p.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	switch {
-	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // from a list
+	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list returned the known state
 	case !o.Unselected:
 		var before *event.Object
 		if old.UID == o.UID {
@@ -141,7 +141,7 @@ func (p *process) ForgetReferences(schema.GroupResource) {}
 
 func (p *process) epochIsDue() bool { return p.epoch < p.raised }
 
-// turnEpoch replaces the informers by new ones.
+// turnEpoch begins the raised epoch with new informers.
 func (p *process) turnEpoch() {
 	p.reflector = newReflector()
 	p.reselect()

@@ -20,8 +20,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
-// TestModelOfKafka performs the same random operations on the model and on a real broker, which
-// restarts, is killed, and returns with an earlier copy of its disk, and compares every answer.
+// TestModelOfKafka performs the same random operations on the model and on a real broker, and
+// compares every result. Meanwhile the broker restarts, is killed, and returns with an earlier copy
+// of its disk.
 func TestModelOfKafka(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	c := &kafkaComparison{t: t, rng: rand.New(rand.NewPCG(1, 1)), topic: kafkabrokertest.Topic(t, b, "model", 1, nil), last: map[int]produced{}}
@@ -81,14 +82,14 @@ type produced struct {
 	values   []string
 }
 
-// within returns a context for an operation that can have to wait for the broker.
+// within returns a context for an operation that may wait for the broker to start.
 func (c *kafkaComparison) within() context.Context {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
 	c.t.Cleanup(cancel)
 	return ctx
 }
 
-// again repeats a request until the broker answers it.
+// again repeats a request until the broker responds.
 func (c *kafkaComparison) again(f func() error) error {
 	for ctx := c.within(); ; {
 		err := f()
@@ -112,7 +113,7 @@ func (c *kafkaComparison) newEpoch() {
 	}
 }
 
-// one performs one operation on both.
+// one performs one random operation on the broker and on the model.
 func (c *kafkaComparison) one() {
 	c.t.Helper()
 	c.number++
@@ -126,8 +127,8 @@ func (c *kafkaComparison) one() {
 	}
 }
 
-// produce sends a batch that follows the last one of its producer, or the same batch again, or a
-// batch with a gap before it.
+// produce sends the next batch of a producer, its last batch again, or a batch that leaves a gap
+// after the last one.
 func (c *kafkaComparison) produce() {
 	c.t.Helper()
 	by := max(0, len(c.producers)-1-c.rng.IntN(8)/6)

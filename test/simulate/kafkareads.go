@@ -15,12 +15,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// kafka is access to the topics through a forwarder's session.
+// kafka is a forwarder's access to the topics, through its session.
 type kafka struct{ p *process }
 
 var _ client = kafka{}
 
-// request is a request within a session.
+// request sends a request to the brokers. It fails if the session ends meanwhile.
 func (s *session) request(f func() error) error {
 	err := s.p.busRequest(f)
 	if s.p.session != s {
@@ -94,7 +94,8 @@ func (s *session) take(e takeover.Write, yield func(event.Key, event.Acked) erro
 	return yield(keyOf(object), acked)
 }
 
-// check ends the session if a partition no longer has the session's marker or its last record.
+// check ends the session if a partition no longer has the session's marker or its last record. It
+// checks the event topic only if all is true.
 func (s *session) check(all bool) error {
 	b := &s.p.world.brokers
 	for n, l := range b.checkpoint {
@@ -169,7 +170,7 @@ func (k kafka) publishPoint(_ natsgo.Header, _ []byte, stored func()) error {
 		return errOffline
 	}
 	for n, l := range p.world.brokers.events {
-		for p.world.hasFlight(s, n) { // the point follows what was sent before it
+		for p.world.hasFlight(s, n) { // the point must follow the events that the session sent before
 			if err := s.request(func() error { return nil }); err != nil {
 				return err
 			}

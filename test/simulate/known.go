@@ -2,15 +2,20 @@ package simulate
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// The known weaknesses of the forwarder, which the oracle tolerates. Whoever fixes one removes its
-// function.
+// The functions in this file describe the known weaknesses of the forwarder that the oracle
+// tolerates. If you fix a weakness, remove its function.
 
-// isOfWriterBehind reports whether an event is a known false positive of two forwarders without
-// leader election. The one whose watch is behind has not seen the object in the other's last
-// event, or not its delete. It takes the event over without its version, and then publishes every
-// state from its watch, including states before that event. Or it takes the event for foreign, and
-// answers it with an event of the object that it knows. See ledger.DecideForeign. Or the bus lost
-// its end, and the other forwarder used the position of the known event again.
+// isOfWriterBehind reports whether the known weakness of two forwarders without leader election
+// explains an event. The watch of one forwarder is behind: it hasn't shown the object in the other
+// forwarder's last event, or the delete of that object. See ledger.DecideForeign. The forwarder that
+// is behind does one of these:
+//
+//   - It adopts the event without its version, and then publishes every state from its watch,
+//     including states before that event.
+//   - It takes the event for foreign, and repairs it with an event of the object that it knows.
+//
+// The event is also allowed if the bus lost the event before it, and the other forwarder used the
+// position of the lost event again.
 func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
 	if o.world.writers == 1 {
 		return false
@@ -21,32 +26,34 @@ func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last publish
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader
 // election is possible: after a restore of etcd, one of them has found the new epoch, and the
-// other takes each event in it for foreign. They answer each other at each refresh.
+// other takes each event in that epoch for foreign. At each refresh, they repair each other's events.
 func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o.restored }
 
-// leavesForeign reports whether the known weakness of reconciliation is possible: an object left
-// the label selector, and a read finds that it exists, so it stays on the bus. A foreign event of
-// it, such as a delete by another forwarder with another last state, is then neither taken over
-// nor answered. See reconcile.answerOf.conclude.
+// leavesForeign reports whether the known weakness of reconciliation is possible. An object left
+// the label selector, and a read finds that the object exists, so its last event stays on the bus.
+// If a foreign event of the object follows, such as a delete by another forwarder with another last
+// state, the forwarder neither adopts nor repairs that event. See reconcile.readResult.conclude.
 func (c config) leavesForeign() bool { return c.selection == byLabel && !c.publishDeselected }
 
-// leavesUnseen reports whether the known weakness of points with a label selector is possible: after
-// a start, a list from a stale cache lacks an object that is on the bus. A read finds that it
-// exists, so it counts as out of scope. If the watch then ends before it shows the object, and the
-// object is deleted, only the next refresh finds that. See reconcile.readResult.conclude.
+// leavesUnseen reports whether the known weakness of consistency points with a label selector is
+// possible. After a start, a list from a stale cache lacks an object that is on the bus. A read
+// finds that the object exists, so the object counts as out of scope. If the watch ends before it
+// shows the object and the object is then deleted, only the next refresh finds the delete. See
+// reconcile.readResult.conclude.
 func (c config) leavesUnseen() bool { return c.leavesForeign() }
 
-// mayRepeatID reports whether the known weakness after a forged event of another UID is possible:
-// the forwarder deletes that UID. Then it publishes the object again, with the ID of its first
-// event. If that event got no answer, the bus can have it already. See ledger.Term.Acknowledge.
+// mayRepeatID reports whether the known weakness after a forged event with another UID is possible.
+// The forwarder deletes that UID, and then publishes the object again with the ID of its first
+// event. If that first event wasn't acknowledged, the bus may already have it. See
+// ledger.Term.Acknowledge.
 func mayRepeatID(last published) bool {
 	return last.Deleted && last.uid() >= forgedUIDs
 }
 
 // mayRepeatEarlierState reports whether the known weakness of selections by label or content is
-// possible: an object left the selection and returned, more than once, and its last create got no
-// answer. If the notification of an earlier deselection then comes late, the object is published once
-// more in that state, and its removal follows. See ledger.Decide.
+// possible. An object left the selection and returned, more than once, and its last create wasn't
+// acknowledged. If the notification of an earlier deselection then arrives late, the forwarder
+// publishes the object once more in that earlier state, followed by its removal. See ledger.Decide.
 func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
 	return o.unsure[object] && e.Live() && last.Deselected && e.UID == last.UID
 }

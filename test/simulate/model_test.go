@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestModelOfNATS performs the same random operations on the model and on a real server, which
-// restarts now and then, and compares every answer.
+// TestModelOfNATS performs the same random operations on the model and on a real server, and
+// compares every result. The server restarts after every 500 operations.
 func TestModelOfNATS(t *testing.T) {
 	for _, perSubject := range []int{1, 2, 8} {
 		t.Run(fmt.Sprintf("%d messages per subject", perSubject), func(t *testing.T) {
@@ -60,7 +60,7 @@ func (c *comparison) connect(url string) {
 	}
 }
 
-// one performs one operation on both.
+// one performs one random operation on the server and on the model.
 func (c *comparison) one(n int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
@@ -106,7 +106,7 @@ func (c *comparison) one(n int) {
 		}
 		before := c.sequence(subject) + c.rng.Uint64N(3)
 		if before == 0 {
-			return // it would purge everything
+			return // a purge up to sequence 0 removes everything
 		}
 		if err := c.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
 			c.t.Fatal(err)
@@ -115,7 +115,7 @@ func (c *comparison) one(n int) {
 	}
 }
 
-// sequence returns the last sequence of a subject, or another one.
+// sequence returns the last sequence of a subject, or a random one.
 func (c *comparison) sequence(subject string) uint64 {
 	if last := c.model.lastOf(subject); last != nil && c.rng.IntN(4) > 0 {
 		return last.Sequence

@@ -74,7 +74,7 @@ func (w *world) offerProcess(slot int8, p *process) {
 	case p.coroutine(reconciler) != nil:
 	case overdue:
 		w.offer(reconcileDue, slot, none, 1)
-	case p.coroutine(retention) == nil: // the retention is much longer than a reconciler can be late
+	case p.coroutine(retention) == nil: // the retention is much longer than any delay of the reconciler
 		w.offer(purgeDue, slot, none, 1)
 	}
 	if p.mayResolve() {
@@ -137,7 +137,7 @@ func (w *world) offerBus() {
 				w.offer(loseRequest, of, object, 1)
 			}
 			if p := w.processes[slot]; p != nil && p.frozen {
-				continue // it doesn't notice an answer
+				continue // a frozen process doesn't receive a response
 			}
 			if w.flight(of, object, answered) != nil {
 				w.offer(answer, of, object, 1)
@@ -182,8 +182,8 @@ func (w *world) anyFlight(slot int8, object int) *flight {
 	return nil
 }
 
-// isQuiet reports whether nothing is in flight. The retention is only correct if no watch and no
-// message is late by minutes.
+// isQuiet reports whether nothing is in flight. Only then may a day pass: the retention is correct
+// only if no watch or message is minutes late.
 func (w *world) isQuiet() bool {
 	if len(w.flights) > 0 || w.bus.down {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// The promises, which are checked in each step and at the end
+// The promises that the oracle checks in each step and at the end
 const (
 	ruleDelete   = "no delete of what exists and is selected"
 	ruleState    = "an event has a state that the cluster had"
@@ -38,12 +38,13 @@ type oracle struct {
 	events   [len(objectNames)][]published
 	forged   [len(objectNames)]*published // the last message, if it is from a foreign writer
 	copies   map[uint64]bool              // the positions of copies from a foreign writer
-	writer   [len(objectNames)]*process   // of the last event
-	unsure   [len(objectNames)]bool       // an answer was lost, so an event may be repeated
+	writer   [len(objectNames)]*process   // the writer of the last event
+	unsure   [len(objectNames)]bool       // a response was lost, so the forwarder may repeat an event
 
-	// No running forwarder is known to know what the bus has of an object: the bus lost the last
-	// event, or stored one of a killed forwarder. The next read of the bus finds that. Until then,
-	// points don't cover the object.
+	// unknown marks the objects whose last event the running forwarders may not know: the bus lost
+	// the last event, or stored an event of a killed forwarder, an ended session or a foreign writer.
+	// The oracle checks no consistency point against such an object until a running forwarder
+	// publishes another event of it.
 	unknown [len(objectNames)]bool
 }
 
@@ -63,11 +64,11 @@ type published struct {
 	content content
 
 	isCopy bool // forged with the attributes of the true state
-	isOld  bool // forged before a forwarder knew the object, so that the forwarder doesn't read the data
-	inLost bool // forged at the place of a lost event, with its UID and version
+	isOld  bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
+	inLost bool // forged at the position of a lost event, with the UID and version of that event
 }
 
-// isRepair reports whether an event answers one that the forwarder considered foreign.
+// isRepair reports whether an event is the repair of an event that the forwarder took for foreign.
 func (p published) isRepair() bool { return strings.Contains(p.id, ".repaired.") }
 
 func (p published) uid() int { return numberOf(p.UID) }
@@ -90,7 +91,7 @@ func (o *oracle) init(w *world) {
 	o.world, o.states, o.absent, o.unlabled, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[uint64]bool{}
 }
 
-// observe records the present states of the cluster.
+// observe records the current states of the cluster.
 func (o *oracle) observe() {
 	w := o.world
 	o.byLabel = o.byLabel || w.config.selection == byLabel
@@ -104,7 +105,7 @@ func (o *oracle) observe() {
 		if before.exists() && before.uid != s.uid {
 			o.absent[before.uid] = max(o.absent[before.uid], w.cluster.version)
 		}
-		if before.exists() && (before.uid != s.uid || !s.label) { // as in a watch
+		if before.exists() && (before.uid != s.uid || !s.label) { // a watch shows the last state with the version of the change
 			before.version = w.cluster.version
 			o.had(before)
 		}
@@ -139,7 +140,7 @@ func (o *oracle) lost() {
 		if !o.world.foreign || f != nil && o.world.bus.at(f.Position) != nil {
 			continue
 		}
-		o.forged[object] = nil // an earlier one may be the last message now
+		o.forged[object] = nil // now an earlier forged message may be the last message
 		if m := o.world.bus.lastOf(subjectOf(object)); m != nil && !slices.ContainsFunc(o.events[object], func(p published) bool { return p.Position == m.Sequence }) {
 			earlier := forgedText
 			if o.copies[m.Sequence] {
@@ -156,7 +157,7 @@ func (o *oracle) lost() {
 	}
 }
 
-// purged checks a purge and forgets its events.
+// purged checks a purge and forgets the purged events.
 func (o *oracle) purged(object int, upTo uint64) {
 	if last := o.shown(object); last.Live() && last.Position <= upTo {
 		o.world.violate(rulePurge, "%s is on the bus with version %s, and is purged", objectNames[object], last.ResourceVersion)
@@ -167,7 +168,8 @@ func (o *oracle) purged(object int, upTo uint64) {
 	}
 }
 
-// stored checks an event that the bus has stored. The forwarder took follows for the last event.
+// stored checks an event that the bus has stored. follows is the event that the forwarder considered
+// the last one.
 func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	w := o.world
 	e, previous, err := decode(m)
@@ -183,7 +185,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	last, ok := o.last(object)
 	if o.isOfWriterBehind(e, follows, last) {
 		for n := range o.events[object] {
-			o.events[object][n].id = "" // it may occur again
+			o.events[object][n].id = "" // the ID may occur again
 		}
 		o.events[object] = append(o.events[object], e)
 		return
@@ -198,11 +200,12 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	} else {
 		o.checkRemoval(object, e, last, ok)
 	}
-	// Until the restore of etcd is detected, versions of two objects aren't comparable. An object
-	// whose create got no answer is published once more with a version of the new history.
+	// Until a forwarder detects the restore of etcd, versions of two objects aren't comparable. If
+	// the create of an object wasn't acknowledged, the forwarder publishes the object once more with
+	// a version of the new history.
 	unknown := o.restored && (e.UID != last.UID || last.Deleted) && e.Epoch == last.Epoch
-	// A delete that answers a late event has no version if the watch is behind that event.
-	// Before the detection of a restore, the watch is behind every event of the former history.
+	// A delete that repairs a late event has no version if the watch is behind that event. Until a
+	// forwarder detects a restore, its watch is behind every event of the former history.
 	unknown = unknown || e.isRepair() && (e.Deleted && e.version == 0 || o.restored && e.Epoch == last.Epoch)
 	unknown = unknown || o.mayRepeatEarlierState(object, e, last)
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
@@ -213,7 +216,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	o.unknown[object] = false
 }
 
-// isState reports whether an event has a state that the cluster had.
+// isState reports whether the cluster had the state that an event shows.
 func (o *oracle) isState(e published) bool {
 	return slices.ContainsFunc(o.states[version{e.uid(), e.version}], func(s state) bool { return e.content.shows(s) })
 }
@@ -237,8 +240,8 @@ func (o *oracle) checkState(object int, e, last published) {
 // checkRemoval checks a deleted or deselected event.
 func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
-	// A late delete of a killed forwarder with another last state counts as foreign, so it is
-	// repeated.
+	// A forwarder takes a late delete by a killed forwarder for foreign if the delete has another
+	// last state. Then it repeats the delete.
 	repeated := e.isRepair() && ok && last.UID == e.UID
 	if !o.lossy && !repeated && (!ok || !last.Live() || last.UID != e.UID) {
 		w.violate(ruleType, "%s: %s of uid %s at %d follows %s of uid %s at %d", name, e.kind, e.UID, e.Position, last.kind, last.UID, last.Position)
@@ -251,7 +254,7 @@ func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
 	since := uint64(0)
-	removed := w.foreign && !last.Live() // a removal that answers a forgery can have its version
+	removed := w.foreign && !last.Live() // a removal that repairs a forgery can have the version of the forgery
 	if ok && last.UID == e.UID && !o.restored && !removed {
 		since = last.version
 	}
@@ -261,18 +264,19 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	switch {
 	case e.Deselected && !wasUnlabeled && !wasAbsent:
 		w.violate(ruleDelete, "%s: uid %s is deselected at %d, and is selected", name, e.UID, e.Position)
-	case !e.Deselected && !wasAbsent && !(wasUnlabeled && (o.byLabel || w.foreign)): // the end of an object that only a forger has mentioned is unknown
+	// If only a forger published the object, the forwarder can't tell a deselection from a delete.
+	case !e.Deselected && !wasAbsent && !(wasUnlabeled && (o.byLabel || w.foreign)):
 		w.violate(ruleDelete, "%s: uid %s is deleted at %d, and exists", name, e.UID, e.Position)
 	}
 }
 
-// checkPrevious checks what an event says about the event before it.
+// checkPrevious checks the version and content that an event states for the event before it.
 func (o *oracle) checkPrevious(object int, e, last published, p previous) {
 	w, name := o.world, objectNames[object]
 	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion {
 		w.violate(rulePrevious, "%s: the event at %d follows version %s, and says %s", name, e.Position, last.ResourceVersion, p.version)
 	}
-	if p.content == nil || o.lossy && last.UID == "" { // subscribers had the event that the bus lost
+	if p.content == nil || o.lossy && last.UID == "" { // subscribers received the event before the bus lost it
 		return
 	}
 	if p.content.Metadata.ResourceVersion != last.ResourceVersion || p.content.Data.Spec != last.content.Data.Spec {
@@ -280,14 +284,14 @@ func (o *oracle) checkPrevious(object int, e, last published, p previous) {
 	}
 }
 
-// shows reports whether a content is that of a state.
+// shows reports whether c is the content of a state.
 func (c content) shows(s state) bool {
 	return c.Metadata.UID == uidOf(s.uid) && c.Metadata.ResourceVersion == versionText(s.version) && c.Data.Spec == strconv.Itoa(s.spec) &&
 		c.Metadata.Labels["on"] == strconv.FormatBool(s.label) && (c.Data.Noise == nil || *c.Data.Noise == strconv.Itoa(s.noise))
 }
 
-// equals reports whether two contents are published as the same content. A dropped field changes
-// the version, so the version doesn't count.
+// equals reports whether the forwarder publishes two contents as the same content. If it drops the
+// field noise, the version doesn't count, because a change of noise changes only the version.
 func (c content) equals(other content) bool {
 	a, b := c.Data, other.Data
 	same := a.Default == b.Default && a.Spec == b.Spec && c.Metadata.Labels["on"] == other.Metadata.Labels["on"]

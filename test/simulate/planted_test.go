@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// planted are the bugs of the torture suite that concern the core. The others are in the
-// informers, in Kafka, in discovery, in the election, or where the parts are connected.
+// planted lists the bugs of the torture suite that are in the core. Its other bugs are in the
+// informers, the Kafka code, discovery, leader election, or the code that connects these parts.
 var planted = []string{
 	"acknowledge-before-publish", "adopt-position-blindly", "compare-with-last-seen", "delete-hides-equal-version",
 	"deselected-is-deleted", "equal-version-is-unchanged", "forget-deselected", "forget-uid", "give-up", "ignore-digest",
@@ -19,12 +19,12 @@ var planted = []string{
 	"refresh-all-the-time", "skip-synced", "trust-foreign",
 }
 
-// plantedOnKafka are those that concern what a takeover knows.
+// plantedOnKafka lists the bugs of the torture suite that are in the decisions of a takeover.
 var plantedOnKafka = []string{"only-what-survived", "trust-any-record", "trust-checkpoint"}
 
-// TestPlantedBugs plants each bug in turn and counts the histories until one fails. The folder
-// bugs has bugs that the simulator found in the forwarder, and bugs that show that an oracle can
-// fail.
+// TestPlantedBugs verifies that the simulator finds each planted bug, and logs how many histories it
+// needs. The folder bugs contains bugs that the simulator once found in the forwarder, and bugs that
+// show that a check of the oracle can fail.
 func TestPlantedBugs(t *testing.T) {
 	patches, err := filepath.Glob(filepath.Join("bugs", "*.patch"))
 	if err != nil || len(patches) == 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // The rest of this file models internal/informers for the resolver. The progress of the handler is
-// in internal/informers/progress.
+// the product's own internal/informers/progress.
 
 var _ resolve.Informers = (*process)(nil)
 
@@ -73,8 +73,8 @@ func (p *process) resolve() {
 	p.spawn(resolver, func() { p.resolver.Once(context.Background()) })
 }
 
-// mayResolve reports whether the resolver may have something to do. After the faults it has only
-// points that are due, so that a history ends.
+// mayResolve reports whether the resolver may run. After the faults, it runs only if a point is due,
+// so that a history ends.
 func (p *process) mayResolve() bool {
 	return p.coroutine(resolver) == nil && p.now().Sub(p.lookedAt) >= resolvedInterval && (!p.world.ended || p.pointIsDue())
 }
@@ -104,7 +104,7 @@ func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	return err
 }
 
-// pointIsDue reports whether the last point isn't the present one.
+// pointIsDue reports whether the current point differs from the last acknowledged point.
 func (p *process) pointIsDue() bool {
 	at, ok := p.Point(resource.GroupResource())
 	return ok && (at.Version != p.point.Version || at.Objects != p.point.Objects)

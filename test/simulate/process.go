@@ -48,7 +48,7 @@ type process struct {
 	world  *world
 	slot   int8
 	config config
-	frozen bool // it does nothing
+	frozen bool // the process is paused
 
 	reflector reflector
 	ledger    *ledger.Ledger
@@ -65,7 +65,7 @@ type process struct {
 	resolver  *resolve.Resolver
 	selection uint64      // see [resolve.Informers]
 	lookedAt  time.Time   // when the resolver last ran
-	point     event.Point // the last acknowledged one
+	point     event.Point // the last acknowledged consistency point
 
 	client      client
 	connections int // number of broken connections to the bus
@@ -86,7 +86,7 @@ type process struct {
 // queued is the state of a key in the queue.
 type queued struct {
 	waiting  bool
-	since    time.Time // not before this time
+	since    time.Time // no worker takes the key before this time
 	working  bool
 	failures int
 }
@@ -171,18 +171,18 @@ func (p *process) kill() {
 	p.world.abandon(p)
 }
 
-// wake continues a frozen process. The servers may have closed its connections.
+// wake continues a frozen process.
 func (p *process) wake() {
 	p.frozen = false
 }
 
-// enqueue models the queue's reaction to a changed key.
+// enqueue adds a key to the queue. A worker can take the key at once, even during a back-off.
 func (p *process) enqueue(k event.Key) {
 	q := &p.keys[objectOf(k)]
 	q.waiting, q.since = true, time.Time{}
 }
 
-// work is a step of a worker with one key.
+// work lets a worker process one key.
 func (p *process) work(object int) {
 	q := &p.keys[object]
 	q.waiting, q.working = false, true
@@ -220,14 +220,14 @@ func (p *process) compareResource() {
 	p.due = true
 }
 
-// reconcile is one run of the reconciler.
+// reconcile starts one run of the reconciler.
 func (p *process) reconcile() {
 	p.due = false
 	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
 }
 
-// compared is the cluster for the reconciler. It sorts the entries, because the checkpoint's order
-// is random.
+// compared is the cluster that the reconciler compares with the bus. It sorts the entries, because
+// the checkpoint returns them in random order and a seed must replay exactly.
 type compared struct{ *process }
 
 var _ checkpoint.Cluster = compared{}

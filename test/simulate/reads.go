@@ -43,12 +43,13 @@ type client interface {
 	publishPoint(headers natsgo.Header, data []byte, stored func()) error
 }
 
-// nats is access to a stream.
+// nats is a forwarder's access to the JetStream stream.
 type nats struct{ p *process }
 
 var _ client = nats{}
 
-// Load is part of [checkpoint.Source]. It returns each event as it is at that moment.
+// Load is part of [checkpoint.Source]. It reads the last event of each object in a step of its own,
+// so the bus can change between two reads.
 func (n nats) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
 	p, w := n.p, n.p.world
 	connection := p.connections

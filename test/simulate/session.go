@@ -15,8 +15,8 @@ import (
 	natsbinding "github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 )
 
-// session is a forwarder's producer epoch. It models what internal/publish/kafka does with the
-// topics. The decisions of a takeover are those of package takeover.
+// session is a forwarder's producer epoch. It models how internal/publish/kafka uses the topics.
+// Package takeover makes the decisions of a takeover.
 type session struct {
 	p          *process
 	epoch      int
@@ -26,10 +26,10 @@ type session struct {
 
 	last   map[int]uint64          // positions of the last events, by object
 	busy   map[int]bool            // objects with an event in flight
-	loaded map[string]record.Entry // what the takeover found; nil if it is outdated
+	loaded map[string]record.Entry // the entries that the takeover found; nil if outdated
 }
 
-// writing is what a session has written to a partition.
+// writing tracks the records that a session has written to a partition.
 type writing struct {
 	marker   record.Entry
 	last     int64 // the offset of the last record
@@ -69,7 +69,7 @@ func (p *process) takeOver() {
 	}
 }
 
-// newSession is one takeover.
+// newSession performs one takeover.
 func (p *process) newSession() (*session, error) {
 	b := &p.world.brokers
 	s := &session{p: p, events: newWritings(len(b.events)), checkpoint: newWritings(len(b.checkpoint)), last: map[int]uint64{}, busy: map[int]bool{}}
@@ -137,7 +137,7 @@ func (s *session) readCheckpoint() (*takeover.Checkpoint, error) {
 	return recorded, nil
 }
 
-// recover finds out what the event topic holds.
+// recover reads the event topic and brings the checkpoint's entries up to date with it.
 func (s *session) recover(topic *takeover.Topic) error {
 	for n, l := range s.p.world.brokers.events {
 		part := topic.Begin(n, 0, s.events[n].marker)
@@ -145,7 +145,7 @@ func (s *session) recover(topic *takeover.Topic) error {
 			err := s.p.busRequest(func() error {
 				end := int64(len(l.records))
 				if read.Key == "" && end < read.To {
-					return errDataLost // the read does not reach the marker
+					return errDataLost // the log ends before the marker
 				}
 				for offset := read.From; offset < min(read.To, end); offset++ {
 					r := l.at(offset)
@@ -164,7 +164,7 @@ func (s *session) recover(topic *takeover.Topic) error {
 			}
 		}
 	}
-	topic.Lookups() // nobody erases entries
+	topic.Lookups() // sets the topic's spread, and returns no entries because the model erases none
 	topic.Update(s.write)
 	for n, w := range s.events {
 		s.write(takeover.Write{Partition: takeover.Home(n, s.records), Key: markerKey(n), Checkpoint: record.Checkpoint{Kind: record.OfEvent, Entry: w.marker}})
@@ -184,8 +184,8 @@ func (s *session) write(w takeover.Write) {
 	s.checkpoint[w.Partition].unstored = append(s.checkpoint[w.Partition].unstored, w)
 }
 
-// produce writes a batch to a partition. It sends the batch until the broker answers, except in a
-// takeover, which another takeover follows.
+// produce writes a batch to a partition. It sends the batch until the broker responds. In a takeover,
+// it sends the batch only once, because another takeover follows a failed one.
 func produce[R any](s *session, l *topicLog[R], at *writing, batch ...R) error {
 	for at.sending {
 		if err := s.request(func() error { return nil }); errors.Is(err, errReplaced) {
@@ -233,7 +233,7 @@ func (s *session) storeEntry(n int) {
 	at.sequence, at.last, at.unstored = at.sequence+1, int64(offset), at.unstored[1:]
 }
 
-// failed ends the session after an error that a retry cannot mend.
+// failed ends the session after an error that a retry can't fix.
 func (s *session) failed(err error) error {
 	switch {
 	case s.p.session != s:
@@ -245,7 +245,7 @@ func (s *session) failed(err error) error {
 	return err
 }
 
-// endSession ends the session. Its requests may still arrive.
+// endSession ends the session. Its requests may still arrive at the brokers.
 func (p *process) endSession(err error) {
 	p.world.tell("  the session of forwarder %d ends: %v", p.slot+1, err)
 	p.session = nil
@@ -280,7 +280,8 @@ func (k kafka) publish(_ context.Context, m *event.Message, done func(uint64, er
 	p.send(m, s, done)
 }
 
-// resolve completes a message that does not expect the object's last event.
+// resolve handles a message that doesn't expect the object's last event. It returns the position of
+// that event if the event is the same message, and a conflict otherwise.
 func (s *session) resolve(m *event.Message) (uint64, error) {
 	p, object := s.p, objectOf(m.Key)
 	last, conflict := s.last[object], &publish.ConflictError{Key: m.Key}
@@ -292,7 +293,7 @@ func (s *session) resolve(m *event.Message) (uint64, error) {
 			return errDataLost
 		}
 		is := p.world.brokers.events[publish.Partition(last)].at(publish.Offset(last))
-		if is == nil { // compaction removed a delete, and its tombstone is left
+		if is == nil { // compaction removed a delete and left its tombstone
 			is = p.world.brokers.events[publish.Partition(last)].at(publish.Offset(last) + 1)
 		}
 		if is == nil || is.is.key != event.PartitionKey(clusterName, m.Key) {
@@ -347,7 +348,7 @@ func (w *world) arriveAtKafka(f *flight) {
 	}
 }
 
-// answerOfKafka delivers the answer to the sender of a flight.
+// answerOfKafka delivers the broker's answer to the sender of a flight.
 func (w *world) answerOfKafka(f *flight) {
 	s, n := f.session, f.partition()
 	if f.failed != nil {

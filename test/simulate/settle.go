@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	settleSteps = 3000             // until the bus has converged
-	settleTime  = 30 * time.Minute // the same, in the time of the model
-	plainTime   = 9 * time.Minute  // the same, if no forwarder must read the bus again
-	restTime    = 25 * time.Minute // without any activity
+	settleSteps = 3000             // the maximum number of steps of goOn
+	settleTime  = 30 * time.Minute // the maximum time until the bus has converged, in the model
+	plainTime   = 9 * time.Minute  // the same, if the forwarder doesn't need another read of the bus
+	restTime    = 25 * time.Minute // how long the bus must then stay unchanged
 )
 
 // settle ends the faults and checks that the bus converges to the cluster and that nothing happens
@@ -32,7 +32,7 @@ func (w *world) settle() {
 		return
 	}
 	w.tell("the bus has converged")
-	if !w.plain { // only a read of the bus finds a message of a killed forwarder
+	if !w.plain { // only another read of the bus finds a late message of a killed forwarder
 		w.goOn(w.now.Add(refreshPeriod+time.Minute), func() bool { return false })
 	}
 	stores := w.stores
@@ -50,7 +50,7 @@ func (w *world) settle() {
 	}
 }
 
-// isBusy reports whether a key waits.
+// isBusy reports whether a key waits in the queue of a forwarder.
 func (w *world) isBusy() bool {
 	for _, p := range w.processes {
 		if p != nil && slices.ContainsFunc(p.keys[:], func(q queued) bool { return q.waiting }) {
@@ -150,7 +150,7 @@ func (w *world) endFaults() {
 		}
 	}
 	if first, second := w.processes[0], w.processes[1]; w.isKafka() && first != nil && second != nil {
-		second.kill() // two writers would take over from each other for ever
+		second.kill() // two writers would take over from each other forever
 	}
 	if w.processes[0] == nil && w.processes[1] == nil {
 		w.start(0)

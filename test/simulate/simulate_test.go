@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestSimulate runs at most 10,000 histories, for ten seconds, on each bus, so that a fast machine runs no other ones. "make simulate" runs more.
+// TestSimulate runs 10,000 histories on each bus, or as many as fit into ten seconds. The maximum
+// keeps a fast machine from running other seeds. "make simulate" runs more histories.
 func TestSimulate(t *testing.T) {
 	for _, sink := range []Sink{NATS, Kafka} {
 		t.Run(string(sink), func(t *testing.T) {
@@ -20,7 +21,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// TestReplay: a seed determines its history.
+// TestReplay verifies that a seed determines its history, and that its story is reproducible.
 func TestReplay(t *testing.T) {
 	for n := range uint64(400) {
 		sink, seed := []Sink{NATS, Kafka}[n%2], n/2

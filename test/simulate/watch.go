@@ -11,7 +11,7 @@ import (
 
 // reflector models client-go's reflector, queue and indexer for one watch of one resource. A
 // change enters the queue when the watch delivers it, and the indexer when it leaves the queue.
-// Then the handler gets it.
+// Then the handler receives it.
 type reflector struct {
 	watching bool
 	listed   bool
@@ -34,7 +34,8 @@ type reflector struct {
 
 func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
 
-// batch enters the indexer at once: a change, a list, or the version of a bookmark.
+// batch is a set of deltas that enter the indexer together: one change, a list, or none for a
+// bookmark.
 type batch struct {
 	version uint64
 	deltas  []delta
@@ -44,7 +45,7 @@ type batch struct {
 type delta struct {
 	object  int
 	is      *event.Object // nil if the object is gone
-	last    *event.Object // of an object that is gone
+	last    *event.Object // the last state of an object that is gone
 	initial bool
 	listed  bool // from a list
 }
@@ -52,10 +53,10 @@ type delta struct {
 // note is a change on its way to the handler.
 type note struct {
 	object      int
-	before, is  *event.Object // nil: no object
+	before, is  *event.Object // nil if the object doesn't exist
 	initial     bool
 	isNew, gone bool
-	fresh       bool // returned by a list or a watch
+	fresh       bool // a list or a watch returned the state
 }
 
 // synced reports whether the handler has received the whole first list.
@@ -66,7 +67,7 @@ func (p *process) matches(s state) bool {
 	return s.exists() && (p.config.selection != byLabel || s.label)
 }
 
-// render returns the cached object of a state.
+// render returns the object that the process's informer caches for a state.
 func (p *process) render(object int, s state) *event.Object {
 	o := p.world.render(object, s, p.config.form)
 	if p.config.selection == byFilter && !s.label {
@@ -78,7 +79,7 @@ func (p *process) render(object int, s state) *event.Object {
 }
 
 // connect starts a watch, with a list if the watch can't resume. If the API server may choose the
-// version of the list, the list is stale changes behind.
+// version of the list, the list is up to stale changes behind the cluster.
 func (p *process) connect(stale uint8) {
 	r, c := &p.reflector, &p.world.cluster
 	if r.listed && !r.again && r.life == c.life && r.sent >= c.forgot {
@@ -97,7 +98,7 @@ func (p *process) connect(stale uint8) {
 	}
 	p.world.tell("  it lists version %d of %d", at, c.version)
 	initial := !r.listed
-	var gone, listed []delta // client-go notifies in this order
+	var gone, listed []delta // client-go notifies the handler in this order
 	for object, s := range c.at(at) {
 		switch known := r.indexer[object]; {
 		case p.matches(s):
@@ -118,7 +119,8 @@ func (p *process) connect(stale uint8) {
 	}
 }
 
-// nextShown returns the next change that the watch delivers, and skips others.
+// nextShown returns the next change that the watch delivers, and skips the changes of objects that
+// don't match the selector.
 func (p *process) nextShown() (change, bool) {
 	r, c := &p.reflector, &p.world.cluster
 	for {
@@ -145,7 +147,7 @@ func (p *process) show() {
 	r.queue = append(r.queue, batch{h.version, []delta{{object: h.object, last: p.render(h.object, last)}}})
 }
 
-// bookmark delivers a bookmark with the present version.
+// bookmark delivers a bookmark with the current version.
 func (p *process) bookmark() {
 	r := &p.reflector
 	r.version, r.sent = p.world.cluster.version, p.world.cluster.version
@@ -209,7 +211,7 @@ func (p *process) handle(n note) {
 	}
 }
 
-// behind reports whether the watch has work before it reaches the present state.
+// behind reports whether the handler hasn't yet received the current state of the cluster.
 func (p *process) behind() bool {
 	r := &p.reflector
 	if !r.watching || len(r.queue) > 0 || len(r.notes) > 0 || r.again || p.epochIsDue() {

@@ -9,17 +9,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// maxProcesses is the maximum number of simultaneous forwarders: a leader and one that hasn't
-// noticed that it lost the leadership.
+// maxProcesses is the maximum number of simultaneous forwarders: a leader, and a former leader that
+// hasn't noticed that it lost the leadership.
 const maxProcesses = 2
 
-// world is one history: the models, the forwarders, and everything that happened.
+// world is the state of one history: the models, the forwarders, and everything that happened.
 type world struct {
 	rng     *rand.Rand
 	weights [kinds]int
 	objects int  // number of names that the history uses
 	writers int  // number of forwarders that write at once
-	foreign bool // with a foreign writer
+	foreign bool // a foreign writer also publishes
 	config  config
 
 	now       time.Time
@@ -32,15 +32,15 @@ type world struct {
 
 	offers []offer
 	ended  bool // the faults have ended
-	plain  bool // no event is hidden from a forwarder that doesn't read the bus again
+	plain  bool // the forwarder converges without another read of the bus
 	trace  []action
 	steps  int
-	stores int // by the bus
-	reads  int // of the bus and of the API server
-	points int // stored by the bus
+	stores int // events that the bus has stored
+	reads  int // reads of the bus and of the API server
+	points int // consistency points that the bus has stored
 
 	rendered map[rendering]*event.Object
-	story    *[]string // nil if it isn't printed
+	story    *[]string // the log of the history, nil for none
 	wrong    *Violation
 }
 
@@ -75,7 +75,7 @@ const (
 	Kafka Sink = "kafka"
 )
 
-// newWorld makes the world of a seed.
+// newWorld creates the world for a seed.
 func newWorld(sink Sink, seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6b756265)), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
 	w.oracle.init(w)
@@ -85,20 +85,19 @@ func newWorld(sink Sink, seed uint64) *world {
 	w.plain = w.writers == 1 && !w.foreign
 	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
 	w.config = w.anyConfig()
-	// Each history has only some of the faults, so that one fault doesn't always hide another.
+	// Each history enables only some of the faults, so that one fault doesn't always hide another.
 	for k, info := range infoOf {
 		w.weights[k] = info.weight
 		if info.fault && kind(k) != createObject && kind(k) != startProcess {
 			w.weights[k] *= []int{0, 0, 1, 1, 2, 4}[w.rng.IntN(6)]
 		}
 	}
-	if w.plain && w.rng.IntN(3) == 0 { // the forwarder alone must find what it missed
+	if w.plain && w.rng.IntN(3) == 0 { // exclude the actions that clear w.plain or make the forwarder list or read again
 		for _, k := range []kind{killProcess, reconfigure, restore, redefine, storeLate, disconnect, stopBus, expire, resync, recreate} {
 			w.weights[k] = 0
 		}
 	}
-	// Histories in which messages are late for a long time are separate from those in which
-	// answers come at once.
+	// In some histories, messages stay in flight for a long time. In others, they arrive at once.
 	for _, k := range []kind{show, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
 	}
@@ -109,12 +108,12 @@ func newWorld(sink Sink, seed uint64) *world {
 	return w
 }
 
-// useKafka replaces the bus.
+// useKafka replaces NATS JetStream with Kafka.
 func (w *world) useKafka() {
-	if w.foreign { // foreign records are in the tests of package takeover
+	if w.foreign { // the tests of package takeover cover foreign records
 		w.foreign, w.plain = false, true
 	}
-	w.weights[proceed] *= 4 // a takeover has many requests
+	w.weights[proceed] *= 4 // a takeover sends many requests
 	w.brokers.tombstones = w.rng.IntN(2) == 0
 	for range 1 + w.rng.IntN(2) {
 		w.brokers.events = append(w.brokers.events, &topicLog[logged]{})
@@ -130,7 +129,7 @@ func (w *world) anyConfig() config {
 	return c
 }
 
-// rendering is what determines the cached object of a state.
+// rendering contains everything that determines how an informer caches a state.
 type rendering struct {
 	object  int
 	state   state
@@ -148,7 +147,7 @@ func (w *world) render(object int, s state, f form) *event.Object {
 	return o
 }
 
-// run runs a history with a number of steps, ends the faults, and checks the bus.
+// run performs the given number of steps, ends the faults, and checks the bus.
 func (w *world) run(steps int) {
 	for range steps {
 		if !w.step() || w.wrong != nil {
@@ -179,7 +178,8 @@ func (w *world) step() bool {
 	panic("no action")
 }
 
-// replay performs the actions of a history that are still possible, and then settles.
+// replay performs the actions of a trace, and skips those that are no longer possible. Then it ends
+// the faults and checks the bus if settles is true.
 func (w *world) replay(trace []action, settles bool) {
 	for _, a := range trace {
 		if w.findOffers(); w.isPossible(&a) {

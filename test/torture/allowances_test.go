@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// object is the object of the messages in these tests.
+// object identifies the object of the messages in these tests.
 var object = map[string]string{"partitionkey": clusterName + "/core/configmaps/world1-a/c1", "uid": "u"}
 
 // message returns a message about the object, with a sequence in the stream. The attributes come
@@ -27,8 +27,8 @@ func message(sequence uint64, kind string, attributes ...string) harness.Receive
 	return m
 }
 
-// checkOf checks a stream with these messages. Each configuration after the first begins at a
-// message of this index.
+// checkOf returns the check of a stream with these messages. Each run after the first begins at the
+// message with the index in its field from.
 func checkOf(runs []run, all ...harness.Received) *streamCheck {
 	w := &world{settings: settings{sink: onNATS, retention: 24 * time.Hour}, runs: runs, user: &user{unlabelled: map[string]bool{}, orphaned: map[string]bool{}}}
 	c := &streamCheck{world: w, read: map[harness.Place]int{}}
@@ -44,7 +44,7 @@ var (
 	labelled = run{configuration: configuration{labels: true}}
 )
 
-// TestMayExist checks an object that exists although an event reported its delete.
+// TestMayExist verifies when an object may exist although an event reported its delete.
 func TestMayExist(t *testing.T) {
 	uid, key := object["uid"], object["partitionkey"]
 	from := func(r run, n int) run { r.from = map[string]int{"": n}; return r }
@@ -83,7 +83,7 @@ func TestMayExist(t *testing.T) {
 	}
 }
 
-// TestPoint checks which states may follow a consistency point.
+// TestPoint verifies which states may follow a consistency point.
 func TestPoint(t *testing.T) {
 	last := message(5, "created", "apiversion", "v1")
 	for _, test := range []struct {
@@ -117,7 +117,8 @@ func TestPoint(t *testing.T) {
 	}
 }
 
-// TestIDs checks the ids of events where other objects may have other ids.
+// TestIDs verifies the ids of an object's events in a world whose faults allow additional ids for
+// other objects.
 func TestIDs(t *testing.T) {
 	begun, same := message(5, "created"), []string{"resourceversion", "5", "sequence", "0000.5"}
 	gone := func(kind string) harness.Received { return message(5, kind) }
@@ -151,7 +152,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestIDsAfterALoss checks the ids of an object that returns after the bus lost the last event of it.
+// TestIDsAfterALoss verifies the ids of an object that returns after the bus lost its last event.
 func TestIDsAfterALoss(t *testing.T) {
 	same := []string{"resourceversion", "5", "sequence", "0000.5"}
 	for name, test := range map[string]struct {
@@ -175,8 +176,8 @@ func TestIDsAfterALoss(t *testing.T) {
 	}
 }
 
-// TestAnswersOther checks an answer to an event at position 5 of a forwarder. The answer has the
-// state at position 5.
+// TestAnswersOther verifies which events answer another forwarder's event. The API server has
+// returned only version 5 of the object.
 func TestAnswersOther(t *testing.T) {
 	last := message(5, "updated")
 	answer := func(id string) harness.Received { return message(6, "deleted", "id", id) }
@@ -206,8 +207,8 @@ func TestAnswersOther(t *testing.T) {
 	}
 }
 
-// TestDeletesOther checks a delete of an object that another forwarder published before it, in a
-// state that a restore of etcd took away.
+// TestDeletesOther verifies which events delete an object that another forwarder published right
+// before, in a state that a restore of etcd removed.
 func TestDeletesOther(t *testing.T) {
 	deleted := func(attributes ...string) harness.Received {
 		return message(6, "deleted", append([]string{"resourceversion", ""}, attributes...)...)
@@ -236,13 +237,13 @@ func TestDeletesOther(t *testing.T) {
 	}
 }
 
-// TestDigestOfACopy looks at a delete that follows a foreign message: a copy of an event of an
-// earlier configuration, which dropped fields.
+// TestDigestOfACopy verifies the digest of an event that follows a foreign message. The message is a
+// copy of an event of an earlier configuration, which dropped fields.
 func TestDigestOfACopy(t *testing.T) {
 	const dropped, text = "9263b73c8031e6eb1d8b21b2b3cbdd60", "9263b73c8031e6eb"
 	for name, c := range map[string]struct {
 		foreign string // digest of the foreign message
-		before  bool   // the foreign message is the one before
+		before  bool   // the foreign message is the last one before the event
 		kind    string
 		wrong   bool
 	}{
@@ -264,7 +265,7 @@ func TestDigestOfACopy(t *testing.T) {
 	}
 }
 
-// TestLogsUnanswered checks which lines of a forwarder's log say that a publish got no answer.
+// TestLogsUnanswered verifies which lines of a forwarder's log show an unacknowledged publish.
 func TestLogsUnanswered(t *testing.T) {
 	last, m := message(5, "created"), message(9, "updated")
 	line := func(level, id, more string) string {
@@ -290,7 +291,7 @@ func TestLogsUnanswered(t *testing.T) {
 	}
 }
 
-// lossyBus is a bus that has lost the last event of an object and had no other.
+// lossyBus is a bus that has lost the last event of an object and keeps no other event of it.
 type lossyBus struct {
 	bus
 	all []harness.Received
@@ -300,8 +301,8 @@ func (b lossyBus) All() ([]harness.Received, bool, error) { return b.all, false,
 
 func (b lossyBus) purged(context.Context, harness.Received) (bool, error) { return true, nil }
 
-// TestALostDeleteLeavesNoRow: a table has no row of an object whose delete the bus has lost, if it
-// keeps one event of each object.
+// TestALostDeleteLeavesNoRow verifies that a table has no row for an object whose delete the bus has
+// lost, if the bus keeps only one event of each object.
 func TestALostDeleteLeavesNoRow(t *testing.T) {
 	all := []harness.Received{message(1, "created"), message(2, "deleted"), message(3, "created", "partitionkey", "other")}
 	for n := range all {

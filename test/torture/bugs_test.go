@@ -12,14 +12,14 @@ import (
 // failpoints is the build tag of the forwarders.
 const failpoints = "failpoints"
 
-// A planted bug is a patch in the folder bugs. It is applied to the code when a forwarder is
-// built. To write one, or to update one after a change of the code, put the bug into the code, and
-// then run:
+// patchOf returns the file of a planted bug. A planted bug is a patch in the folder bugs, which the
+// suite applies to the code when it builds a forwarder. To write a patch, or to update it after a
+// change of the code, put the bug into the code, and then run:
 //
 //	git diff -U1 internal cmd >test/torture/bugs/name.patch && git checkout internal cmd
 //
-// One line of context lets the patch apply wherever its lines move. The first line of the file
-// describes the bug.
+// With only one line of context, the patch still applies after its lines move. The first line of the
+// file describes the bug.
 func patchOf(bug string) string { return filepath.Join("bugs", bug+".patch") }
 
 // plantedBugs returns the names of all planted bugs.
@@ -48,8 +48,8 @@ func plant(ctx context.Context, bug, dir string) (file string, err error) {
 	return file, harness.BuildWith(ctx, overlay, file, failpoints)
 }
 
-// TestEveryPatchApplies finds planted bugs whose patch no longer applies or compiles.
-// TestPlantedBugs would find them much later.
+// TestEveryPatchApplies verifies that the patch of every planted bug applies and compiles.
+// TestPlantedBugs would find a stale patch much later.
 func TestEveryPatchApplies(t *testing.T) {
 	for _, bug := range plantedBugs(t) {
 		t.Run(bug, func(t *testing.T) {

@@ -26,7 +26,7 @@ type bus interface {
 	links(n int) faultproxy.Group
 	// variables returns the variables of forwarder n for the bus, without their prefix.
 	variables(n int) map[string]string
-	// verified makes the oracle read what this bus has of a cluster.
+	// verified makes the oracle read the messages of a cluster on this bus.
 	verified(o *verify.Options, cluster string)
 
 	kill() error
@@ -35,14 +35,14 @@ type bus interface {
 	thaw() error
 	// execute performs a deed that only this kind of bus supports.
 	execute(ctx context.Context, a act) error
-	// mend ends faults that only this kind of bus has.
+	// mend ends the faults that only this kind of bus has.
 	mend(ctx context.Context) error
-	// lose removes the last messages of some objects, like a bus that loses what it has
-	// acknowledged. Everything must be recorded, and nobody may write. It returns where these
-	// messages were.
+	// lose removes the last messages of some objects, like a bus that loses messages after it
+	// acknowledged them. All messages must be recorded, and no process may write meanwhile. It
+	// returns the places of the removed messages.
 	lose(ctx context.Context, objects int) ([]harness.Place, error)
-	// write writes a message of the foreign writer. It returns its place, or nothing if the topic
-	// isn't recorded. It fails with errRefused if the bus did not store the message.
+	// write writes a message of the foreign writer. It returns the places of the message, or none if
+	// the topic isn't recorded. It fails with errRefused if the bus did not store the message.
 	write(ctx context.Context, m rawMessage) ([]harness.Place, error)
 	// purged reports whether the bus has no event left of a message's object.
 	purged(ctx context.Context, m harness.Received) (bool, error)

@@ -46,7 +46,7 @@ func TestChosenSeeds(t *testing.T) {
 	}
 }
 
-// TestRepeat: a failing seed prints a command that repeats it.
+// TestRepeat verifies that a failing seed prints the commands that repeat it.
 func TestRepeat(t *testing.T) {
 	p := newPlan(round{onKafka, 3, false, 0}, 22, "")
 	text := p.repeat([]uint64{18, 20}, environment("FAULT", "leader killed"))

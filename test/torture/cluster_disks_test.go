@@ -33,8 +33,9 @@ func (b *natsBus) copyDisks(ctx context.Context, servers ...int) error {
 	return nil
 }
 
-// putDiskBack puts the store of a server back to its copy. The others have everything, also if the
-// one that leads is killed before the server has caught up: first, the third server gets what it lacks.
+// putDiskBack replaces the store of a server with its copy. Before that, it waits until the third
+// server has every message. So the cluster loses nothing, even if putDiskBack kills the leader before
+// the server has caught up.
 func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error {
 	if b.copied[n] == "" {
 		for n = range b.copied {
@@ -56,8 +57,8 @@ func (b *natsBus) putDiskBack(ctx context.Context, n int, killLeader bool) error
 	return nil
 }
 
-// othersAgree waits until the servers without one that was killed have a leader, and everything that any
-// of them has. What they acknowledge from now on, they have anyway.
+// othersAgree waits until the servers other than the killed one have a leader, and each of them has
+// every message that any of them has. Both store each message that they acknowledge from then on.
 func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
 	b.awaitLeader(ctx)
 	ends := func() (ends []uint64) {
@@ -77,18 +78,19 @@ func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
 	})
 }
 
-// replaceDisk replaces the store of a killed server by its copy.
+// replaceDisk replaces the store of a killed server with its copy.
 func (b *natsBus) replaceDisk(n int) error {
 	b.servers[n].Forget()
 	return os.CopyFS(b.servers[n].StoreDir(), os.DirFS(b.copied[n]))
 }
 
-// putDisksBack puts the stores of a majority back to their copies, so that the cluster loses what
-// it acknowledged since, unless the third server, which has it, leads. The forwarders are frozen
-// until it is known what was lost. Then one of them must report it.
+// putDisksBack replaces the stores of a majority with their copies. The cluster then loses the
+// messages that it acknowledged since, unless the third server leads, which still has them. The
+// forwarders are frozen until the suite knows which messages were lost. Then one of them must report
+// the loss.
 //
-// A third server that doesn't lead keeps what the others lost, whatever they store later, and the
-// forwarders must not mind. emptyAhead ends that.
+// A third server that doesn't lead keeps the messages that the others lost, whatever the others store
+// later. The forwarders must work despite that. emptyAhead ends this state.
 func (b *natsBus) putDisksBack(ctx context.Context, third string) error {
 	w := b.world
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has || len(b.copied) == 0 {
@@ -112,7 +114,7 @@ func (b *natsBus) putDisksBack(ctx context.Context, third string) error {
 	return w.awaitTold(ctx, told)
 }
 
-// emptyAhead makes servers that are ahead of the one that leads start again without their files, as
+// emptyAhead restarts the servers that are ahead of the leader without their files, as
 // docs/delivery.md says.
 func (b *natsBus) emptyAhead(ctx context.Context) error {
 	for _, n := range b.ahead {
@@ -128,9 +130,9 @@ func (b *natsBus) emptyAhead(ctx context.Context) error {
 }
 
 // loseEnd kills all servers and starts them, a majority of them with the copies of their stores.
-// It returns the sequence at which the stream goes on, and keeps which servers have more than that.
-// With the third server, which has more in the cluster's own log too, the cluster may not answer.
-// Then the suite empties that server at once, as docs/delivery.md says.
+// It returns the sequence at which the stream continues, and notes the servers that have later
+// messages. The third server also has more entries in the cluster's own log, so the cluster may not
+// respond. Then loseEnd empties that server at once, as docs/delivery.md says.
 func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err error) {
 	w := b.world
 	if err := w.quiet(ctx); err != nil {

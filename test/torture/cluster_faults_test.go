@@ -13,7 +13,7 @@ func (s sink) clusterKinds() []kind {
 	return natsClusterKinds
 }
 
-// singleOnly returns the names of the kinds that are left out if the bus is a cluster.
+// singleOnly returns the names of the kinds that a round with a cluster leaves out.
 func (s sink) singleOnly() []string {
 	if s == onKafka {
 		return []string{eventsCut, checkpointCut, bothCut} // they cut the files of the only broker
@@ -21,7 +21,7 @@ func (s sink) singleOnly() []string {
 	return []string{storeBack, storeEmpty, purged, beforeOne}
 }
 
-// The deeds that concern the servers of a NATS cluster. The leader is that of the stream.
+// The deeds that concern the servers of a NATS cluster. The leader is the leader of the stream.
 const (
 	leaderKill     verb = "kill the server that leads"
 	leaderFreeze   verb = "freeze the server that leads"
@@ -52,7 +52,8 @@ const (
 	upgraded = "with the present release instead of the one before"
 )
 
-// A server notices that it no longer leads within 10 s, and an election takes 4 to 9 s.
+// electionLimit is the maximum wait for another leader. A server notices within 10 s that it no longer
+// leads, and an election takes 4 to 9 s.
 const electionLimit = 25 * time.Second
 
 var natsClusterKinds = []kind{
@@ -78,7 +79,7 @@ var natsClusterKinds = []kind{
 		name: "server that follows cut off from the others", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: followerCut, arg: g.silence()}, {do: clusterHeal}}
-			if g.IntN(2) == 0 { // it comes back to a cluster that elects
+			if g.IntN(2) == 0 { // the server returns to a cluster that elects another leader
 				acts = []act{{do: followerCut, arg: g.silence()}, {do: stepDowns, n: 1}, {do: clusterHeal}, {do: leaderKill}, {do: leaderAwait}, {do: clusterHeal}}
 			}
 			g.during(from, to, acts...)

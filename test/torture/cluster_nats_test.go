@@ -37,7 +37,7 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 		}
 	case followersHold:
 		for n, s := range b.servers {
-			if n != leader && s.HoldBack(streamName) == nil { // otherwise it leads by now
+			if n != leader && s.HoldBack(streamName) == nil { // after an error, the server leads by now
 				b.held[n] = true
 			}
 		}
@@ -75,7 +75,7 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 	return nil
 }
 
-// leader returns the server that leads the stream, or any if none does.
+// leader returns the server that leads the stream, or server 0 if none does.
 func (b *natsBus) leader(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -86,8 +86,7 @@ func (b *natsBus) leader(ctx context.Context) int {
 	return n
 }
 
-// awaitLeader waits until a server leads that is running, not frozen and not cut off, but not
-// forever.
+// awaitLeader waits up to electionLimit for a leader that is running, not frozen and not cut off.
 func (b *natsBus) awaitLeader(ctx context.Context) {
 	_ = harness.Eventually(ctx, electionLimit, "a server leads", b.led)
 }
@@ -116,7 +115,8 @@ func (b *natsBus) startServer(n int) {
 	}
 }
 
-// cutOff cuts a server off from the others, and from the recorder, which could not read from it.
+// cutOff cuts a server off from the other servers, and from the recorder, which couldn't read the
+// stream from that server.
 func (b *natsBus) cutOff(n int, how string) {
 	b.cluster.CutOff(n, how == silently)
 	b.reading[n].Refuse()
@@ -129,19 +129,19 @@ func (b *natsBus) heal() {
 		b.startServer(n)
 	}
 	for n := range b.held {
-		_ = b.servers[n].Release(streamName) // it was started again since
+		_ = b.servers[n].Release(streamName) // an error means that the server was restarted since
 	}
 	clear(b.held)
 	b.cluster.Join()
 	b.reading.Pass()
 }
 
-// agreed waits until every server has the same end of the stream, and one leads. It returns that
-// end. If ahead is true, the others may have a later one.
+// agreed waits until the stream has the same end on every server and one of them leads. It returns
+// that end. If ahead is true, servers that don't lead may have a later end.
 func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error) {
 	same, enough := 0, 10
 	if ahead {
-		enough = 200 // such a server may still lead
+		enough = 200 // a server with a later end may still become the leader
 	}
 	err = harness.Eventually(ctx, limit, "the replicas agree", func(ctx context.Context) error {
 		ends := make([]uint64, len(b.servers))
@@ -168,7 +168,7 @@ func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error
 }
 
 // roll restarts the servers one by one, each after the one before has caught up. If only isn't 0, it
-// restarts that server only, counted from 1.
+// restarts only that server, counted from 1.
 func (b *natsBus) roll(ctx context.Context, how string, only int) error {
 	for n, s := range b.servers {
 		if only > 0 && n != only-1 {
@@ -196,7 +196,8 @@ func (b *natsBus) roll(ctx context.Context, how string, only int) error {
 	return nil
 }
 
-// caughtUp waits until a server has almost what the others have, and one leads.
+// caughtUp waits until a server lacks at most catchUp messages of the others, and one of the servers
+// leads.
 func (b *natsBus) caughtUp(ctx context.Context, n int) error {
 	return harness.Eventually(ctx, limit, "the server has caught up", func(ctx context.Context) error {
 		has := b.servers[n].Stored(streamName)
@@ -217,16 +218,17 @@ func (b *natsBus) stepDown(ctx context.Context, times int) error {
 	for range times {
 		b.awaitLeader(ctx)
 		ctx, cancel := context.WithTimeout(ctx, opTimeout)
-		_ = natstest.StepDown(ctx, b.JetStream().Conn(), streamName) // there may be no leader
+		_ = natstest.StepDown(ctx, b.JetStream().Conn(), streamName) // it fails while no server leads
 		cancel()
 	}
 	b.awaitLeader(ctx)
 	return nil
 }
 
-// isOfOneReplica reports whether verify found an object that doesn't exist in a message that the leader
-// of the stream lacks, and whose later ones were removed. nats-server 2.15 brings such a message back on
-// a server that is killed: TestAMessageReturnsOnOneServer (internal/publish/nats) does that.
+// isOfOneReplica reports whether verify found an object that doesn't exist because it read a message
+// that the leader of the stream lacks. Later messages of the object must have been removed. With
+// nats-server 2.15, such a message returns on a server that is killed: see
+// TestAMessageReturnsOnOneServer in internal/publish/nats.
 func (w *world) isOfOneReplica(ctx context.Context, p verifyreport.Problem, all []harness.Received) bool {
 	b, ok := w.bus.(*natsBus)
 	at := slices.IndexFunc(all, func(m harness.Received) bool { return m.Sequence == p.Position })
@@ -244,7 +246,7 @@ func (w *world) isOfOneReplica(ctx context.Context, p verifyreport.Problem, all 
 	return removed && err == nil && !has
 }
 
-// leaderHas asks the leader of the stream for a message.
+// leaderHas reports whether the leader of the stream has the message at a position.
 func (b *natsBus) leaderHas(ctx context.Context, position uint64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()

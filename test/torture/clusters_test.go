@@ -13,7 +13,7 @@ import (
 // otherCluster has the variables of a forwarder that writes to the bus for another cluster.
 var otherCluster = map[string]string{"CLUSTER_NAME": "other"}
 
-// clusters are the cluster names of the forwarders in the world.
+// clusters returns the cluster names of the forwarders in the world.
 func (w *world) clusters() []string {
 	names := map[string]bool{clusterName: true}
 	for _, more := range w.more {

@@ -15,7 +15,7 @@ type configuration struct {
 	fields     bool // all objects except those with one name
 	structured bool
 	shaped     bool // a projection drops fields, and a filter selects by content
-	asChange   bool // the data are changes
+	asChange   bool // the data of an event is a change
 	topic      string
 }
 
@@ -68,14 +68,13 @@ func (c configuration) covers(u *user, resource, namespace, name string) bool {
 	return true
 }
 
-// run is a configuration, and the first message of each topic that was written with it.
+// run is a configuration, and where each topic's messages with this configuration begin.
 type run struct {
 	configuration
 	from map[string]int // by topic, the number of messages recorded before
 }
 
-// configured returns the run in which a message was written, as an index of the world's runs. It
-// is the nth message of its topic.
+// configured returns the run that wrote the nth message of a topic, as an index of the world's runs.
 func (w *world) configured(topic string, nth int) int {
 	last := 0
 	for i, r := range w.runs {
@@ -86,13 +85,13 @@ func (w *world) configured(topic string, nth int) int {
 	return last
 }
 
-// reconfigured reports whether there was more than one configuration.
+// reconfigured reports whether the forwarders have run with more than one configuration.
 func (w *world) reconfigured() bool { return len(w.runs) > 1 }
 
 // byLabelsOrFields reports whether a label or field selector hides objects of a resource.
 func byLabelsOrFields(c configuration) bool { return c.labels || c.fields }
 
-// reconfigure ends all forwarders, by SIGTERM or by SIGKILL, and starts the ones that should run
+// reconfigure ends all forwarders, by SIGTERM or by SIGKILL. Then it starts those that should run,
 // with another configuration.
 func (w *world) reconfigure(ctx context.Context, to configuration, orderly bool) error {
 	if _, err := w.awaitStored(ctx, "there is something on the bus"); err != nil {
@@ -135,8 +134,8 @@ func (w *world) reconfigure(ctx context.Context, to configuration, orderly bool)
 	return nil
 }
 
-// reconfigurations returns the configurations that a change draws: a new one, and then sometimes
-// the first one again or a third.
+// reconfigurations returns acts that change the configuration: to a new one, and then sometimes back
+// to the first one or to a third.
 func (g *generator) reconfigurations(change func(*rand.Rand, *configuration)) []act {
 	s := &g.plan.settings
 	other := func() configuration {
@@ -165,13 +164,13 @@ func (g *generator) reconfigurations(change func(*rand.Rand, *configuration)) []
 	return acts
 }
 
-// How forwarders end before they get another configuration
+// How forwarders end before they start with another configuration
 const (
 	orderly = "in an orderly way"
 	abrupt  = "by kill -9"
 )
 
-// changeSelection changes what is selected.
+// changeSelection changes the selection of objects.
 func changeSelection(r *rand.Rand, c *configuration) {
 	switch r.IntN(4) {
 	case 0:
@@ -208,7 +207,7 @@ func changeTopic(r *rand.Rand, c *configuration) {
 	c.topic = []string{topicName, otherTopic, topicTemplate}[r.IntN(3)]
 }
 
-// topics are all topics that a name or template can lead to.
+// topics returns every topic that a name or template can produce.
 func topics(name string) []string {
 	if !strings.Contains(name, "{") {
 		return []string{name}

@@ -15,10 +15,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// moons are only defined by some plans, and late.
+// moons is a custom resource that only some plans define, and only in a later phase.
 const moons = "moons"
 
-// customResources are all resources that plans define.
+// customResources are all custom resources that plans define.
 var customResources = []string{widgets, planets, moons}
 
 // The operations that change a definition
@@ -30,7 +30,7 @@ const (
 	serveOld  opVerb = "serve-v1"
 
 	giveDefault opVerb = "default"       // adds a default value for a field
-	giveOther   opVerb = "other-default" // changes the default: objects that were not written since change their content
+	giveOther   opVerb = "other-default" // changes the default, and with it the content of objects that weren't written since
 	prune       opVerb = "prune"         // removes fields
 	takeSchema  opVerb = "schemaless"
 
@@ -63,7 +63,7 @@ func (u *user) define(ctx context.Context, resource string) error {
 	return err
 }
 
-// serve changes the served versions of a custom resource. From now on the user uses one of them.
+// serve changes the served versions of a custom resource. From then on, the user uses one of them.
 func (u *user) serve(ctx context.Context, resource string, how opVerb) error {
 	spec := map[string]any{"spec": map[string]any{"versions": []any{
 		schemaless("v1", how != serveNew, how == serveOld), schemaless("v2", how != serveOld, how != serveOld),
@@ -128,8 +128,8 @@ func leaveModelled(object map[string]any) {
 	}
 }
 
-// unblock removes the finalizers of a definition, which otherwise keep it until its objects are
-// gone.
+// unblock removes the finalizers of a definition, which otherwise keep the definition until its
+// objects are gone.
 func (u *user) unblock(ctx context.Context, resource string) error {
 	u.orphan(resource)
 	_, err := u.client.Resource(definitions).Patch(ctx, resource+"."+group, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
@@ -151,7 +151,7 @@ func (u *user) wasOrphaned(resource string) bool {
 	return u.orphaned[resource]
 }
 
-// adopt recreates missing definitions, so that objects without a definition are found.
+// adopt recreates missing definitions, so that the API server lists the objects that stayed in etcd.
 func (w *world) adopt(ctx context.Context) error {
 	var all error
 	for _, name := range customResources {
@@ -185,8 +185,8 @@ func (u *user) version(resource string) string {
 	return "v1"
 }
 
-// list lists all objects of a resource in any served version: an earlier change of the versions
-// may have succeeded without an answer.
+// list lists all objects of a resource in any served version. An earlier change of the versions may
+// have succeeded although its response was lost.
 func (u *user) list(ctx context.Context, name string) ([]unstructured.Unstructured, error) {
 	gvr := u.resource(name)
 	for _, version := range []string{gvr.Version, "v1", "v2"} {
@@ -205,7 +205,7 @@ func (u *user) list(ctx context.Context, name string) ([]unstructured.Unstructur
 	return nil, nil
 }
 
-// forgetChanged removes the definitions that other worlds don't have, or have with other versions
+// forgetChanged removes the definitions that other worlds don't expect, or expect with other versions
 // or schemas.
 func (u *user) forgetChanged(ctx context.Context) error {
 	u.mu.Lock()
@@ -256,7 +256,7 @@ func (u *user) requeueDefinitions(ctx context.Context) error {
 	return err
 }
 
-// awaitServed waits a limited time until objects of a custom resource can be created.
+// awaitServed waits up to servedLimit until objects of a custom resource can be created.
 func (w *world) awaitServed(ctx context.Context, resource string) {
 	_ = harness.Eventually(ctx, servedLimit, resource+" are served", func(ctx context.Context) error {
 		return w.user.served(ctx, resource)

@@ -17,18 +17,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// feltLimit bounds the wait until a fault has an effect. It may have none: the forwarder may have
-// nothing to do.
+// feltLimit is the maximum wait for the effect of a fault. A fault has no effect if the forwarder has
+// nothing to do meanwhile.
 const feltLimit = 3 * time.Second
 
-// The limits for the end of a namespace and for the start of a new definition, whose first objects
-// the API server delays by 2 s. After the limit, the plan continues without it.
+// The maximum waits for the end of a namespace and for the service of a new definition, whose first
+// objects the API server delays by 2 s. After that, the plan continues without it.
 const (
 	goneLimit   = 10 * time.Second
 	servedLimit = 5 * time.Second
 )
 
-// perform executes a plan until its faults have ended and one forwarder is left.
+// perform executes a plan until its faults have ended. Then one forwarder keeps running or, with
+// leader election, all of them.
 func (w *world) perform(ctx context.Context, p *plan) error {
 	for n, ph := range p.phases {
 		var faults error
@@ -63,7 +64,7 @@ func (w *world) perform(ctx context.Context, p *plan) error {
 	return w.nodes[p.survivor].keep(ctx)
 }
 
-// awaitOps waits until this many operations of the phase are done, or all.
+// awaitOps waits until this many operations of the phase are done, or until the phase is over.
 func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -78,7 +79,7 @@ func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
 	}
 }
 
-// execute performs one deed. A deed that ends a fault does nothing if there is no fault.
+// execute performs one deed. A deed that ends a fault does nothing if the fault isn't active.
 func (w *world) execute(ctx context.Context, a act) error {
 	n := w.nodes[a.node]
 	switch a.do {
@@ -141,7 +142,8 @@ func (w *world) execute(ctx context.Context, a act) error {
 	return nil
 }
 
-// mend restores a connection. Data was dropped, so the connection is broken first.
+// mend restores a connection. It breaks the connection first, because the fault may have dropped
+// data.
 func mend(p interface {
 	Break()
 	Pass()
@@ -275,13 +277,13 @@ func (w *world) change(ctx context.Context, what string) error {
 	}
 	err := w.user.do(ctx, o)
 	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) || isDown(err) {
-		return nil // the object is still on its way, or another fault was faster
+		return nil // the cluster isn't ready for the operation yet, or another fault prevents it
 	}
 	return err
 }
 
 // lose makes the bus lose the last messages of some objects. The forwarders are frozen meanwhile,
-// so that nothing follows these messages.
+// so that no event follows these messages.
 func (w *world) lose(ctx context.Context, objects int) error {
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
 		return err
@@ -300,8 +302,8 @@ func (w *world) lose(ctx context.Context, objects int) error {
 	return err
 }
 
-// awaitStored waits until the bus has a message. It stays empty if no running forwarder could
-// write one, for example because it was stopped before that.
+// awaitStored waits until the bus has a message. It returns false if the bus is empty and no
+// forwarder should run, for example because a fault stopped the forwarder first.
 func (w *world) awaitStored(ctx context.Context, what string) (has bool, err error) {
 	err = harness.Eventually(ctx, limit, what, func(ctx context.Context) error {
 		stored, err := w.bus.Stored(ctx)
@@ -314,7 +316,7 @@ func (w *world) awaitStored(ctx context.Context, what string) (has bool, err err
 	return has && err == nil, err
 }
 
-// quiet waits until nothing more is written to the stream, and all of it has been recorded.
+// quiet waits until the stream stops growing and the recorder has read all of it.
 func (w *world) quiet(ctx context.Context) error {
 	last, same := uint64(0), 0
 	return harness.Eventually(ctx, limit, "the stream is quiet", func(ctx context.Context) error {

@@ -11,9 +11,9 @@ import (
 const (
 	start     verb = "start"            // a forwarder; arg is a failpoint
 	arm       verb = "kill and arm"     // kill, and start with a failpoint
-	killNow   verb = "kill"             // SIGKILL; it is started again
-	terminate verb = "terminate"        // SIGTERM; it is started again
-	stop      verb = "stop"             // SIGTERM; it stays down
+	killNow   verb = "kill"             // SIGKILL; the forwarder is restarted
+	terminate verb = "terminate"        // SIGTERM; the forwarder is restarted
+	stop      verb = "stop"             // SIGTERM; the forwarder stays down
 	freeze    verb = "freeze"           // SIGSTOP
 	thaw      verb = "thaw"             // SIGCONT
 	awaitDead verb = "await the end of" // through its failpoint
@@ -39,12 +39,12 @@ const (
 	copyStore  verb = "copy the store of the bus"
 	putBack    verb = "put the store of the bus back to the copy"
 	emptyStore verb = "empty the store of the bus"
-	cutTail    verb = "cut the tail off the topic" // arg is which, or both with a comma; n is the number of batches to cut from each partition
+	cutTail    verb = "cut the tail off the topic" // arg is one topic, or both with a comma; n is the number of batches to cut from each partition
 
 	busFull verb = "make the stream full"
 	busRoom verb = "give the stream room"
 
-	deleteTopic   verb = "delete the topic" // arg is which, or both with a comma
+	deleteTopic   verb = "delete the topic" // arg is one topic, or both with a comma
 	addPartitions verb = "add partitions to the topic"
 
 	apiKill   verb = "kill the API server"
@@ -59,7 +59,7 @@ const (
 	revoke    verb = "forbid to read configmaps and namespaces"
 	grant     verb = "allow to read configmaps and namespaces"
 
-	reconfigure verb = "give another configuration to" // n is the index among the plan's configurations, from 1 on; arg is how they end
+	reconfigure verb = "give another configuration to" // n is the index among the plan's configurations, from 1 on; arg is how the forwarders end
 
 	change     verb = "change" // arg is an operation
 	comeBack   verb = "once it is gone"
@@ -76,15 +76,15 @@ var verbsOfNodes = []verb{
 // kind is a kind of fault.
 type kind struct {
 	name      string
-	uses      []string // no other fault may touch these meanwhile
+	uses      []string // parts that no other fault may touch meanwhile
 	first     bool     // part of the first sync
 	long      bool     // begins in one phase and ends in the next
 	slow      bool     // takes more than a few seconds
 	refreshed bool     // only a refresh of the checkpoint finds its effect
 	alone     []string // kinds that it can't be combined with
 
-	// felt is the text in a forwarder's log that shows an effect of the fault, or the name of one
-	// of troubles; "" if there is none.
+	// felt is the text in a forwarder's log that shows an effect of the fault, or a key of
+	// troubles. It is "" if the log doesn't show the effect.
 	felt string
 	add  func(g *generator, from, to int)
 }
@@ -102,7 +102,7 @@ const (
 	emptied = "events of deleted objects purged"
 )
 
-// troubles are alternatives that a forwarder logs when a server doesn't answer it.
+// troubles contains the texts that a forwarder may log when a server doesn't respond.
 var troubles = map[string][]string{
 	busTrouble: {
 		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
@@ -116,7 +116,7 @@ const (
 	apiTrouble = "trouble with the API server"
 )
 
-// logged counts, in a log, what an act awaits or a fault causes.
+// logged counts the texts in a log that an act awaits or that a fault causes.
 func logged(log, what string) int {
 	texts, ok := troubles[what]
 	if !ok {
@@ -137,9 +137,10 @@ const (
 	theAPI       = "API server"
 )
 
-// With two writers, the checkpoint is refreshed every second. A forwarder needn't know what the
-// other one published just before its end. For example, if an object existed only briefly, the
-// forwarder has nothing to publish, and the bus has nothing to refuse. The next refresh finds it.
+// With two writers, the forwarders refresh the checkpoint every second. A forwarder may not know the
+// events that the other one published just before it ended. For example, if an object existed only
+// briefly, the forwarder publishes nothing about it, and so the bus can't refuse anything. The next
+// refresh finds the object's event.
 
 const (
 	restored  = "etcd restored from a snapshot"
@@ -155,8 +156,8 @@ const (
 	crdMoves   = "CustomResourceDefinition changes versions"
 )
 
-// kinds are all kinds of faults of a bus. Each seed of the first round takes three, in this order,
-// which separates the slow ones.
+// kinds returns all kinds of faults of a bus. Each seed of the first round takes the next three. The
+// order separates the slow kinds.
 func (s sink) kinds() []kind {
 	if s == onKafka {
 		return kafkaKinds
@@ -275,7 +276,7 @@ var natsKinds = []kind{
 			of := []string{widgets, planets}[g.IntN(2)]
 			acts := []act{{do: change, arg: string(undefine) + " " + of}, {do: change, arg: string(define) + " " + of}}
 			if g.IntN(3) == 0 {
-				acts = acts[:1] // it stays away
+				acts = acts[:1] // the definition stays away
 			}
 			g.during(from, to, acts...)
 		},
@@ -297,9 +298,9 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		// The changes after it only create and delete. Otherwise an object could get the same
-		// version as on the bus with other content before the forwarder has looked, which is a
-		// limit in docs/delivery.md.
+		// The changes after the restore only create and delete. Otherwise, an object could reach
+		// the version that it has on the bus, with other content, before the forwarder detects the
+		// restore. This is a limit in docs/delivery.md.
 		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, nsUnseen, crdRemoved, crdComes, crdMoves}, felt: "history went back",
 		add: func(g *generator, from, to int) {
 			g.calm = to
@@ -369,7 +370,7 @@ var natsKinds = []kind{
 	},
 }
 
-// killedAt is a kind that kills the forwarder at one of the first hits of a failpoint.
+// killedAt returns a kind that kills the forwarder at one of the first hits of a failpoint.
 func killedAt(point, name string, hits int) kind {
 	return kind{
 		name: name, uses: []string{theForwarder}, felt: "failpoint " + point,

@@ -16,12 +16,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// memoryBound bounds the resident memory of a forwarder, to find a forwarder that keeps the
-// unpacked content of a bomb or what it read from a foreign writer.
+// memoryBound is the maximum resident memory of a forwarder. A forwarder that keeps the unpacked
+// content of a decompression bomb, or the messages of a foreign writer, exceeds it.
 const memoryBound = 256 << 20
 
-// performBeside executes a plan and the last messages of the foreign writer, and watches the
-// memory of the forwarders. It returns when the faults ended.
+// performBeside executes a plan. With a foreign writer, it also watches the memory of the forwarders,
+// and then checks the effect of the writer's last messages. It returns the time at which the faults
+// ended.
 func (w *world) performBeside(ctx context.Context, p *plan) (over time.Time, err error) {
 	if !p.settings.foreign {
 		err = w.perform(ctx, p)
@@ -70,11 +71,11 @@ func peakOf(pid int) int64 {
 	return kb << 10
 }
 
-// repairedID is the id of a state that was published again after a foreign event.
+// repairedID matches the id of a repair and captures the position of the foreign event.
 var repairedID = regexp.MustCompile(`\.repaired\.([0-9]+)$`)
 
-// foreignMessage checks a message of the foreign writer. The next event of the object is an answer
-// to it, or was in flight. After a foreign message in the place of a marker, a new run starts the
+// foreignMessage records a message of the foreign writer. The next event of the object answers it, or
+// was in flight. If the foreign message replaces a marker, a forwarder that starts begins the
 // snapshot again.
 func (c *streamCheck) foreignMessage(m harness.Received) {
 	maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
@@ -89,29 +90,30 @@ func (c *streamCheck) foreignMessage(m harness.Received) {
 	c.forgetIDs(m.Subject)
 }
 
-// forgetIDs lets the ids of an object come again.
+// forgetIDs allows the ids of an object to occur again.
 func (c *streamCheck) forgetIDs(subject string) {
 	maps.DeleteFunc(c.seen, func(_ string, before harness.Received) bool { return before.Subject == subject })
 }
 
-// isForgotten reports whether an event is the first of its object before the removal can have been
+// isForgotten reports whether an event is the first one of its object after its removal can have been
 // purged, and the removal had the sequence that a foreign message claims. A forwarder that started
-// after that message believes it.
+// after that message trusts it.
 func (c *streamCheck) isForgotten(last, m harness.Received) bool {
 	claimed := c.claimed[m.Subject].Attributes["sequence"]
 	return gone(last) && begins(m) && claimed != "" && claimed == last.Attributes["sequence"] &&
 		c.world.purges() && timeOf(m).Sub(timeOf(last)) >= c.world.settings.retention
 }
 
-// isSecondAnswer reports whether an event is the answer of one forwarder to that of another.
+// isSecondAnswer reports whether an event is one forwarder's answer to the answer of another
+// forwarder.
 func (c *streamCheck) isSecondAnswer(m harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	return c.world.twoNodes() && len(at) > 0 && c.repairable[m.Subject][at[1]] && at[1] == positionOf(c.last[m.Subject])
 }
 
-// answer checks the first event of an object after a foreign message. It needn't know the messages
-// before it, but it must be true and about the right object. It deletes the UID of another object
-// if the foreign message had it, and may repeat a delete.
+// answer checks the first event of an object after a foreign message. The event needn't follow from
+// the messages before it, but it must be true and about the right object. It may delete the UID of
+// another object if the foreign message had that UID, and it may repeat a delete.
 func (c *streamCheck) answer(m harness.Received) {
 	if of := c.repairable[m.Subject]; of != nil && c.world.twoNodes() { // another forwarder may take the answer for a foreign event
 		of[positionOf(m)] = true
@@ -137,13 +139,14 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 }
 
 // mayAnswerOther reports whether one of two forwarders without leader election may answer an event
-// of the other as if it were forged, which is a known weakness: the one that answers has not seen
-// the state that the other one published. A restore of etcd took it away, or a compaction
-// interrupted the watch. See "Foreign events" in docs/delivery.md.
+// of the other one as if it were forged. This is a known weakness: the forwarder that answers has not
+// seen the published state, because a restore of etcd removed it or a compaction interrupted the
+// watch. See "Foreign events" in docs/delivery.md.
 func (w *world) mayAnswerOther() bool { return (w.restored || w.compacted) && w.twoNodes() }
 
-// answersOther reports whether m answers the event of another forwarder right before it, which has
-// a state that the API server returned. A removal can have the version of the removal.
+// answersOther reports whether m answers the event of another forwarder right before it. That event
+// must have a state that the API server returned, or be a removal, whose version can be that of the
+// removal itself.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
@@ -154,17 +157,18 @@ func (w *world) answersOther(m, last harness.Received) bool {
 }
 
 // deletesOther reports whether m is the delete of an object that another forwarder published right
-// before it, and that etcd has lost. The forwarder that deletes it does not take over the version
-// of that event. So the delete has none, and does not show that history went back: what precedes
-// the event comes again, until another object shows it. See "Foreign events" in docs/delivery.md.
+// before it, and that etcd has lost. The forwarder that deletes the object does not adopt the version
+// of that event. The delete therefore has no version, and does not show that history went back. Until
+// another object shows that, earlier states of the object are published again. See "Foreign events"
+// in docs/delivery.md.
 func (w *world) deletesOther(m, last harness.Received) bool {
 	return m.Kind() == "deleted" && m.Attributes["resourceversion"] == "" &&
 		!gone(last) && !w.isForeign(last) && m.Attributes["uid"] == last.Attributes["uid"]
 }
 
 // unanswerable returns the objects, by the partitionkey of their events, whose last message is
-// from the foreign writer and isn't an event. On NATS, a forwarder that starts then can't know
-// which object the message is about.
+// from the foreign writer and isn't an event. On NATS, a forwarder that starts after such a message
+// can't know which object the message is about.
 func (w *world) unanswerable(all []harness.Received) map[string]bool {
 	keys, last := map[string]string{}, map[string]bool{}
 	for _, m := range all {
@@ -190,8 +194,8 @@ func (w *world) starts() (all int) {
 }
 
 // mayBelieve reports whether a forwarder may take a foreign event with the version of the object
-// for its own. For an event from before its start it compares only the digest, which a forger can
-// copy.
+// for its own event. If the event is older than the start of the forwarder, the forwarder compares
+// only the digest, which a forger can copy.
 func (w *world) mayBelieve(m harness.Received) bool {
 	return w.foreign.at[m.Place] && m.Attributes["digest"] != "" && w.starts() > 1
 }
@@ -202,7 +206,7 @@ type contradictions struct {
 	split        map[string]bool        // subjects of objects with a foreign message in another partition
 	unanswerable map[string]bool
 	believed     map[harness.Place]bool // events that a forwarder may take for its own
-	mistaken     map[harness.Place]bool // events of a forwarder that another one answered
+	mistaken     map[harness.Place]bool // events of a forwarder that another forwarder answered
 }
 
 func (w *world) contradictions(all []harness.Received) contradictions {
@@ -237,9 +241,9 @@ func (w *world) contradictions(all []harness.Received) contradictions {
 	return c
 }
 
-// isExpected reports whether verify may report a message: one of the foreign writer, or one of the
-// forwarder that contradicts a foreign message before it. The object of a message that isn't an
-// event doesn't exist, and nothing answers that message.
+// isExpected reports whether verify may report a message: a message of the foreign writer, or an
+// event of the forwarder that contradicts a foreign message before it. The object of a message that
+// isn't an event doesn't exist, and no forwarder answers that message.
 func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 	partition := 0
 	if p.Partition != nil {
@@ -315,7 +319,7 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	if f, err = w.newForger(int(seed)); err != nil { // it needs the present states
+	if f, err = w.newForger(int(seed)); err != nil { // the forger needs the current states
 		return err
 	}
 	if err := w.keepSelected(ctx, f); err != nil {
@@ -331,13 +335,13 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 		if err := w.writeForeign(ctx, f.encode(m, true)); err != nil {
 			return err
 		}
-		repairs += w.foreign.count - stored // without the forwarder's compression it can be too large
+		repairs += w.foreign.count - stored // the bus refuses a message that is too large without the forwarder's compression
 	}
-	taken, err := w.subjects() // a message after an event of its object would be answered
+	taken, err := w.subjects() // a forwarder would answer a message that follows an event of its object
 	if err != nil {
 		return err
 	}
-	for invalid < 5 { // a load sees only the last message of an object
+	for invalid < 5 { // use a new object for each message: a load sees only the last message of an object
 		m := f.invented()
 		if taken[m.Subject] {
 			continue
@@ -367,8 +371,7 @@ func (w *world) subjects() (map[string]bool, error) {
 	return subjects, err
 }
 
-// unanswered returns the forged events that were not written earlier and after which no state was
-// published again.
+// unanswered returns the forged events that no forwarder has answered, except those in earlier.
 func (w *world) unanswered(earlier map[harness.Place]bool) (without []string) {
 	all, _, err := w.bus.All()
 	if err != nil {
@@ -388,8 +391,8 @@ func (w *world) unanswered(earlier map[harness.Place]bool) (without []string) {
 	return without
 }
 
-// keepSelected restricts the forger's live objects to the selected ones. The bus may show others,
-// which nothing answers.
+// keepSelected restricts the forger's live objects to the selected ones. The bus may show other
+// objects, whose foreign messages no forwarder answers.
 func (w *world) keepSelected(ctx context.Context, f *forger) error {
 	present, err := w.user.present(ctx, w.settings.other)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgeriesOnKafka are the forgeries that only exist on Kafka.
+// forgeriesOnKafka are the forgeries that exist only on Kafka.
 var forgeriesOnKafka = []forgery{
 	{"impossible entries of the checkpoint", func(f *forger) []rawMessage {
 		var all []rawMessage
@@ -76,23 +76,23 @@ var forgeriesOnKafka = []forgery{
 	}},
 }
 
-// A bomb is a compressed batch of less than a megabyte with many records of bombRecord bytes. In
-// the checkpoint topic it unpacks to more than a forwarder may use. In the event topic it unpacks
-// to only a little more than the 128 MiB that a forwarder unpacks, because the recorder keeps it.
+// A bomb is a compressed batch of less than a megabyte with many records of bombRecord bytes. In the
+// checkpoint topic, it unpacks to more than memoryBound. In the event topic, it unpacks to only a
+// little more than the 128 MiB that a forwarder unpacks, because the recorder keeps the records.
 const (
 	bombRecord    = 1 << 20
 	bombOfRecords = 300
 	bombOfEvents  = 140
 )
 
-// erase returns a tombstone for the entry of an object.
+// erase returns a tombstone for the checkpoint entry of an object.
 func (f *forger) erase(m harness.Received) rawMessage {
 	raw := f.encode(m, false)
 	raw.topic, raw.where, raw.headers, raw.body = checkpointName, -1, nil, nil
 	return raw
 }
 
-// entry returns an entry of the checkpoint topic with the position of an object's last event.
+// entry returns an entry of the checkpoint topic that claims a position for an object's last event.
 func (f *forger) entry(m harness.Received, partition, offset any) rawMessage {
 	raw := f.encode(m, false)
 	raw.topic, raw.where, raw.headers = checkpointName, -1, nil
@@ -117,7 +117,7 @@ func (f *forger) topic() string {
 	return topicName
 }
 
-// write is [bus]'s.
+// write is part of [bus].
 func (b *kafkaBus) write(ctx context.Context, m rawMessage) ([]harness.Place, error) {
 	before, _, err := b.All()
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *kafkaBus) write(ctx context.Context, m rawMessage) ([]harness.Place, er
 	return places, nil
 }
 
-// lingerOf is how long the client waits for more records of a batch.
+// lingerOf returns how long the client waits for more records of a batch.
 func lingerOf(m rawMessage) time.Duration {
 	if m.times > 0 {
 		return 200 * time.Millisecond

@@ -128,7 +128,7 @@ func (f *forger) bytes(n int) []byte {
 	return b
 }
 
-// turn changes the type, uid, version or content of a valid event, which stays valid.
+// turn changes the type, uid, version or content of a valid event. The event stays valid.
 func (f *forger) turn(m *harness.Received) {
 	a := m.Attributes
 	uid, version := a["uid"], a["resourceversion"]
@@ -144,7 +144,7 @@ func (f *forger) turn(m *harness.Received) {
 	}
 }
 
-// encode writes a message in the format of its bus. An attribute that is "" is left out.
+// encode returns a message in the format of its bus, without the attributes that are "".
 func (f *forger) encode(m harness.Received, event bool) rawMessage {
 	raw := rawMessage{subject: m.Subject, topic: m.Topic, where: m.Partition, body: m.Data, event: event}
 	prefix, escape := "ce-", escapeHeader
@@ -167,7 +167,7 @@ func (f *forger) encode(m harness.Received, event bool) rawMessage {
 	return raw
 }
 
-// noEvent returns a message that isn't an event, in the place of another message.
+// noEvent returns a message that isn't an event, with the subject or key of another message.
 func (f *forger) noEvent(m harness.Received) rawMessage {
 	raw := f.encode(m, false)
 	raw.headers, raw.body = nil, []byte("no event")

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgeriesOnNATS are the forgeries that only exist on NATS.
+// forgeriesOnNATS are the forgeries that exist only on NATS.
 var forgeriesOnNATS = []forgery{
 	{"messages without headers", func(f *forger) []rawMessage {
 		m := f.encode(f.object(), false)
@@ -56,7 +56,7 @@ var (
 	}
 )
 
-// blocks writes header blocks in the places of objects, of the claim and of a marker.
+// blocks returns messages with header blocks, on the subjects of objects, of the claim and of a marker.
 func (f *forger) blocks(of []string) []rawMessage {
 	var all []rawMessage
 	for range 1 + f.IntN(3) {
@@ -68,8 +68,8 @@ func (f *forger) blocks(of []string) []rawMessage {
 	return all
 }
 
-// write is [bus]'s. It uses the protocol of the server directly, because clients don't send every
-// header block.
+// write is part of [bus]. It uses the protocol of the server directly, because clients don't send
+// every header block.
 func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, error) {
 	before, _, err := b.All()
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, err
 	} else {
 		fmt.Fprintf(conn, "HPUB %s %s %d %d\r\n%s", m.subject, inbox, len(block), len(block)+len(m.body), block)
 	}
-	_, _ = conn.Write(append(m.body, "\r\n"...)) // the answer shows whether it arrived
+	_, _ = conn.Write(append(m.body, "\r\n"...)) // the acknowledgement shows whether the write succeeded
 	sequence, err := readAcknowledgement(bufio.NewReader(conn))
 	if err != nil {
 		return nil, err
@@ -107,7 +107,8 @@ func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, err
 	return []harness.Place{at}, err
 }
 
-// readAcknowledgement reads the answer of JetStream. Without a stream there is none.
+// readAcknowledgement reads the acknowledgement of JetStream. It fails with errRefused if no stream
+// receives the message.
 func readAcknowledgement(r *bufio.Reader) (sequence uint64, err error) {
 	for {
 		line, err := r.ReadString('\n')

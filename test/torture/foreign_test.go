@@ -14,9 +14,9 @@ import (
 )
 
 // A foreign writer has write permission on the bus: actor B of docs/security.md. It knows the
-// format of every message, reads the bus, and writes while everything else goes on.
+// format of every message, reads the bus, and writes during the workload and the faults.
 
-// forge makes the foreign writer write. The argument names a forgery; n is its seed.
+// forge makes the foreign writer write. arg names a forgery, and n is its seed.
 const forge verb = "write foreign messages:"
 
 // forgery is a kind of foreign messages.
@@ -36,7 +36,7 @@ type rawMessage struct {
 	body    []byte // nil for a tombstone
 	times   int    // on Kafka, the number of copies in one compressed batch; 0 means 1
 
-	// event: a subscriber takes the message for an event of an object.
+	// event means that a subscriber takes the message for an event of an object.
 	event bool
 }
 
@@ -44,13 +44,13 @@ type rawHeader struct{ name, value string }
 
 // foreignMessages are the messages that the foreign writer has written.
 type foreignMessages struct {
-	at      map[harness.Place]bool // whether a subscriber takes it for an event
+	at      map[harness.Place]bool // by place, whether a subscriber takes the message for an event
 	count   int                    // written, including those in topics that aren't recorded
 	refused int                    // refused by the bus
-	peak    int64                  // of a forwarder's resident memory, in bytes
+	peak    int64                  // the peak of a forwarder's resident memory, in bytes
 
-	// entries are the keys of records in the checkpoint topic of Kafka. A forwarder that starts
-	// believes them.
+	// entries contains the keys of foreign records in Kafka's checkpoint topic. A forwarder that
+	// starts trusts these records.
 	entries map[string]bool
 }
 
@@ -60,8 +60,8 @@ const (
 	mostForgeries  = 10
 )
 
-// forgeries adds foreign messages to a phase. They have their own source of random numbers, so
-// that a seed decides everything else as it does without a foreign writer.
+// forgeries adds foreign messages to a phase. They use their own random source, so that all other
+// decisions of a seed are the same with and without a foreign writer.
 func (g *generator) forgeries(n int) {
 	kinds := slices.Concat(commonForgeries, g.plan.settings.sink.forgeries())
 	ph := &g.plan.phases[n]
@@ -77,13 +77,13 @@ func (s sink) forgeries() []forgery {
 	return forgeriesOnNATS
 }
 
-// forger makes foreign messages from messages on the bus.
+// forger creates foreign messages from messages on the bus.
 type forger struct {
 	*rand.Rand
 	world *world
-	all   []harness.Received // of the cluster, in the topic that forgeries go to
+	all   []harness.Received // messages of the cluster that have attributes and aren't foreign
 	live  []harness.Received // last events of existing objects
-	gone  []harness.Received
+	gone  []harness.Received // last events of removed objects
 }
 
 func (w *world) newForger(seed int) (*forger, error) {
@@ -105,7 +105,7 @@ func (w *world) newForger(seed int) (*forger, error) {
 	return f, nil
 }
 
-// write writes foreign messages. If the bus doesn't answer, it writes nothing.
+// forge writes the messages of a forgery. It writes nothing while the bus is down or frozen.
 func (w *world) forge(ctx context.Context, name string, seed int) error {
 	if w.busDown || w.busFrozen {
 		return nil
@@ -152,10 +152,10 @@ func (w *world) writeForeign(ctx context.Context, m rawMessage) error {
 	return nil
 }
 
-// recorded waits until a stored message has been recorded, and returns its place. before is the
-// number of messages recorded before it was written: an earlier stream of the same name may have
-// had its position too. If the message was dropped before it was read, recorded returns the place
-// after which it is missing.
+// recorded waits until the recorder has read up to a stored message, and returns the place of the
+// message in the current life of its topic. before is the number of messages that were recorded
+// before the write: an earlier stream with the same name may also have had the position. The bus may
+// drop the message before the recorder reads it.
 func recorded(ctx context.Context, b bus, before int, at harness.Place) (harness.Place, error) {
 	err := harness.Eventually(ctx, limit, "a foreign message is recorded", func(context.Context) error {
 		all, _, err := b.All()
@@ -220,7 +220,7 @@ func (f *forger) copy(m harness.Received) harness.Received {
 	return m
 }
 
-// sequence returns the attribute for an epoch of four digits and a version.
+// sequence returns the sequence attribute for an epoch of four digits and a version.
 func sequence(epoch, version string) string { return fmt.Sprintf("%s.%020s", epoch, version) }
 
 // become changes the type, version and uid of the message's event.
@@ -246,7 +246,7 @@ func tamper(m *harness.Received) {
 	m.Data = []byte(strings.Replace(string(m.Data), `"metadata":{`, `"forged":"yes","metadata":{`, 1))
 }
 
-// refreshing makes the forwarder refresh the checkpoint continuously.
+// refreshing makes the forwarder refresh the checkpoint every second.
 func refreshing(s settings) settings {
 	s.refresh = frequently
 	return s
@@ -278,8 +278,8 @@ func playForged(s *script) {
 }
 
 // playErased makes the foreign writer remove the entries of all objects from the checkpoint topic
-// while no forwarder runs. One of them is deleted meanwhile. The markers of the second start are
-// after all events, so the third reads none of them.
+// while no forwarder runs, and deletes one of the objects meanwhile. The second start of the
+// forwarder writes its markers after all events, so the third start reads none of the events.
 func playErased(s *script) {
 	s.create("deleted", "same")
 	s.begin(0)

@@ -1,7 +1,7 @@
 package torture
 
 // kafkaClusterKinds are the faults of a cluster of Kafka brokers. Only an unclean election loses
-// what the brokers have acknowledged.
+// records that the brokers have acknowledged.
 var kafkaClusterKinds = []kind{
 	{
 		name: "broker with a leader killed", uses: []string{theBus}, slow: true,
@@ -10,7 +10,7 @@ var kafkaClusterKinds = []kind{
 		},
 	},
 	{
-		// Clients reach it, and it still claims to lead.
+		// Clients still reach the broker, and the broker still claims to lead.
 		name: "broker with a leader cut off from the others", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: brokerCut, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
@@ -78,7 +78,7 @@ var kafkaClusterKinds = []kind{
 // topicsChange are the kinds that delete, create or change topics.
 var topicsChange = []string{"event topic deleted", "checkpoint topic deleted", "both topics deleted", "partitions added", "records deleted", topicChanges}
 
-// olderDisk is a kind in which a broker with an older disk becomes the leader of topics.
+// olderDisk returns a kind in which a broker with an older disk becomes the leader of topics.
 func olderDisk(name, topics string) kind {
 	return kind{
 		name: name, refreshed: true, uses: []string{theBus, theForwarder, another, theLeader}, slow: true, long: true, felt: busTrouble,

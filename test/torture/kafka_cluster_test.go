@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// The deeds on a cluster of Kafka brokers. n chooses a partition, whose leader they concern.
+// The deeds on a cluster of Kafka brokers. n chooses the partition whose leader they affect.
 const (
 	brokerKill      verb = "kill the broker that leads partition"
 	brokerFreeze    verb = "freeze the broker that leads partition"
@@ -32,7 +32,7 @@ const (
 	awaitReport     verb = "await the report of the loss"
 )
 
-// clusterDeeds returns how to perform them.
+// clusterDeeds returns the functions that perform these deeds.
 func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 	c := b.cluster
 	leader := func(do func(n int) error) func(context.Context, act) error {
@@ -87,7 +87,7 @@ func (b *kafkaBus) heal(ctx context.Context) error {
 	return errors.Join(b.cluster.Thaw(), b.cluster.Start(ctx))
 }
 
-// mend is [bus]'s.
+// mend is part of [bus].
 func (b *kafkaBus) mend(ctx context.Context) error {
 	if b.cluster == nil || b.closed {
 		return nil
@@ -95,9 +95,9 @@ func (b *kafkaBus) mend(ctx context.Context) error {
 	return errors.Join(b.heal(ctx), b.cluster.AwaitInSync(ctx))
 }
 
-// roll restarts the brokers one after the other, as an upgrade does: each is in sync before the
-// next one ends. If only isn't 0, it restarts that broker only, counted from 1. With a new release, the
-// controller follows the last broker.
+// roll restarts the brokers one after the other, as an upgrade does: each broker is in sync before the
+// next one ends. If only isn't 0, it restarts only that broker, counted from 1. An upgrade restarts
+// the controller after the last broker.
 func (b *kafkaBus) roll(ctx context.Context, how string, only int) error {
 	for n, broker := range b.cluster.Brokers {
 		if only > 0 && n != only-1 {
@@ -134,7 +134,7 @@ func (b *kafkaBus) restart(ctx context.Context, broker *kafkabroker.Broker, how 
 	return errors.Join(broker.Stop(), broker.Start(ctx), b.cluster.AwaitInSync(ctx))
 }
 
-// reassign takes one replica of each partition away and brings it back, which copies it.
+// reassign removes one replica of each partition and adds it again, which copies the partition.
 func (b *kafkaBus) reassign(ctx context.Context, without int) error {
 	n := without % len(b.cluster.Brokers)
 	others := []int{b.next(n), b.next(b.next(n))}
@@ -166,7 +166,7 @@ func (b *kafkaBus) manage(ctx context.Context, topic, what string, do func(conte
 	})
 }
 
-// moveLeaders makes one broker the leader of all partitions.
+// moveLeaders makes one broker the leader of all partitions of both topics.
 func (b *kafkaBus) moveLeaders(ctx context.Context, to int) error {
 	n := to % len(b.cluster.Brokers)
 	for _, topic := range []string{topicName, checkpointName} {

@@ -22,9 +22,9 @@ func (b *kafkaBus) copyDisk(ctx context.Context, n int) error {
 	return errors.Join(broker.Kill(), broker.CopyData(b.older[n]), broker.Start(ctx))
 }
 
-// electOlder puts the disk of a broker back to its copy, if it has one, and makes that broker the
-// leader of the topics by an unclean election: all records that it lacks are lost. The forwarders are
-// frozen until it is known what was lost.
+// electOlder replaces the disk of a broker with its copy, if it has one. Then it makes that broker the
+// leader of the topics by an unclean election, which loses all records that the broker lacks. The
+// forwarders are frozen until the suite knows which records were lost.
 func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	w := b.world
 	if len(b.older) == 0 {
@@ -95,8 +95,8 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	})
 }
 
-// endOutOfSync kills a broker, and the others once its replicas aren't in sync any more. Otherwise the
-// controller could elect it in an orderly way, for any topic.
+// endOutOfSync kills a broker, waits until its replicas are out of sync, and kills the other brokers.
+// Otherwise the controller could elect the broker in a clean election, for any topic.
 func (b *kafkaBus) endOutOfSync(ctx context.Context, n int) error {
 	if err := b.cluster.Brokers[n].Kill(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (b *kafkaBus) awaitLeader(ctx context.Context, n int, names []string) error
 	})
 }
 
-// endsIn returns where the partitions of the event topic end on a disk, if that is less than
+// endsIn returns the ends of the event topic's partitions on a disk, but no end later than the end
 // before.
 func endsIn(data string, before []int64) ([]int64, error) {
 	ends := make([]int64, len(before)) // a topic that is not on the disk is empty
@@ -142,8 +142,9 @@ func endsIn(data string, before []int64) ([]int64, error) {
 	return ends, err
 }
 
-// acknowledged returns messages that a running forwarder has seen acknowledged, none if that isn't
-// known. It notes which losses the forwarders have reported so far.
+// acknowledged returns the recorded messages once a forwarder has nothing in flight, so that it has
+// received all their acknowledgements. It returns nil if it can't determine that. It also notes the
+// losses that the forwarders have reported so far.
 func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
 	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
 		if all, _, err = b.All(); err != nil {
@@ -162,8 +163,8 @@ func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Rec
 	return all
 }
 
-// lostObjects returns the number of objects that existed in their last event, which was acknowledged
-// and is lost.
+// lostObjects returns the number of objects whose last acknowledged event is lost. It counts only
+// objects that existed according to that event.
 func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
 	last := map[string]harness.Received{}
 	for _, m := range acknowledged {
@@ -179,8 +180,8 @@ func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
 	return objects
 }
 
-// awaitReport waits until a forwarder says that the bus has lost events. It fails if a forwarder that
-// ran all the time stays silent.
+// awaitReport waits until a forwarder reports that the bus has lost events. It fails if the forwarders
+// ran all the time and none of them reports the loss.
 func (b *kafkaBus) awaitReport(ctx context.Context) error {
 	if b.toReport == 0 {
 		return nil

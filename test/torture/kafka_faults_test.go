@@ -23,8 +23,8 @@ var kafkaKinds = []kind{
 	like("killed before an acknowledgement"),
 	like("NATS's answers cut off").called("Kafka's answers cut off"),
 	{
-		// While the two forwarders fence each other, one needn't know what the other one last saw
-		// of the cluster, as on NATS.
+		// While the two forwarders fence each other, one of them may not know the last states of
+		// the cluster that the other one saw, as on NATS.
 		name: kafkaTwice, refreshed: true, uses: []string{another}, alone: []string{kafkaStale}, felt: fencedOff,
 		add: func(g *generator, from, to int) {
 			s := &g.plan.settings
@@ -72,7 +72,7 @@ var kafkaKinds = []kind{
 	like(crdRemoved),
 
 	{
-		// It must write nothing: the broker refuses it.
+		// The stale forwarder must write nothing: the broker refuses its records.
 		name: kafkaStale, refreshed: true, uses: []string{theForwarder, another}, felt: fencedOff,
 		add: func(g *generator, from, to int) {
 			s := &g.plan.settings
@@ -93,8 +93,9 @@ var kafkaKinds = []kind{
 		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName+","+topicName) },
 	},
 	{
-		// The next session finds them, and the one after it finds the results.
-		// Only the checkpoint topic has the number of partitions that keys are spread over.
+		// The next session finds the new partitions, and the session after it finds the result.
+		// The checkpoint topic must stay: only it records the number of partitions over which keys
+		// are spread.
 		name: "partitions added", uses: []string{theBus, theForwarder, another}, alone: []string{"checkpoint topic deleted"},
 		add: func(g *generator, from, to int) {
 			topics := []string{topicName, checkpointName, topicName + "," + checkpointName}[g.IntN(3)]
@@ -113,7 +114,7 @@ func (g *generator) deleted(from, to int, topics string) {
 	g.during(from, to, [][]act{{is}, {is}, {{do: freeze}, is, {do: thaw}}, {{do: stop}, is, {do: start}}}[g.IntN(4)]...)
 }
 
-// like returns a kind of fault that NATS has too.
+// like returns the kind of fault with this name on NATS, which Kafka also has.
 func like(name string) kind {
 	n := slices.IndexFunc(natsKinds, func(k kind) bool { return k.name == name })
 	k := natsKinds[n]
@@ -127,7 +128,7 @@ func (k kind) called(name string) kind {
 	return k
 }
 
-// with adds kinds that it can't be combined with.
+// with returns a kind that can't be combined with these other kinds either.
 func (k kind) with(others ...string) kind {
 	k.alone = slices.Concat(k.alone, others)
 	return k

@@ -26,7 +26,7 @@ import (
 // checkpointName is the checkpoint topic, for every event topic.
 const checkpointName = topicName + ".checkpoint"
 
-// kafkaSettings are the settings that only exist on Kafka.
+// kafkaSettings are the settings that exist only on Kafka.
 type kafkaSettings struct {
 	partitions  int
 	idempotent  bool
@@ -35,7 +35,7 @@ type kafkaSettings struct {
 	compacting  bool // the checkpoint topic is compacted as often as possible
 	compression string
 	alone       bool // min.insync.replicas is 1: a leader needs no follower
-	returns     int  // how often a forwarder is started again after another took over
+	returns     int  // maximum number of restarts of a forwarder after another one took over
 }
 
 func (g *generator) kafkaSettings() kafkaSettings {
@@ -52,27 +52,27 @@ func (g *generator) kafkaSettings() kafkaSettings {
 // keepAll turns compaction of the event topic off. Only then does Kafka allow deleting records.
 func (s *kafkaSettings) keepAll() { s.cleanup = "delete" }
 
-// kafkaAckTimeout is longer than on NATS: a takeover takes several requests to a busy broker, and
-// each has this limit.
+// kafkaAckTimeout is longer than ackTimeout, because a takeover sends several requests to a busy
+// broker, and this timeout applies to each of them.
 const kafkaAckTimeout = time.Second
 
 // kafkaBus is a Kafka broker or a cluster of brokers. Each of two forwarders has its own listener,
-// which advertises the forwarder's proxies. A third one shares that of the first.
+// which advertises the forwarder's proxies. A third forwarder shares the listener of the first one.
 type kafkaBus struct {
 	*topicRecorders
 
 	world   *world
 	servers kafkaServers
-	addr    string // of all brokers, for the suite itself
+	addr    string // the addresses of all brokers, for the suite itself
 	proxies []faultproxy.Group
 
 	server  *kafkabroker.Broker   // nil for a cluster
 	cluster *kafkacluster.Cluster // nil for a single broker
-	older   map[int]string        // by broker, the folder with a copy of its disk, "" if its disk is behind as it is
+	older   map[int]string        // by broker, the folder with an older copy of its disk, or "" if its disk itself is behind
 
 	closed   bool   // the test has ended
 	toReport int    // objects whose loss a forwarder must report
-	reported []loss // what the forwarders had reported before
+	reported []loss // losses that the forwarders had reported before
 }
 
 var _ bus = (*kafkaBus)(nil)
@@ -88,7 +88,7 @@ type kafkaServers interface {
 
 var _, _ kafkaServers = (*kafkabroker.Broker)(nil), (*kafkacluster.Cluster)(nil)
 
-// kafkaListeners are those of the forwarders.
+// kafkaListeners are the listeners of the forwarders.
 var kafkaListeners = []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo}
 
 func startKafka(t testing.TB, w *world) *kafkaBus {
@@ -104,7 +104,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 		return byTarget[addr].Addr()
 	}
 	properties := map[string]string{
-		// Records that are compacted before they were recorded would be missed.
+		// The recorder would miss records that are compacted before it reads them.
 		"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
 		"log.cleaner.backoff.ms":            "100",
 	}
@@ -123,7 +123,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 		}
 		b.proxies = append(b.proxies, of)
 	}
-	if w.settings.kafka.compacting { // it also has another number of partitions than the event topic
+	if w.settings.kafka.compacting { // this also gives it another number of partitions than the event topic
 		err = b.servers.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
 			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
 			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
@@ -139,13 +139,13 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 	return b
 }
 
-// run starts the processes of the bus. It returns the addresses of a listener.
+// run starts the processes of the bus. It returns a function that returns the addresses of a listener.
 func (b *kafkaBus) run(t testing.TB, advertise func(string) string, properties map[string]string) (func(kafkabroker.Listener) []string, error) {
 	var err error
 	if size := b.world.settings.cluster; size > 0 {
 		b.cluster, err = kafkacluster.Start(t, kafkacluster.Options{Size: size, Listeners: kafkaListeners, Advertise: advertise, Properties: properties, Former: b.world.settings.former})
 		b.servers = b.cluster
-		t.Cleanup(func() { b.closed = true }) // before the cluster is closed
+		t.Cleanup(func() { b.closed = true }) // runs before the cluster is closed
 		return b.cluster.AddrsOf, err
 	}
 	b.server, err = kafkabroker.Start(t.Context(), kafkabroker.Options{Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
@@ -192,7 +192,7 @@ func (b *kafkaBus) start(ctx context.Context) error { return b.servers.Start(ctx
 func (b *kafkaBus) freeze() error                   { return b.servers.Freeze() }
 func (b *kafkaBus) thaw() error                     { return b.servers.Thaw() }
 
-// execute is [bus]'s.
+// execute is part of [bus].
 func (b *kafkaBus) execute(ctx context.Context, a act) error {
 	if a.do == cutTail {
 		return b.cutTails(ctx, strings.Split(a.arg, ","), a.n)
@@ -255,7 +255,8 @@ func (b *kafkaBus) grow(ctx context.Context, name string) error {
 	})
 }
 
-// ask sends a request about a topic. It waits a limited time for the topic.
+// ask repeats a request about a topic until it succeeds. If the topic doesn't exist within feltLimit,
+// ask gives up without an error.
 func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.Context) error) error {
 	err := harness.Eventually(ctx, feltLimit, "the topic "+name+" "+what, do)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, harness.ErrNoTopic) {
@@ -264,17 +265,17 @@ func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.C
 	return err
 }
 
-// purged is [bus]'s. A tombstone shows what is purged.
+// purged is part of [bus]. On Kafka, a tombstone shows that an object was purged.
 func (*kafkaBus) purged(context.Context, harness.Received) (bool, error) { return false, nil }
 
-// lose is [bus]'s. Kafka loses the beginning of a partition, so nothing is left of the objects
-// whose last event is in it.
+// lose is part of [bus]. Kafka loses the beginning of a partition, and with it every event of the
+// objects whose last event is there.
 func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
 	all, _, err := b.All()
 	if err != nil {
 		return nil, err
 	}
-	last := map[string]harness.Place{} // in the present life of the topic
+	last := map[string]harness.Place{} // in the current life of the topic
 	life := 0
 	for _, m := range all {
 		if m.Life > life {
@@ -294,7 +295,7 @@ func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place,
 	}
 	for _, m := range all {
 		p, ok := last[m.Subject]
-		if isMarker(m) { // without it, a first snapshot that was complete begins again
+		if isMarker(m) { // without its marker, a completed first snapshot begins again
 			p, ok = m.Place, true
 		}
 		if ok && m.Life == life && p.Sequence < ends[p.Partition] {

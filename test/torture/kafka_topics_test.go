@@ -40,10 +40,10 @@ func recordTopics(addr string, s settings) (*topicRecorders, error) {
 	return r, nil
 }
 
-// main records the topic that faults affect.
+// main returns the recorder of the topic that faults affect.
 func (r *topicRecorders) main() *harness.KafkaRecorder { return r.byName[topicName] }
 
-// TolerateInvalid is [harness.Recorder]'s, as are the following methods.
+// TolerateInvalid is part of [harness.Recorder], as are the following methods.
 func (r *topicRecorders) TolerateInvalid() {
 	for _, one := range r.byName {
 		one.TolerateInvalid()
@@ -80,7 +80,7 @@ func (r *topicRecorders) Stored(ctx context.Context) (sum uint64, err error) {
 	return sum, err
 }
 
-// each calls do for the topics that exist. If there is only one topic, it must exist.
+// each calls do for the topics that exist. If the suite records only one topic, that topic must exist.
 func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorder) error) error {
 	for name, one := range r.byName {
 		ctx, cancel := context.WithTimeout(ctx, opTimeout)
@@ -99,8 +99,8 @@ func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorde
 	return nil
 }
 
-// freezeForwarders freezes the forwarders until thaw is called, and returns the ends of the event topic and
-// everything that was stored in it.
+// freezeForwarders freezes the forwarders until thaw is called. It returns the ends of the event topic
+// and all recorded messages.
 func (b *kafkaBus) freezeForwarders(ctx context.Context) (ends []int64, all []harness.Received, thaw func(), err error) {
 	nodes := b.world.nodes
 	for _, n := range nodes {
@@ -120,8 +120,8 @@ func (b *kafkaBus) freezeForwarders(ctx context.Context) (ends []int64, all []ha
 	return ends, all, thaw, err
 }
 
-// cutTails stops the broker, cuts batches off the end of every partition of the topics, and starts
-// it again. The forwarders are frozen until it is known what was lost.
+// cutTails kills the broker, cuts batches off the end of every partition of the topics, and starts
+// the broker again. The forwarders are frozen until the suite knows which records were lost.
 func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) error {
 	w := b.world
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
@@ -205,9 +205,9 @@ func isEmpty(file string) bool {
 	return err == nil && info.Size() == 0
 }
 
-// cutSegment cuts the last batches off a segment and returns the offset at which it ends. A batch
-// begins with its first offset (8 bytes) and the length of the rest (4 bytes). At byte 23, 4 bytes
-// have the difference between the last and the first offset.
+// cutSegment cuts the last batches off a segment and returns the offset at which the segment then
+// ends. A batch begins with its first offset (8 bytes) and the length of the rest (4 bytes). The 4
+// bytes at byte 23 contain the difference between the last and the first offset.
 func cutSegment(file string, batches int) (end int64, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

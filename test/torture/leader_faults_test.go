@@ -9,13 +9,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// The deeds that concern the present leader
+// The deeds that concern the current leader
 const (
 	killLeader  verb = "kill the leader"
 	pauseLeader verb = "stop the leader where it is" // SIGSTOP
 	awaitLeader verb = "await another leader"
 	wakeLeader  verb = "let the leader go on"      // SIGCONT
-	handOver    verb = "have the leader hand over" // SIGTERM; it is started again
+	handOver    verb = "have the leader hand over" // SIGTERM; the forwarder is restarted
 )
 
 const theLeader = "leader"
@@ -42,7 +42,7 @@ var leaderKinds = []kind{
 	},
 }
 
-// The lease is short, so that a fault does not wait long for its end.
+// The lease is short, so that it expires soon after a fault.
 const (
 	leaseDuration = 3 * time.Second
 	leaseDeadline = 1500 * time.Millisecond
@@ -60,7 +60,7 @@ func (w *world) electing() map[string]string {
 	}
 }
 
-// executeOnLeader performs a deed on the present leader. If another fault left no leader, it does
+// executeOnLeader performs a deed on the current leader. If another fault left no leader, it does
 // nothing.
 func (w *world) executeOnLeader(ctx context.Context, a act) error {
 	if a.do == wakeLeader {
@@ -86,7 +86,7 @@ func (w *world) executeOnLeader(ctx context.Context, a act) error {
 	return nil
 }
 
-// awaitLeader waits for a leader that isn't frozen. It returns nil if there is none for longer
+// awaitLeader waits for a leader that isn't frozen. It returns nil if no forwarder leads for longer
 // than an election takes.
 func (w *world) awaitLeader(ctx context.Context) (leader *node) {
 	_ = harness.Eventually(ctx, leaseDuration+feltLimit, "one leads", func(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// loss is how many objects a run of a forwarder has reported as lost by the bus.
+// loss is the number of objects that a forwarder has reported as lost by the bus since its last start.
 type loss struct {
 	node   *node
 	starts int
@@ -18,7 +18,7 @@ type loss struct {
 
 const lostTotal = "kuberelay_bus_lost_total"
 
-// losses asks the running forwarders.
+// losses returns the losses that the running forwarders have reported.
 func (w *world) losses(ctx context.Context) (all []loss) {
 	for _, n := range w.nodes {
 		asking, cancel := context.WithTimeout(ctx, opTimeout)
@@ -32,8 +32,8 @@ func (w *world) losses(ctx context.Context) (all []loss) {
 	return all
 }
 
-// mustTell reports whether a forwarder that knows these messages must miss one if the stream goes
-// on at a sequence: the last message of an object that existed was lost.
+// mustTell reports whether a forwarder that knows these messages must report a loss if the stream
+// continues at sequence end: the bus lost the last message of an object that existed.
 func mustTell(known []harness.Received, end uint64) bool {
 	last := map[string]harness.Received{}
 	for _, m := range known {
@@ -49,8 +49,9 @@ func mustTell(known []harness.Received, end uint64) bool {
 	return false
 }
 
-// awaitTold waits until a forwarder has reported more losses than before, and fails with a
-// [wrongError]. A forwarder that was started again needn't: the bus is its only memory.
+// awaitTold waits until a forwarder has reported more losses than before. It fails with a [wrongError]
+// if none does. A forwarder that was restarted needn't report the loss, because the bus is its only
+// memory.
 func (w *world) awaitTold(ctx context.Context, before []loss) error {
 	if len(before) == 0 {
 		return nil
@@ -79,8 +80,9 @@ func (w *world) awaitTold(ctx context.Context, before []loss) error {
 	return nil
 }
 
-// falseLosses returns the forwarders that reported losses although the bus has lost nothing. One that
-// takes an event as acknowledged too early finds it missing later, and publishes it again.
+// falseLosses returns the forwarders that reported losses although the bus has lost nothing. Such a
+// forwarder takes an event for acknowledged too early, then finds that the event is missing, and
+// publishes it again.
 func (w *world) falseLosses(ctx context.Context, all []harness.Received) (problems []string) {
 	recreated := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Topic != "" && m.Life > 1 })
 	if len(w.lost) > 0 || recreated || w.settings.foreign || w.purges() || w.restored || w.twoNodes() {

@@ -5,10 +5,10 @@
 // they begin and end. It doesn't decide the timing of processes on a busy machine, so a repeated
 // seed has the same plan, but not the same timing.
 //
-// Everything is real: etcd, API server, controller manager, a NATS server or a Kafka broker, and
-// the forwarder, as processes. The forwarder is built with the tag failpoints. TCP proxies between
-// the forwarder and the servers cause the network faults. Workload, checks, and the faults that
-// don't concern the bus are the same for every bus.
+// Every component runs as a real process: etcd, the API server, the controller manager, a NATS
+// server or a Kafka broker, and the forwarder. The forwarder is built with the tag failpoints. TCP
+// proxies between the forwarder and the servers cause the network faults. The workload, the checks,
+// and the faults that don't concern the bus are the same for every bus.
 package torture
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// reader is the user of the forwarder. A fault can revoke what it may read.
+// reader is the Kubernetes user of the forwarder. A fault can revoke its permissions.
 const reader = "forwarder"
 
 var (
@@ -34,7 +34,7 @@ var (
 		Aggregated:        true,
 		Users:             map[string][]string{reader: nil},
 	}}
-	forwarder string // without a planted bug
+	forwarder string // the binary without a planted bug
 )
 
 func TestMain(m *testing.M) {

@@ -26,15 +26,16 @@ const (
 	stranger  opVerb = "create-namespace-unlabelled"
 )
 
-// teamLabel names the world whose team a namespace belongs to.
+// teamLabel is the label of a namespace that names the world to whose team the namespace belongs.
 const teamLabel = "torture-team"
 
-// A forwarder that starts watches up to this many selected namespaces one by one, and more with
-// one watch. A running forwarder switches at half as many, and at twice as many.
+// watchedOneByOne is the maximum number of selected namespaces that a forwarder watches one by one
+// when it starts. It watches more namespaces with a single watch. A running forwarder switches between
+// the two at half and at twice this number.
 const watchedOneByOne = 10
 
 // teamSettings draws how namespaces are selected: in a third of the plans by label. Half of these
-// have too many to watch one by one.
+// plans select too many namespaces to watch them one by one.
 func (g *generator) teamSettings() {
 	s := &g.plan.settings
 	s.byTeam = g.IntN(3) == 0
@@ -52,7 +53,7 @@ func (g *generator) teamOp() op {
 	return o
 }
 
-// flips are changes of namespace labels that a fault makes while no forwarder watches.
+// flips draws changes of namespace labels that a fault makes while no forwarder watches.
 func (g *generator) flips() []act {
 	home, other := "a", "b"
 	if g.IntN(2) == 0 {
@@ -76,8 +77,8 @@ func (u *user) team() string { return strings.TrimSuffix(u.home, "-") }
 // homes returns the namespaces of the user's objects.
 func (u *user) homes() []string { return []string{u.home + "a", u.home + "b"} }
 
-// crowdOf returns the names of the namespaces that worlds share. They are created once, because
-// the controller manager takes a while to remove one.
+// crowdOf returns the names of the namespaces that worlds share. The suite creates them only once,
+// because the controller manager takes a while to remove a namespace.
 func crowdOf(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -86,14 +87,14 @@ func crowdOf(n int) []string {
 	return names
 }
 
-// labelling records that a namespace got or lost the team's label in a version.
+// labelling records whether a namespace had the team's label in a version.
 type labelling struct {
 	version  uint64
 	selected bool
 }
 
-// labellings are all of them by the namespace's name in the cluster, and the namespaces with an
-// unknown result, because an answer was lost.
+// labellings contains the labellings of each namespace, by its name in the cluster. It also contains
+// the namespaces whose label is unknown, because a response was lost.
 type labellings struct {
 	of      map[string][]labelling
 	unknown map[string]bool
@@ -127,8 +128,9 @@ func (u *user) noteTeam(name string, o *unstructured.Unstructured, err error) {
 	slices.SortStableFunc(u.teams.of[name], func(a, b labelling) int { return cmp.Compare(a.version, b.version) })
 }
 
-// unselected returns when a namespace wasn't selected: the versions in which it got the label,
-// math.MaxUint64 for not yet. It returns false if that is unknown.
+// unselected returns the end of each period in which a namespace wasn't selected: the version in which
+// it regained the label, or math.MaxUint64 if it hasn't yet. It returns false if these versions are
+// unknown.
 func (u *user) unselected(name string) (until []uint64, known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -145,7 +147,7 @@ func (u *user) unselected(name string) (until []uint64, known bool) {
 	return until, !u.teams.unknown[name]
 }
 
-// everSelected reports whether a namespace is known to have had the label at any time.
+// everSelected reports whether a namespace may have had the label at any time.
 func (u *user) everSelected(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -179,8 +181,8 @@ func (u *user) assemble(ctx context.Context) error {
 	return u.doToTeam(ctx, op{do: gather})
 }
 
-// comeBack recreates a namespace or a definition once it is gone, within a limit. The format of
-// the operation is that of [world.change].
+// comeBack recreates a namespace or a definition once the old one is gone. It gives up after
+// goneLimit. what has the same format as in [world.change].
 func (w *world) comeBack(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
 	_ = harness.Eventually(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {

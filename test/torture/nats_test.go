@@ -35,7 +35,7 @@ type natsBus struct {
 	frozen  map[int]bool   // servers
 	held    map[int]bool   // servers whose replicas are held back
 	copied  map[int]string // the folders with the copies of the servers' stores
-	ahead   []int          // servers that have more than the one that leads
+	ahead   []int          // servers that have more messages than the leader
 }
 
 var _ bus = (*natsBus)(nil)
@@ -130,7 +130,7 @@ func (b *natsBus) thaw() error {
 	return nil
 }
 
-// execute is [bus]'s.
+// execute is part of [bus].
 func (b *natsBus) execute(ctx context.Context, a act) error {
 	switch a.do {
 	case busFull:
@@ -157,8 +157,8 @@ func (b *natsBus) mend(ctx context.Context) error {
 	return b.unfill(ctx)
 }
 
-// start starts the servers that were killed. Before the forwarders reach it, the stream is
-// compared with its state before the kill.
+// start starts the servers that were killed. In a world with purges, it compares the stream with its
+// state before the kill, before the forwarders can connect.
 func (b *natsBus) start(ctx context.Context) error {
 	if b.world.purges() {
 		for _, p := range b.proxies {
@@ -175,8 +175,8 @@ func (b *natsBus) start(ctx context.Context) error {
 	return harness.Eventually(ctx, limit, "the stream is looked at", b.lookBack)
 }
 
-// wentBack records that the last message of a subject is an earlier one than before. NATS 2.15
-// does so after SIGKILL: messages that the limit per subject dropped return if the subject was
+// wentBack records that the last message of a subject is an earlier message than before. This happens
+// with NATS 2.15 after SIGKILL: messages that the limit per subject dropped return if the subject was
 // purged since.
 type wentBack struct {
 	subject string
@@ -255,7 +255,7 @@ func (b *natsBus) editStream(ctx context.Context, edit func(jetstream.StreamStat
 	})
 }
 
-// purged is [bus]'s.
+// purged is part of [bus].
 func (b *natsBus) purged(ctx context.Context, m harness.Received) (bool, error) {
 	s, err := b.JetStream().Stream(ctx, streamName)
 	if err != nil {
@@ -268,7 +268,7 @@ func (b *natsBus) purged(ctx context.Context, m harness.Received) (bool, error) 
 	return false, err
 }
 
-// lose is [bus]'s.
+// lose is part of [bus].
 func (b *natsBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
 	all, _, err := b.All()
 	if err != nil {

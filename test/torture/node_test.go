@@ -20,22 +20,22 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// node is a forwarder with the proxies on its two sides. While it is wanted, it is started again
-// whenever it ends, as by a kubelet.
+// node is a forwarder with its proxies to the bus and to the API server. While it is wanted, it is
+// restarted whenever it ends, as by a kubelet.
 type node struct {
 	*harness.Forwarder
 	bus      faultproxy.Group
 	api      *faultproxy.Proxy
 	always   []string    // variables of every start
-	rivalled func() bool // whether there is, or was, another forwarder
+	rivalled func() bool // reports whether another forwarder runs or has run
 
 	mu      sync.Mutex
 	wanted  bool
-	asked   bool // it was asked to end
-	armed   bool // it was started with a failpoint
+	asked   bool // the process was asked to end
+	armed   bool // the process was started with a failpoint
 	killed  int  // number of ends by SIGKILL
 	fenced  int  // number of ends because another writer took over
-	returns int  // how often it is started again after that
+	returns int  // maximum number of restarts after such an end
 	read    int  // length of the log at the latest start
 	failure error
 	keepers sync.WaitGroup
@@ -96,7 +96,7 @@ func (n *node) ended(which int) {
 	switch {
 	case signal == syscall.SIGKILL:
 		n.killed++
-	case signal == syscall.SIGTERM && n.asked: // the signal came before the process handled it
+	case signal == syscall.SIGTERM && n.asked: // the signal arrived before the process installed its handler
 	case err != nil && n.wasFenced():
 		n.fenced++
 		n.wanted = n.wanted && n.fenced <= n.returns
@@ -110,7 +110,7 @@ func (n *node) ended(which int) {
 	}
 }
 
-// fencedOff is what a forwarder logs after another one took over its bus.
+// fencedOff is the text that a forwarder logs after another forwarder took over its bus.
 const fencedOff = "another writer took over"
 
 // wasFenced reports whether the process ended because another forwarder took over.
@@ -143,13 +143,13 @@ func (n *node) stop(ctx context.Context) error {
 	err := n.Stop(ctx)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if signal, _ := n.Failure(); signal != 0 || n.wasFenced() { // its failpoint may end it, or our signal before it is handled
+	if signal, _ := n.Failure(); signal != 0 || n.wasFenced() { // a failpoint may end the process, or the signal before the process handles it
 		return nil
 	}
 	return err
 }
 
-// terminate asks the process to end and waits for it. It is started again.
+// terminate asks the process to end and waits for the end. Then the process is restarted.
 func (n *node) terminate(ctx context.Context) error {
 	n.mu.Lock()
 	n.asked = n.Running()
@@ -169,7 +169,8 @@ func (n *node) terminate(ctx context.Context) error {
 	}
 }
 
-// state returns the number of kills and fencings so far.
+// state returns the number of kills so far, and an error if a process failed or its log shows a
+// crash or a data race.
 func (n *node) state() (killed int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -201,8 +202,8 @@ func writeKubeconfig(cp *controlplane.ControlPlane, dir, address string) (string
 	return file, clientcmd.WriteToFile(*config, file)
 }
 
-// The pace of a forwarder under torture. Intervals that are long by default, to spare a broken
-// bus, are short.
+// The intervals of a forwarder under torture. They are short here, but long by default to spare a
+// broken bus.
 const (
 	ackTimeout   = 500 * time.Millisecond
 	retryLongest = 500 * time.Millisecond

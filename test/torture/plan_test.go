@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// plan is what a seed decides.
+// plan contains everything that a seed decides.
 type plan struct {
 	seed     uint64
 	settings settings
@@ -24,13 +24,13 @@ type settings struct {
 	later         []configuration // of later runs
 
 	sink       sink
-	tells      bool   // objects that the settings no longer select get a deselected event
-	byTeam     bool   // selects namespaces with the label of the team, which changes
+	tells      bool   // the forwarder publishes a deselected event when an object leaves the selection
+	byTeam     bool   // select namespaces with the label of the team, which operations add and remove
 	crowd      int    // number of additional namespaces with the label
-	moons      bool   // a third custom resource is changed after it is defined
+	moons      bool   // the workload also uses a third custom resource, which is defined late
 	other      string // a resource that not every API server serves, "" for none
-	second     bool   // there is a second API server
-	production bool   // the intervals of a production system
+	second     bool   // a second API server runs
+	production bool   // use the intervals of a production system
 	history    int
 	workers    int
 	inFlight   int
@@ -42,10 +42,10 @@ type settings struct {
 	replicas   int // forwarders with leader election; 0 for none
 	foreign    bool
 	cluster    int  // servers in the cluster of the bus, 0 for a single server
-	former     bool // the cluster begins with the release before
+	former     bool // the cluster of the bus starts with its former release
 }
 
-// phase is a batch of changes, and the faults meanwhile.
+// phase is a batch of changes, and the faults during it.
 type phase struct {
 	ops  []op
 	acts []act
@@ -53,7 +53,7 @@ type phase struct {
 
 // act is one deed of a fault.
 type act struct {
-	after int // operations of the phase that are done before it
+	after int // number of operations in the phase that must be done before the act
 	do    verb
 	node  int    // the forwarder
 	arg   string // depends on the verb
@@ -95,15 +95,16 @@ func (p *plan) String() string {
 	return b.String()
 }
 
-// generator makes a plan.
+// generator creates a plan. It has separate random sources for parts that were added later, so that
+// the older decisions of a seed stay the same.
 type generator struct {
 	*rand.Rand
-	shapes  *rand.Rand // for projections and filters: apart, so that older decisions of a seed stay the same
-	recent  *rand.Rand // for recentKinds and intervals, also apart
-	foreign *rand.Rand // for the foreign writer, also apart
+	shapes  *rand.Rand // for projections and filters
+	recent  *rand.Rand // for recentKinds and intervals
+	foreign *rand.Rand // for the foreign writer
 	plan    *plan
-	taken   map[string]map[int]bool // by phase, what is in use
-	calm    int                     // from this phase on nothing is changed twice: see "etcd restored"
+	taken   map[string]map[int]bool // by the name in [kind.uses], the phases in which a fault uses it
+	calm    int                     // from this phase on, operations only create and delete: see the kind restored
 }
 
 // The sizes of a plan
@@ -115,9 +116,9 @@ const (
 	manyMessages = 100_000
 )
 
-// newPlan makes the plan of a seed. The seeds of the first round, 1 to [round.firstRound],
-// together have every kind of fault once. Each later seed has one kind in turn and up to two
-// random ones. only, if not "", is the only kind in the plan.
+// newPlan creates the plan of a seed. The seeds of the first round, 1 to [round.firstRound],
+// together have every kind of fault once. Each later seed has the next kind in turn and up to two
+// random kinds. If only isn't "", it names the only kind in the plan.
 func newPlan(of round, seed uint64, only string) *plan {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), recent: rand.New(rand.NewPCG(seed, 0x7265)), foreign: rand.New(rand.NewPCG(seed, 0x666f)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
 	g.plan.settings.sink, g.plan.settings.replicas, g.plan.settings.foreign, g.plan.settings.cluster = of.sink, of.replicas, of.foreign, of.cluster
@@ -169,8 +170,9 @@ func (g *generator) insert(k kind) {
 	k.add(g, from, to)
 }
 
-// chooseRecent returns the next recent kind that can be combined with the chosen ones. One seed of
-// three has none.
+// chooseRecent returns the next recent kind that can be combined with the chosen ones. Each of the
+// first seeds, as many as there are recent kinds, has a recent kind. After them, every third seed has
+// none. With replicas, only every third of the first seeds has a recent kind, and no later seed.
 func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bool) {
 	kinds := of.recentKinds()
 	if of.replicas > 0 && seed%3 > 0 || seed > uint64(len(kinds)) && seed%3 == 0 {
@@ -185,9 +187,9 @@ func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bo
 	return kind{}, false
 }
 
-// periods are those of a production system in half of the seeds, so that a refresh doesn't repair
-// what a forwarder has missed. If only a refresh can find the effect of a fault, there is one
-// every second.
+// periods sets the intervals. Half of the seeds use the intervals of a production system, so that a
+// refresh doesn't repair a change that a forwarder missed. If only a refresh can find the effect of a
+// fault, the forwarders refresh every second.
 func (g *generator) periods(chosen []kind) {
 	s := &g.plan.settings
 	s.production = g.IntN(2) == 0
@@ -230,7 +232,7 @@ func (g *generator) choose(of round, seed uint64) []kind {
 		for range g.IntN(perSeed) {
 			k := kinds[g.IntN(len(kinds))]
 			if k.slow && g.IntN(3) > 0 {
-				continue // it takes many seconds, and enough seeds have it
+				continue // a slow kind takes many seconds, and enough seeds have it
 			}
 			if !slices.ContainsFunc(chosen, func(c kind) bool { return c.name == k.name || k.conflicts(c) }) {
 				chosen = append(chosen, k)
@@ -241,7 +243,7 @@ func (g *generator) choose(of round, seed uint64) []kind {
 	return chosen
 }
 
-// settings draws what no fault decides.
+// settings draws the settings that no fault decides.
 func (g *generator) settings() {
 	s := &g.plan.settings
 	switch g.IntN(10) {
@@ -260,21 +262,21 @@ func (g *generator) settings() {
 	s.resync = []time.Duration{time.Second, 10 * time.Minute, 10 * time.Minute}[g.IntN(3)]
 	s.refresh, s.retention, s.points = 10*time.Minute, 24*time.Hour, 500*time.Millisecond
 	if s.labels {
-		// Reconciliation finds objects that have left the selection and are deleted unseen.
+		// Only reconciliation finds the delete of an object that had left the selection.
 		s.refresh = time.Second
 	}
 	if s.sink == onKafka {
 		s.kafka = g.kafkaSettings()
-		s.kafka.idempotent = s.kafka.idempotent || s.replicas > 0 // without both, no promise remains to check
+		s.kafka.idempotent = s.kafka.idempotent || s.replicas > 0 // with replicas but without idempotence, no promise remains to check
 	}
 }
 
-// window finds and reserves phases in which nothing that the kind needs is in use.
+// window reserves phases for a kind, so that no other fault uses the same parts in these phases.
 func (g *generator) window(k kind) (from, to int) {
 	if !k.first {
 		from, to = g.draw(k)
 		for tries := 0; !g.free(k, from, to); tries++ {
-			if tries == 20 { // it gets phases of its own
+			if tries == 20 { // add phases for this kind alone
 				from, to = len(g.plan.phases), len(g.plan.phases)
 				g.plan.phases = append(g.plan.phases, phase{})
 				if k.long {

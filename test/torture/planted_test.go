@@ -22,8 +22,7 @@ type scenario struct {
 	rests    bool // the forwarders are checked at rest at the end
 }
 
-// usual are the settings of a forwarder that looks again only when told, so that no resync hides
-// an effect.
+// usual are settings with long intervals, so that no resync or refresh repairs the effect of a bug.
 var usual = settings{
 	configuration: configuration{namespaces: true, topic: topicName},
 
@@ -31,12 +30,12 @@ var usual = settings{
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
-// plays limits how often a scenario is played with a bug. What a play does depends on the partitions of the objects, which
-// depend on the name of the world, and on the order of the acknowledgements. So one play can miss a bug.
+// plays is the maximum number of times that a scenario is played with a bug. One play can miss a bug, because a play
+// depends on the partitions of the objects, and so on the name of the world, and on the order of the acknowledgements.
 const plays = 2
 
-// TestPlantedBugs plays each scenario with the unchanged forwarder, which must pass, and with each
-// of its bugs, which must be found. It tests the tests.
+// TestPlantedBugs tests the tests. It plays each scenario with the unchanged forwarder, which must
+// pass, and with each planted bug of the scenario, which the checks must find.
 func TestPlantedBugs(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -86,12 +85,12 @@ func (w *world) play(s scenario, settle time.Duration) error {
 	return err
 }
 
-// buggySettle limits the wait for convergence of a forwarder with a bug, which must not converge.
-// The scenario has already waited for it to be idle.
+// buggySettle is the maximum wait for a forwarder with a bug to converge, which it must not do. The
+// scenario has already waited for the forwarder to become idle.
 const buggySettle = 3 * time.Second
 
-// TestEveryPlantedBugIsLookedFor compares the patches with the bugs of the scenarios, and the
-// failpoints in the code with those of the faults.
+// TestEveryPlantedBugIsLookedFor verifies that some scenario looks for the bug of every patch, and
+// that some fault uses every failpoint in the code.
 func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 	planted := map[string][]string{"bugs": plantedBugs(t)}
 	call := regexp.MustCompile(`failpoint\.Hit\("([a-z-]+)"\)`)

@@ -20,8 +20,8 @@ const (
 	bothCut          = "both topics lose their tails"
 )
 
-// recentKinds are kinds that were added later. They are drawn separately, so that older decisions
-// of a seed stay the same.
+// recentKinds returns the kinds that were added later. A plan draws them separately, so that the older
+// decisions of a seed stay the same.
 func (r round) recentKinds() []kind {
 	of := recentOfNATS
 	if r.sink == onKafka {
@@ -55,8 +55,8 @@ var recentKinds = []kind{
 		},
 	},
 	{
-		// Objects with their own finalizer stay in etcd. They return with the definition, in the
-		// same version.
+		// Objects with their own finalizer stay in etcd. They return with the definition, with the
+		// same versions.
 		name: crdUnblocked, uses: []string{"definition", theAPI}, alone: []string{restored, purged, beforeOne},
 		add: func(g *generator, from, to int) {
 			of := []string{widgets, planets}[g.IntN(2)]
@@ -73,8 +73,8 @@ var recentKinds = []kind{
 	},
 }
 
-// remodel changes the schema of a definition in one of several ways. Some objects don't change
-// after that.
+// remodel creates two objects and then changes the schema of their definition in one of several ways.
+// No operation of the workload changes these objects after that.
 func (g *generator) remodel(from, to int, ways ...[]opVerb) {
 	of := []string{widgets, planets}[g.IntN(2)]
 	acts := []act{{do: change, arg: string(fresh) + " " + of}, {do: change, arg: string(fresh) + " " + of}}
@@ -106,7 +106,7 @@ var recentOfKafka = []kind{
 	tailCut(bothCut, topicName+","+checkpointName),
 }
 
-// tailCut is a kind that stops the broker and cuts off the last batches of topics, while the
+// tailCut returns a kind that kills the broker and cuts off the last batches of topics, while the
 // forwarder runs or is down.
 func tailCut(name, topics string) kind {
 	return kind{

@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// compareReplica compares the objects that exist for a reader of the bus with the selected objects
-// in the cluster, until they are equal or settle has passed.
+// compareReplica compares the objects that exist according to the bus with the selected objects in
+// the cluster, until they are equal or settle has passed.
 func (w *world) compareReplica(ctx context.Context, settle time.Duration) (problems []string, err error) {
 	err = harness.Eventually(ctx, limit, "the bus has been read", func(ctx context.Context) error { return w.bus.CatchUp(ctx, limit) })
 	if err != nil {
@@ -51,16 +51,16 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 	return problems, nil
 }
 
-// replicaOf returns the last event of each object of a cluster that is left on the bus, by the
-// event's partitionkey.
+// replicaOf returns the last event that the bus still has of each object of a cluster, by the event's
+// partitionkey.
 func (w *world) replicaOf(ctx context.Context, cluster string, all []harness.Received) (map[string]harness.Received, error) {
 	of := messagesOf(cluster, all)
 	replica := w.replica(of)
 	return replica, w.dropPurged(ctx, replica, of)
 }
 
-// replica is replicaOf, with earlier events of an object whose last event the bus has lost, although
-// they may be purged.
+// replica is replicaOf without the check for purged events. For an object whose last event the bus
+// has lost, it returns an earlier event, even if that event was purged.
 func (w *world) replica(all []harness.Received) map[string]harness.Received {
 	used := []string{""}
 	if w.settings.sink == onKafka {
@@ -95,8 +95,8 @@ func (w *world) replica(all []harness.Received) map[string]harness.Received {
 	return byKey
 }
 
-// strays returns the foreign messages in partitions that have no events of their objects. Nothing
-// answers them.
+// strays returns the foreign messages that are in another partition than the events of their objects.
+// No forwarder answers them.
 func (w *world) strays(all []harness.Received) map[harness.Place]bool {
 	type object struct{ topic, subject string }
 	home, strays := map[object]int{}, map[harness.Place]bool{}
@@ -112,8 +112,9 @@ func (w *world) strays(all []harness.Received) map[harness.Place]bool {
 	return strays
 }
 
-// dropPurged removes objects whose last event the bus has lost and whose earlier events are
-// purged: with one event of history, or by the forwarder after the retention of a lost delete.
+// dropPurged removes objects whose last event the bus has lost and whose earlier events are purged.
+// The bus purges them if it keeps one event of each object. The forwarder purges them after the
+// retention of the lost delete.
 func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Received, all []harness.Received) error {
 	for _, m := range all {
 		key := m.Attributes["partitionkey"]
@@ -135,8 +136,8 @@ func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Recei
 // gone reports whether an event means that its object doesn't exist for readers.
 func gone(m harness.Received) bool { return m.Kind() == "deleted" || m.Kind() == "deselected" }
 
-// differences compares a replica with the cluster. For unanswerable objects, the bus may have the
-// last event although they are gone or no longer selected.
+// differences compares a replica with the cluster. The bus may still show an unanswerable object that
+// is gone or no longer selected.
 func (w *world) differences(replica map[string]harness.Received, cluster map[string]unstructured.Unstructured, unanswerable map[string]bool) []string {
 	var all []string
 	labelled := w.labelled(cluster)
@@ -177,8 +178,8 @@ func (w *world) labelled(cluster map[string]unstructured.Unstructured) map[strin
 	return labelled
 }
 
-// selects reports whether the settings select an object and, if not, whether the bus may have it
-// anyway, because it left a label selector unseen.
+// selects reports whether the settings select an object and, if they don't, whether the bus may still
+// show the object: nothing was published when it left the selection.
 func (w *world) selects(key string, o unstructured.Unstructured, labelled map[string]bool) (selected, tolerated bool) {
 	s, home := w.settings, o.GetNamespace()
 	switch {
@@ -194,14 +195,14 @@ func (w *world) selects(key string, o unstructured.Unstructured, labelled map[st
 	return true, false
 }
 
-// covers reports whether the present configuration selects the object name in a partitionkey.
+// covers reports whether the current configuration selects the object name in a partitionkey.
 func (w *world) covers(key string) bool {
 	parts := strings.Split(key, "/")
 	return w.settings.covers(w.user, parts[2], parts[3], parts[4])
 }
 
-// leftBehind reports whether the bus may still have a deleted object: it wasn't selected at that
-// time, and the bus isn't told.
+// leftBehind reports whether the bus may still show a deleted object: the current configuration
+// doesn't select the object, and the forwarder publishes nothing when an object leaves the selection.
 func (w *world) leftBehind(key string) bool {
 	return w.reconfigured() && !w.settings.tells && !w.covers(key)
 }
@@ -226,7 +227,7 @@ func (u *user) present(ctx context.Context, other string) (map[string]unstructur
 	return all, nil
 }
 
-// partitionKey returns the attribute in an object's events. Namespace and name are those in the
+// partitionKey returns the partitionkey of an object's events. namespace and name are those in the
 // cluster.
 func (u *user) partitionKey(resource, namespace, name string) string {
 	group := cmp.Or(u.resource(resource).Group, "core")

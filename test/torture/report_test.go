@@ -30,13 +30,13 @@ type result struct {
 	Round     string
 	Seed      uint64
 	Faults    []string
-	Felt      map[string]bool // of the faults that show in a log
-	Changes   int64           // accepted by the API server
+	Felt      map[string]bool // faults with an effect in a log
+	Changes   int64           // changes that the API server accepted
 	Published int             // messages on the bus
-	Foreign   int             // from the foreign writer
+	Foreign   int             // messages from the foreign writer
 	Peak      int64           // maximum resident memory of a forwarder with a foreign writer, in bytes
-	Starts    int             // of forwarders
-	Killed    int             // ended by SIGKILL
+	Starts    int             // starts of forwarders
+	Killed    int             // forwarders ended by SIGKILL
 	Settled   time.Duration   // from the end of the faults until the checks passed
 	Took      time.Duration
 	Failed    bool
@@ -111,7 +111,7 @@ type row struct {
 	Felt  string
 }
 
-// runReport is the result of a run on one bus.
+// runReport is the section of a round in the report.
 type runReport struct {
 	Title                 string
 	Seeds, Failed         int
@@ -127,7 +127,7 @@ type runReport struct {
 
 // report is the input of the template.
 type report struct {
-	Runs      []string // one section per bus
+	Runs      []string // one section per round
 	Scenarios []scenario
 	Bugs      int
 	Found     string
@@ -136,7 +136,7 @@ type report struct {
 // Planted returns the bugs of a scenario as text.
 func (s scenario) Planted() string { return strings.Join(s.bugs, ", ") }
 
-// Name is for the template.
+// Name returns the name of a scenario for the template.
 func (s scenario) Name() string { return s.name }
 
 func newRun(of round, results []result) runReport {
@@ -174,7 +174,8 @@ func newRun(of round, results []result) runReport {
 	return r
 }
 
-// The marks of a section in the report, so that one round keeps the sections of the others.
+// section returns the marks around a round's section in the report, and the text between them. The
+// marks let one round keep the sections of the others.
 func (r round) section(text string) (begin, end, between string) {
 	begin, end = fmt.Sprintf("<!-- %s -->\n", r), fmt.Sprintf("<!-- end of %s -->\n", r)
 	_, after, _ := strings.Cut(text, begin)
@@ -182,7 +183,7 @@ func (r round) section(text string) (begin, end, between string) {
 	return begin, end, between
 }
 
-// writeReport writes the section of a run, if it has results, and keeps the others.
+// writeReport writes the section of a round, if it has results, and keeps the other sections.
 func writeReport(to string, on round, results []result) error {
 	t, err := template.ParseFiles("report.md.tmpl")
 	if err != nil {
@@ -221,7 +222,7 @@ func writeReport(to string, on round, results []result) error {
 	return os.WriteFile(to, []byte(text.String()), 0o644)
 }
 
-// TestReportIsCurrent: the text of docs/reliability.md is that of the template, so that the next run keeps it.
+// TestReportIsCurrent verifies that docs/reliability.md has the text of the template, so that the next run keeps it.
 func TestReportIsCurrent(t *testing.T) {
 	is, err := os.ReadFile("../../docs/reliability.md")
 	if err != nil {
@@ -243,7 +244,8 @@ func TestReportIsCurrent(t *testing.T) {
 	}
 }
 
-// TestReport writes two reports into one file, and the first one again at the end.
+// TestReport verifies that the reports of several rounds share one file, and that a later report of a
+// round replaces only that round's section.
 func TestReport(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "reliability.md")
 	write := func(on round, changes int64) {

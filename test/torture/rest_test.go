@@ -10,14 +10,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// How long the forwarders are watched at rest: in a run of chosen seeds, and in a run of many
-// tests. A loop exceeds the bounds in either.
+// How long rest watches the forwarders: in a run of chosen seeds, and in a run of many tests. A
+// forwarder that works in a loop exceeds the limits of [harness.Forwarder.Rest] in either window.
 const (
 	restWindow  = 10 * time.Second
 	quickWindow = 3 * time.Second
 )
 
-// restOf watches a forwarder. A fault can leave work for the first window, but a loop goes on.
+// restOf watches a forwarder for one window, and for a second window if the forwarder works in the
+// first one. A fault can leave work for the first window, but a loop goes on.
 func restOf(ctx context.Context, n *node, window time.Duration) error {
 	var work *harness.WorkError
 	err := n.Rest(ctx, window)

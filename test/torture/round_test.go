@@ -35,7 +35,7 @@ func (r round) String() string {
 	return name
 }
 
-// title returns the name for readers.
+// title returns the title of the round's section in the report.
 func (r round) title() string {
 	title := map[sink]string{onNATS: "NATS", onKafka: "Kafka"}[r.sink]
 	if r.replicas > 0 {
@@ -50,9 +50,9 @@ func (r round) title() string {
 	return title
 }
 
-// firstRound returns the last of the seeds that together have every kind of fault once: with
-// replicas, every fault of a leader; with a foreign writer, one; with a cluster, every fault of a
-// cluster.
+// firstRound returns the number of seeds that together have every kind of fault once. With replicas,
+// they have every fault of a leader. With a cluster, they have every fault of a cluster. With a
+// foreign writer, one seed is enough.
 func (r round) firstRound() uint64 {
 	if r.foreign {
 		return 1
@@ -63,7 +63,8 @@ func (r round) firstRound() uint64 {
 	return uint64((len(r.kinds()) + perSeed - 1) / perSeed)
 }
 
-// turns returns the kinds of which each seed has one, in turn; none for all kinds.
+// turns returns the kinds of which each seed has one, in turn. It returns nil if the seeds take turns
+// over all kinds of the round.
 func (r round) turns() []kind {
 	switch {
 	case r.cluster > 0:
@@ -74,15 +75,15 @@ func (r round) turns() []kind {
 	return nil
 }
 
-// kinds returns the faults of the round. With leader election, the faults that need two forwarders
-// without one are left out.
+// kinds returns the faults of the round. With leader election, it leaves out the faults that need two
+// forwarders without leader election, and the faults that purge deletes.
 func (r round) kinds() []kind {
 	return slices.Concat(r.turns(), slices.DeleteFunc(slices.Clone(r.sink.kinds()), func(k kind) bool {
 		return r.lacks(k) || r.replicas > 0 && (slices.Contains(k.uses, another) || k.name == purged || k.name == beforeOne)
 	}))
 }
 
-// lacks reports whether a kind is left out because the bus is a cluster.
+// lacks reports whether the round leaves out a kind because its bus is a cluster.
 func (r round) lacks(k kind) bool {
 	return r.cluster > 0 && slices.Contains(r.sink.singleOnly(), k.name)
 }

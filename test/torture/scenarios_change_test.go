@@ -56,19 +56,19 @@ func withOther(resource string) settings {
 	return s
 }
 
-// undivided has one partition.
+// undivided gives the event topic one partition.
 func undivided(s settings) settings {
 	s.kafka.partitions = 1
 	return s
 }
 
-// alsoIn has events in another topic too.
+// alsoIn makes the suite also record another event topic, for a later configuration.
 func alsoIn(s settings, topic string) settings {
 	s.later = []configuration{{topic: topic}}
 	return s
 }
 
-// configure ends the forwarders and starts the running ones again with another configuration.
+// configure restarts the running forwarders with another configuration.
 func (s *script) configure(change func(*configuration)) {
 	s.step(func() error {
 		to := s.settings.configuration
@@ -80,7 +80,7 @@ func (s *script) configure(change func(*configuration)) {
 }
 
 // lastIs waits until the last event of an object has a type. A forwarder with a planted bug may
-// never publish it; the checks decide about that.
+// never publish that event, so lastIs then ignores a timeout and leaves the result to the checks.
 func (s *script) lastIs(t target, kind string) {
 	is := func(context.Context) error {
 		all, _, err := s.bus.All()
@@ -109,8 +109,8 @@ func (s *script) lastIs(t target, kind string) {
 	})
 }
 
-// playWiden makes an object leave a label selector, so that its delete has the version in which it
-// exists, and then removes the selector.
+// playWiden makes an object leave a label selector, and then removes the selector. The delete of the
+// object has the version in which the object still exists.
 func playWiden(s *script) {
 	s.create("leaves", "stays")
 	s.begin(0)
@@ -122,7 +122,7 @@ func playWiden(s *script) {
 }
 
 // playUnblock removes a definition whose objects have a finalizer, removes the definition's own
-// finalizer, and applies it again. The objects return with the same versions.
+// finalizer, and applies the definition again. The objects return with the same versions.
 func playUnblock(s *script) {
 	w, definition := target{widgets, "a", "held"}, target{resource: widgets}
 	s.t.Cleanup(func() { s.forget(widgets) })
@@ -169,7 +169,8 @@ func playService(s *script) {
 	s.idle(0)
 }
 
-// playFewer leads the forwarder to an API server that doesn't serve a resource, and back.
+// playFewer connects the forwarder to an API server that doesn't serve a resource, and then to the
+// first API server again.
 func playFewer(s *script) {
 	one := target{revisions, "a", "one"}
 	s.change(put, one)
@@ -198,7 +199,8 @@ func playEmpty(s *script) {
 }
 
 // playTail makes the event topic lose all or the last records of objects, while the checkpoint
-// topic keeps everything. There is one partition, so that the loss affects every object.
+// topic keeps all records. The event topic has one partition, so that the cut records don't depend on
+// the partitions of the objects.
 func playTail(s *script) {
 	s.create("deleted", "changed", "same")
 	s.begin(0)
@@ -212,8 +214,8 @@ func playTail(s *script) {
 	s.begin(0)
 }
 
-// playCovered is the same, but before the forwarder is back, another one writes past the loss:
-// only a marker, and then it is killed.
+// playCovered loses records like playTail. Then a forwarder is killed in its takeover, after it has
+// written only a marker past the lost records. The next forwarder must still find the loss.
 func playCovered(s *script) {
 	s.create("deleted", "changed", "same")
 	s.begin(0)

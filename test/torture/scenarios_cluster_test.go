@@ -25,21 +25,21 @@ var clustered = []scenario{
 	},
 }
 
-// inCluster3 has a bus of three servers.
+// inCluster3 gives the bus three servers.
 func inCluster3(s settings) settings {
 	s.cluster = 3
 	return s
 }
 
-// upgradedLater has a bus whose servers are of the release before.
+// upgradedLater makes the servers of the bus start with the former release.
 func upgradedLater(s settings) settings {
 	s.former = true
 	return s
 }
 
-// playUpgrade upgrades the servers of the bus while an object changes again and again, each time after
-// its last change is on the bus. Changes are published after the restart of each server. Then another
-// forwarder reads the checkpoint.
+// playUpgrade upgrades the servers of the bus one by one while an object changes. Each change follows
+// once the bus has the change before. The forwarder must publish further changes after the restart of
+// each server. Then it restarts and reads the checkpoint.
 func playUpgrade(roll verb) func(*script) {
 	return func(s *script) {
 		s.create("changed", "deleted", "same")
@@ -65,7 +65,7 @@ func playUpgrade(roll verb) func(*script) {
 	}
 }
 
-// awaitMore waits until the bus has two events more of an object that changes.
+// awaitMore waits until the bus has two more events of an object.
 func (s *script) awaitMore(t target) error {
 	has, err := s.events(t)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *script) changeUntil(ctx context.Context, t target) error {
 	return err
 }
 
-// playServersGo makes the forwarder read its checkpoint while two replicas lag, which it must not
-// take for a loss. Then it must be able to publish without any one of the servers.
+// playServersGo makes the forwarder read its checkpoint while two replicas lag, which the forwarder
+// must not take for a loss. Then the forwarder must publish while any one of the servers is down.
 func playServersGo(s *script) {
 	s.create("changed", "deleted", "same")
 	s.begin(0)
@@ -126,8 +126,9 @@ func playServersGo(s *script) {
 	s.idle(0)
 }
 
-// playReplicasDiffer makes the forwarder read its checkpoint while one replica has what the others
-// lost, and lacks what they got since. It must report each loss once.
+// playReplicasDiffer makes the forwarder read its checkpoint while one replica has the messages that
+// the others lost, and lacks the messages that they stored since. The forwarder must report each loss
+// only once.
 func playReplicasDiffer(s *script) {
 	s.create("changed", "same")
 	s.begin(0)
@@ -149,8 +150,8 @@ func playReplicasDiffer(s *script) {
 	s.do(act{do: clusterAgree})
 }
 
-// reloads waits until the forwarder has read its checkpoint this many times more. Each reading of a
-// forwarder with the bug trust-replica is from a random replica.
+// reloads waits until the forwarder has read its checkpoint this many more times. A forwarder with the
+// bug trust-replica reads from a random replica each time.
 func (s *script) reloads(times float64) {
 	const reads = "kuberelay_nats_reads_total"
 	var before float64
@@ -164,7 +165,7 @@ func (s *script) reloads(times float64) {
 	})
 }
 
-// told checks how many objects the forwarder has reported as lost by the bus.
+// told checks the number of objects that the forwarder has reported as lost by the bus.
 func (s *script) told(want float64) {
 	s.step(func() error {
 		got, err := s.nodes[0].Metric(s.t.Context(), lostTotal)
@@ -175,7 +176,7 @@ func (s *script) told(want float64) {
 	})
 }
 
-// published checks that the bus gets the first event of an object.
+// published checks that the bus receives the first event of an object.
 func (s *script) published(name string) {
 	s.step(func() error {
 		wait := limit

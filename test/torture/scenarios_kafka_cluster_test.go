@@ -30,8 +30,9 @@ func onCluster(s settings) settings {
 	return s
 }
 
-// playMinority changes an object while the leader of its partition is cut off from the other
-// brokers, which elect another one, and while the leader has no other replica.
+// playMinority first changes an object while the leader of its partition is cut off from the other
+// brokers, which elect another leader. Then it changes the object while the leader has no follower
+// in sync.
 func playMinority(s *script) {
 	s.create("changed", "quiet")
 	s.begin(0)
@@ -68,7 +69,7 @@ func alone(s settings) settings {
 }
 
 // playAlone loses a leader that acknowledged events while no follower was in sync. A follower becomes
-// the leader by an unclean election, and the old leader returns as its follower, without these events.
+// the leader by an unclean election. The old leader returns as its follower and drops these events.
 func playAlone(s *script) {
 	s.create("kept", "changed", "deleted")
 	s.begin(0)
@@ -83,7 +84,7 @@ func playAlone(s *script) {
 	s.change(remove, at("deleted"))
 	s.create("lost")
 	s.onBus(at("lost"), 1)
-	s.idle(0) // all is acknowledged
+	s.idle(0) // all events are acknowledged
 	s.do(act{do: electBehind, n: 1, arg: topicName})
 	s.step(func() error {
 		if got, want := s.bus.(*kafkaBus).toReport, 2; got != want { // changed and lost
@@ -99,7 +100,7 @@ func playAlone(s *script) {
 }
 
 // playElectOlder makes the brokers lose acknowledged events: a replica that is behind becomes the
-// leader. The forwarder is idle, so only a refresh of the checkpoint finds it.
+// leader. The forwarder is idle, so only a refresh of the checkpoint finds the loss.
 func playElectOlder(s *script) {
 	s.create("kept", "changed", "deleted")
 	s.begin(0)
@@ -127,7 +128,7 @@ func (s *script) leadsAlone() {
 	})
 }
 
-// ledBy waits until the leaders of all partitions are as wanted.
+// ledBy waits until is returns true for the leaders of all partitions.
 func (s *script) ledBy(what string, is func(broker int) bool) {
 	s.until(what+" leads all partitions", func(ctx context.Context) error {
 		all, err := s.bus.(*kafkaBus).cluster.Describe(ctx, topicName)

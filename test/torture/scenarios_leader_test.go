@@ -14,12 +14,13 @@ func electing(s settings) settings {
 	return s
 }
 
-// Purges come soon, and a leader gives up late: it has its bus again before.
+// purging makes the forwarders purge deletes soon.
 func purging(s settings) settings {
 	s.retention = time.Second
 	return s
 }
 
+// patient makes a leader give up late, after it has reconnected to the bus.
 var patient = map[string]string{"LEASE_DURATION": "7s", "LEASE_RENEW_DEADLINE": "5s"}
 
 const leads = "lease acquired, leading"
@@ -47,9 +48,9 @@ func playLeaderless(s *script) {
 	s.idle(1)
 }
 
-// playSleeper tells the leader about an object that it can't publish, and freezes it until the
-// other forwarder has published and purged the object. When the leader wakes up, it has no newer
-// information, and the bus has nothing of the object that would refuse a publish.
+// playSleeper shows the leader an object that it can't publish, and freezes the leader until the
+// other forwarder has published and purged the object. When the leader wakes up, it doesn't know of
+// the delete. The bus has no event of the object that would make it refuse a publish.
 func playSleeper(s *script) {
 	ghost := at("ghost")
 	s.create("same")

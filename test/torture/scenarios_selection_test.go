@@ -2,7 +2,7 @@ package torture
 
 import "context"
 
-// homeOf is the first namespace itself.
+// homeOf is the target of operations on the first namespace.
 var homeOf = target{resource: namespaces, name: "a"}
 
 // playTeamLeaves removes the label of a namespace and adds it again.
@@ -78,8 +78,8 @@ func playHomeless(s *script) {
 	s.begin(0)
 }
 
-// playTeamUnanswered adds the label of a namespace again while the bus accepts nothing, and
-// removes it before the next retry.
+// playTeamUnanswered adds the label of a namespace again while the bus refuses all messages, and
+// removes the label before the next retry.
 func playTeamUnanswered(s *script) {
 	s.create("one")
 	s.begin(0)
@@ -95,8 +95,8 @@ func playTeamUnanswered(s *script) {
 	s.idle(0)
 }
 
-// playNeverTaken creates an object while the bus accepts nothing, and deletes it before the next
-// retry.
+// playNeverTaken creates an object while the bus refuses all messages, and deletes the object before
+// the next retry.
 func playNeverTaken(s *script) {
 	s.create("other", "later")
 	s.begin(0)

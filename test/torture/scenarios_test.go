@@ -172,13 +172,13 @@ func usualOnKafka() settings {
 	return s
 }
 
-// spread has fewer partitions in the checkpoint topic than in the event topic.
+// spread gives the checkpoint topic fewer partitions than the event topic.
 func spread(s settings) settings {
 	s.kafka.partitions, s.kafka.compacting = 7, true
 	return s
 }
 
-// shaped drops a part of the objects and selects them by their content.
+// shaped drops a field of the objects and selects objects by their content.
 func shaped(s settings) settings {
 	s.shaped = true
 	return s
@@ -217,7 +217,7 @@ func playChange(s *script) {
 	s.idle(0)
 }
 
-// playNoise changes fields that a projection drops, while the forwarder runs and while it doesn't.
+// playNoise changes a field that a projection drops, while the forwarder runs and while it is down.
 func playNoise(s *script) {
 	s.create("noisy", "more")
 	s.begin(0)
@@ -247,8 +247,8 @@ func playHide(s *script) {
 	s.begin(0)
 }
 
-// playTwice changes an object in two places, one after the other. The bus gets both changes in one
-// event.
+// playTwice changes different fields of an object, one after the other, while the bus is down. Then
+// the bus receives all changes in one event.
 func playTwice(s *script) {
 	twice := at("twice")
 	s.create("twice")
@@ -288,8 +288,8 @@ func playBusDown(s *script) {
 }
 
 // playTwoWriters delays a publish of the first forwarder until the second one has published the
-// same and a later state. Then the first one gets a conflict and can't see the later state,
-// because its watch hangs.
+// same state and a later state. Then the first forwarder receives a conflict, but can't see the later
+// state, because its watch hangs.
 func playTwoWriters(s *script) {
 	contested := at("contested")
 	s.create("contested")
@@ -323,7 +323,7 @@ func playTwoWriters(s *script) {
 }
 
 // playPurge makes the first forwarder purge an object that it knows as deleted, after the second
-// one has published a new object of the same name.
+// forwarder has published a new object with the same name.
 func playPurge(s *script) {
 	taken := at("taken")
 	s.create("taken")
@@ -341,8 +341,9 @@ func playPurge(s *script) {
 	s.idle(1)
 }
 
-// playLeave makes an object leave the selection while the forwarder is down. Then the forwarder
-// looks for it: first it may not read single objects, then it may.
+// playLeave makes an object leave the selection while the forwarder is down. Then the forwarder must
+// find out whether the object still exists: first without the permission to read single objects, and
+// then with it.
 func playLeave(s *script) {
 	s.create("stays", "leaves")
 	s.begin(0)
@@ -365,7 +366,7 @@ func playLeave(s *script) {
 }
 
 // playUnlisted lets the forwarder read single objects but not list them, so that its informers
-// know nothing.
+// stay empty.
 func playUnlisted(s *script) {
 	s.create("one", "two")
 	s.begin(0)
@@ -378,7 +379,8 @@ func playUnlisted(s *script) {
 	s.idle(0)
 }
 
-// playFirstSync has many objects in the first sync, and lets the forwarder publish one at a time.
+// playFirstSync creates many objects before the first sync, and lets the forwarder publish one at a
+// time.
 func playFirstSync(s *script) {
 	for n := range 100 {
 		s.create(fmt.Sprintf("c%d", n))
@@ -389,8 +391,8 @@ func playFirstSync(s *script) {
 }
 
 // playMove moves planets to another version of their API while the bus is down and one of them has
-// changed. The informer is started again and waits for the bus, to read the marker of the first
-// sync. The key of the changed object waits too, and is first.
+// changed. The informer restarts and waits for the bus, to read the marker of the first sync. The key
+// of the changed object waits for the bus too, and is processed first.
 func playMove(s *script) {
 	mars := target{resource: planets, name: "mars"}
 	s.change(put, mars)
@@ -406,8 +408,8 @@ func playMove(s *script) {
 	s.idle(0)
 }
 
-// playMoveWhileDown moves planets to another version of their API and deletes one while the
-// forwarder is down. Its last state on the bus has the old version.
+// playMoveWhileDown moves planets to another version of their API and deletes one of them while the
+// forwarder is down. The last state of that planet on the bus has the old API version.
 func playMoveWhileDown(s *script) {
 	venus := target{resource: planets, name: "venus"}
 	s.change(put, venus)
@@ -423,8 +425,8 @@ func playMoveWhileDown(s *script) {
 	s.begin(0)
 }
 
-// playUnanswered makes the bus store a create without an answer to the forwarder, and deletes the
-// object before the retry.
+// playUnanswered lets the bus store a create but drops its acknowledgement, and deletes the object
+// before the retry.
 func playUnanswered(s *script) {
 	s.create("other")
 	s.create("later")
@@ -435,8 +437,8 @@ func playUnanswered(s *script) {
 	s.do(act{do: busRefuse})
 	s.logged(0, 1, cutOff)
 	s.change(remove, at("unanswered"))
-	// The forwarder has seen the delete when it has seen a later one. While the bus is away, it
-	// only tries deletes.
+	// Once the forwarder has seen a later delete, it has also seen this one. The log shows the later
+	// delete, because the forwarder tries to publish deletes while the bus is unreachable.
 	const later = `"name":"later"`
 	before := strings.Count(s.nodes[0].Log(), later)
 	s.change(remove, at("later"))
@@ -449,8 +451,8 @@ func playUnanswered(s *script) {
 // and is cut off from the bus before the delete.
 func playMissed(s *script) {
 	missed := at("missed")
-	// The last states of a namespace that is being deleted come in quick succession. A forwarder
-	// that misses one deletes the namespace with an earlier one, which the other corrects.
+	// The last states of a terminating namespace follow each other quickly. A forwarder that misses
+	// one of them deletes the namespace with an earlier state, which the other forwarder corrects.
 	s.until("the namespaces of former worlds are gone", func(ctx context.Context) error {
 		all, err := s.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err == nil && slices.ContainsFunc(all.Items, func(n corev1.Namespace) bool { return n.DeletionTimestamp != nil }) {
@@ -529,8 +531,8 @@ func playUnrecorded(s *script) {
 	s.idle(0)
 }
 
-// playKilledIdle kills the forwarder when everything is recorded. Each partition has several
-// objects, because a single one can't have its record too early.
+// playKilledIdle kills the forwarder when the checkpoint topic has the records of all events. Each
+// partition has several objects, because the record of a single object can't be too early.
 func playKilledIdle(s *script) {
 	for n := range 12 {
 		s.create(fmt.Sprintf("c%d", n))
@@ -543,9 +545,9 @@ func playKilledIdle(s *script) {
 	}
 }
 
-// playLostAck makes the broker store a change without an answer to the forwarder. If the forwarder
-// still has to connect when answers are dropped, the request isn't sent. Then another change is
-// tried.
+// playLostAck lets the broker store a change but drops its acknowledgement. If the forwarder isn't
+// connected yet when the proxy starts to drop responses, it can't send the request. playLostAck then
+// tries another change.
 func playLostAck(s *script) {
 	changed := at("changed")
 	s.create("changed")
@@ -596,7 +598,7 @@ func playGrow(s *script) {
 	s.create(names[1:]...)
 	s.change(remove, at(names[0]))
 	s.idle(0)
-	for range 3 { // the first one has read them itself
+	for range 3 { // the first start reads the last events itself, and the others rely on the checkpoint topic
 		s.kill(0)
 		s.begin(0)
 	}

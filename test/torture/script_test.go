@@ -17,11 +17,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// script has the steps of a scenario. After a failed step, the others do nothing.
+// script runs the steps of a scenario. After a step fails, the remaining steps do nothing.
 type script struct {
 	*world
 	err     error
-	value   int // of the latest change
+	value   int // the value of the latest change
 	started int // length of the first forwarder's log at its latest start
 }
 
@@ -36,7 +36,7 @@ func (s *script) until(what string, is func(context.Context) error) {
 	s.step(func() error { return harness.Eventually(s.t.Context(), limit, what, is) })
 }
 
-// do performs deeds of faults.
+// do performs a deed of a fault.
 func (s *script) do(a act) {
 	s.step(func() error {
 		if a.do == start && a.node == 0 {
@@ -57,8 +57,8 @@ func (s *script) kill(n int) {
 	s.step(func() error { s.nodes[n].kill(); return nil })
 }
 
-// idle waits until a forwarder has nothing to do. A forwarder with a planted bug may never be
-// idle; the checks decide about that.
+// idle waits until a forwarder has nothing to do. A forwarder with a planted bug may never become
+// idle, so idle then ignores a timeout and leaves the result to the checks.
 func (s *script) idle(n int) {
 	wait := limit
 	if s.planted() {
@@ -169,7 +169,7 @@ func (s *script) logged(n, times int, text string) {
 	})
 }
 
-// either waits until the first forwarder has logged one of some texts since its latest start.
+// either waits until the first forwarder has logged one of the texts since its latest start.
 func (s *script) either(texts ...string) {
 	s.until(fmt.Sprintf("one of %q is logged", texts), func(context.Context) error {
 		log := s.nodes[0].Log()[s.started:]
@@ -180,8 +180,8 @@ func (s *script) either(texts ...string) {
 	})
 }
 
-// allowOnly restricts the forwarder to some verbs on ConfigMaps and namespaces until the others
-// are granted again.
+// allowOnly restricts the forwarder to some verbs on ConfigMaps and namespaces until the deed grant
+// allows the others again.
 func (s *script) allowOnly(verbs ...string) {
 	s.allowOnlyOf([]string{configMaps, namespaces}, verbs...)
 }
@@ -204,7 +204,7 @@ func (s *script) allowOnlyOf(resources []string, verbs ...string) {
 }
 
 // permitted waits until the forwarder may use exactly these verbs on ConfigMaps. The API server
-// takes a moment.
+// applies a change of permissions with a delay.
 func (s *script) permitted(verbs ...string) {
 	s.until("the forwarder may do what it should", func(ctx context.Context) error {
 		for _, verb := range []string{"get", "list", "watch"} {
@@ -233,7 +233,7 @@ func (s *script) addVersion(resource, version string) {
 	})
 }
 
-// forget removes a definition, so that the next world creates it anew.
+// forget removes a definition, so that the next world creates it again.
 func (s *script) forget(resource string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

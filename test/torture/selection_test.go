@@ -9,13 +9,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// ids are the possible ids of an event, by the rules of docs/events.md.
+// ids returns the possible ids of an event, by the rules of docs/events.md.
 func (c *streamCheck) ids(m harness.Received) []string {
 	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	last, ok := c.last[m.Subject]
 	usual, after := uid+"."+version, positionOf(last)
 	if !ok || c.missed || c.world.mayRepeat() {
-		// The event before is unknown, or it is unknown which of two equal ones it is.
+		// The position of the event before is unknown, or two equal events have different positions.
 		id := m.Attributes["id"]
 		after = id[strings.LastIndexByte(id, '.')+1:]
 		if _, err := strconv.ParseUint(after, 10, 64); err != nil {
@@ -41,14 +41,14 @@ func (c *streamCheck) ids(m harness.Received) []string {
 		// The forwarder may not know yet that the bus lost the removal.
 		return []string{usual, usual + ".selected." + positionOf(c.lost[m.Subject])}
 	case again && gone(last) && c.world.purges():
-		return []string{usual, selected} // the earlier events may have been forgotten
+		return []string{usual, selected} // the forwarder may have purged the earlier events
 	case again && last.Kind() == "deselected", again && gone(last) && epoch(last) == epoch(m):
 		return []string{selected}
 	}
 	return []string{usual}
 }
 
-// returns reports whether m says that the object of a removal exists in the version of the removal.
+// returns reports whether m shows that the object of a removal exists in the version of the removal.
 func returns(removal, m harness.Received) bool {
 	return gone(removal) && begins(m) && removal.Attributes["uid"] == m.Attributes["uid"] && removal.Attributes["resourceversion"] == m.Attributes["resourceversion"]
 }
@@ -61,8 +61,9 @@ func positionOf(m harness.Received) string {
 	return fmt.Sprint(uint64(m.Partition)<<48 | (m.Sequence + 1))
 }
 
-// lag is how much later, in versions of the cluster, a forwarder may learn that a namespace is
-// selected again than it learns of the objects in it: two watches aren't ordered.
+// lag is the number of cluster versions by which a forwarder's watch of namespaces may be behind its
+// watch of the objects in them. The two watches aren't ordered, so the forwarder may learn late that a
+// namespace is selected again.
 const lag = 1000
 
 // selection checks whether an event fits the selected namespaces.
@@ -98,8 +99,8 @@ func (c *streamCheck) selection(m harness.Received) {
 	if !known {
 		return
 	}
-	// An object leaves once in each time when the namespace isn't selected or, with several
-	// forwarders, once for each of them.
+	// An object leaves the selection once in each period in which its namespace isn't selected. With
+	// several forwarders, each of them may publish that event.
 	from := c.left[uid]
 	if c.world.twoNodes() {
 		from = 0

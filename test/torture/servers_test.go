@@ -19,7 +19,7 @@ const (
 	revisions = "controllerrevisions" // not served by the second API server
 )
 
-// others are the groups of these resources.
+// others contains the groups and versions of these resources.
 var others = map[string]schema.GroupVersionResource{
 	flunders:  {Group: controlplane.AggregatedGroup, Version: controlplane.AggregatedVersion, Resource: flunders},
 	revisions: {Group: "apps", Version: "v1", Resource: revisions},
@@ -57,7 +57,7 @@ var serverKinds = []kind{
 			acts := []act{{do: serviceGoes}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
 			switch g.IntN(5) {
 			case 0:
-				acts = acts[:1] // it stays away
+				acts = acts[:1] // the APIService stays away
 			case 1:
 				acts = []act{{do: serviceGoes}, {do: killNow}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
 			case 2:
@@ -103,7 +103,7 @@ var serverKinds = []kind{
 	},
 }
 
-// otherOps adds operations on the resource that not every API server serves to a phase.
+// otherOps adds to a phase operations on the resource that not every API server serves.
 func (g *generator) otherOps(ph *phase) {
 	name := g.plan.settings.other
 	if name == "" {
@@ -131,7 +131,7 @@ func (w *world) selectors() []string {
 	return all
 }
 
-// otherContent changes objects that have no data.
+// otherContent sets the content of an object whose data the workload doesn't change.
 func otherContent(o *unstructured.Unstructured, value int) {
 	o.SetAnnotations(map[string]string{"value": fmt.Sprint(value)})
 	if o.GetKind() == "ControllerRevision" {
@@ -159,8 +159,8 @@ func (w *world) useServers(ctx context.Context) error {
 	return nil
 }
 
-// leaveSecond removes the second API server, if there is one. Then the first one finalizes the
-// definitions that the second one was finalizing.
+// leaveSecond removes the second API server, if the world has one. Then it makes the first API server
+// finalize the definitions that the second one was finalizing.
 func (w *world) leaveSecond(ctx context.Context) error {
 	if w.second == nil {
 		return nil
@@ -168,7 +168,7 @@ func (w *world) leaveSecond(ctx context.Context) error {
 	return errors.Join(w.second.Remove(), w.user.requeueDefinitions(ctx))
 }
 
-// leaveAggregated removes the world's objects there, and ends the server.
+// leaveAggregated removes the world's objects from the aggregated API server, and ends that server.
 func (w *world) leaveAggregated() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -186,7 +186,7 @@ func (w *world) leaveAggregated() {
 }
 
 // executeOnOthers performs a deed that concerns the available API servers. A deed that ends a
-// fault does nothing if there is no fault.
+// fault does nothing if the fault isn't active.
 func (w *world) executeOnOthers(ctx context.Context, a act) error {
 	switch a.do {
 	case serviceGoes:
@@ -224,7 +224,7 @@ func (w *world) executeOnOthers(ctx context.Context, a act) error {
 	return nil
 }
 
-// lead leads all forwarders to these API servers.
+// lead connects all forwarders to these API servers, in turn.
 func (w *world) lead(to ...string) {
 	if w.second == nil {
 		return

@@ -22,8 +22,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// dropped, filter and form configure the content of events. Namespaces have no data, so the
-// expression fails for them, and they are published.
+// dropped, filter and form configure the content of events. Namespaces have no data, so the filter
+// expression fails for them, and the forwarder publishes them.
 func (w *world) dropped() string {
 	if !w.settings.shaped {
 		return ""
@@ -45,7 +45,7 @@ func (w *world) form() string {
 	return "object"
 }
 
-// shape has the same configuration for verify.
+// shape returns the same configuration for verify.
 func (w *world) shape() func(event.Resource) event.Shape {
 	if !w.settings.shaped {
 		return nil
@@ -67,7 +67,7 @@ func (w *world) shape() func(event.Resource) event.Shape {
 	}
 }
 
-// project applies the configuration without the forwarder's code.
+// project drops the configured fields without the forwarder's code.
 func project(object map[string]any) {
 	if data, ok := object["data"].(map[string]any); ok {
 		delete(data, "noise")
@@ -79,8 +79,8 @@ func isHidden(object map[string]any) bool {
 	return data["hidden"] != nil
 }
 
-// hidden has the UIDs of objects that were hidden once, including those of earlier worlds: their
-// namespaces may still be terminating.
+// hidden contains the UIDs of all objects that were ever hidden. It includes objects of earlier
+// worlds, whose namespaces may still be terminating.
 var hidden sync.Map
 
 func wasHidden(uid string) bool {
@@ -101,8 +101,8 @@ func objectOf(m harness.Received) (map[string]any, error) {
 	return object, nil
 }
 
-// showsVersion reports whether an event has an object's present state: its version, or an earlier
-// one with the same published content.
+// showsVersion reports whether an event has an object's current version, or an earlier version with
+// the same published content.
 func (w *world) showsVersion(m harness.Received, o unstructured.Unstructured) bool {
 	if m.Attributes["resourceversion"] == o.GetResourceVersion() {
 		return true
@@ -110,7 +110,7 @@ func (w *world) showsVersion(m harness.Received, o unstructured.Unstructured) bo
 	return w.settings.shaped && len(w.contentDiffers(m, o)) == 0
 }
 
-// contentDiffers returns where an event's data differs from the present object, apart from the
+// contentDiffers returns where an event's data differs from the current object, apart from the
 // version.
 func (w *world) contentDiffers(m harness.Received, o unstructured.Unstructured) []string {
 	shown, err := objectOf(m)
@@ -146,7 +146,8 @@ func plainJSON(object map[string]any) (plain map[string]any) {
 // shorter.
 const projectedDigest = 32
 
-// shape checks that an event doesn't contain what must not be published.
+// shape checks that an event's data and digest have the configured form, and that the data contains
+// no dropped field and no hidden object.
 func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 	s := c.conf
 	if got := m.Attributes["dataschema"] != ""; got != s.asChange {
@@ -157,7 +158,8 @@ func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 	}
 	digest, whole := m.Attributes["digest"], m.Attributes["finalstateunknown"] != "true"
 	invented := gone(m) && strings.HasPrefix(m.Attributes["uid"], inventedUIDs) // the last state is the foreign writer's
-	// Likewise if it is a copy of an event of an earlier configuration, which a forwarder reads when it starts.
+	// The last state can also be the foreign writer's copy of an event of an earlier configuration, which a forwarder
+	// reads when it starts.
 	copied := gone(m) && c.foreign[m.Subject] && digest == c.claimed[m.Subject].Attributes["digest"]
 	if (len(digest) == projectedDigest) != (s.shaped && whole) && !invented && !copied {
 		c.wrong(m, "the digest is %q", digest)
@@ -170,12 +172,12 @@ func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 	}
 }
 
-// told counts the events that listed changes, in all worlds, and patched counts those with a
-// patch.
+// told counts the events in all worlds that list their changes. patched counts the events with a
+// patch that isn't empty.
 var told, patched atomic.Int64
 
-// isUnanswered reports whether a publish between two events of an object got no answer. The
-// forwarder then publishes the present state even if the bus had its content before.
+// isUnanswered reports whether a publish between two events of an object wasn't acknowledged. The
+// forwarder then publishes the current state even if the bus already had its content.
 func (w *world) isUnanswered(last, m harness.Received) bool {
 	for _, nd := range w.nodes {
 		if logsUnanswered(nd.Log(), last, m) {
@@ -185,9 +187,9 @@ func (w *world) isUnanswered(last, m harness.Received) bool {
 	return false
 }
 
-// logsUnanswered reports whether a forwarder's log has a publish without an answer between two
-// events of an object. The log has only some lines of many such publishes; one that stands for
-// others counts for every object.
+// logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two
+// events of an object. The forwarder suppresses some of these lines when it logs many. A line that
+// stands for suppressed lines counts for every object.
 func logsUnanswered(log string, last, m harness.Received) bool {
 	for line := range strings.Lines(log) {
 		var is struct {
@@ -208,14 +210,14 @@ func logsUnanswered(log string, last, m harness.Received) bool {
 	return false
 }
 
-// isBetween reports whether a version is at least one and at most another.
+// isBetween reports whether a version is at least from and at most to.
 func isBetween(from, version, to string) bool {
 	after, err := resourceversion.CompareResourceVersion(version, from)
 	before, err2 := resourceversion.CompareResourceVersion(version, to)
 	return err == nil && err2 == nil && after >= 0 && before <= 0
 }
 
-// change compares the changes in an event with the event before it.
+// change checks the changes that an event lists against the event before it.
 func (c *streamCheck) change(last, m harness.Received) {
 	changed := m.Attributes["changed"]
 	update := m.Kind() == "updated"
@@ -233,7 +235,7 @@ func (c *streamCheck) change(last, m harness.Received) {
 		c.wrong(m, "nothing has changed of what is sent since %s", last.Place)
 	}
 	if before["apiVersion"] != after["apiVersion"] {
-		// The state before may be from the cluster, in its present version.
+		// The previous state may be from the cluster, in the current version of the API.
 		before = maps.Clone(before)
 		if changed != strings.Join(places("", before, after), ",") {
 			before["apiVersion"] = after["apiVersion"]
@@ -285,8 +287,8 @@ func (c *streamCheck) change(last, m harness.Received) {
 	}
 }
 
-// stateOf returns an object without its version: if two states have the same published content,
-// either can be known as the one before.
+// stateOf returns an object without its version. If two states have the same published content, the
+// forwarder may know either of them as the previous state.
 func stateOf(object map[string]any) map[string]any {
 	object = maps.Clone(object)
 	if metadata, ok := object["metadata"].(map[string]any); ok {

@@ -22,8 +22,8 @@ func (b *natsBus) copyStore(ctx context.Context) error {
 	return b.start(ctx)
 }
 
-// replaceStore starts the server with a copy of its store, or with an empty one. The forwarders
-// are frozen until it is known what was lost.
+// replaceStore restarts the server with a copy of its store, or with an empty store if by is "". The
+// forwarders are frozen until the suite knows which messages were lost.
 func (b *natsBus) replaceStore(ctx context.Context, by string) error {
 	if has, err := b.world.awaitStored(ctx, "there is something to lose"); !has {
 		return err

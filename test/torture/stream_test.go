@@ -16,30 +16,30 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// streamCheck checks every message that the stream has ever had, including those that were dropped
-// or purged, which verify can't see. It shares no code with verify or the forwarder.
+// streamCheck checks every message that the stream has ever had, including dropped and purged
+// messages, which verify can't see. It shares no code with verify or the forwarder.
 type streamCheck struct {
 	world *world
 
-	// missed: some messages were removed before they could be read, so adjacent ones may not be
-	// neighbors.
+	// missed means that the bus removed some messages before the recorder read them, so adjacent
+	// messages may not be neighbors.
 	missed bool
 	read   map[harness.Place]int // the message at each place, as an index in its topic
 
-	run  int // of the present message; see configured
+	run  int // the run of the current message; see configured
 	conf configuration
 
-	// existing are the UIDs in the cluster now, with the partitionkeys of their objects.
+	// existing contains the UIDs that exist in the cluster, with the partitionkeys of their objects.
 	existing map[string]string
 
 	seen      map[string]harness.Received // by id
 	last      map[string]harness.Received // by subject
-	completed map[string]harness.Received // markers, by group and resource
+	completed map[string]harness.Received // last completed marker, by group and resource
 	points    map[string]uint64           // version of the last consistency point, by partition, group and resource
 	runs      map[string]int              // run of the last message, by subject
 	lost      map[string]harness.Received // last event that a fault removed, by subject
 	former    map[string]harness.Received // last message in an earlier topic, by subject
-	life      int                         // of the topic
+	life      int                         // the current life of the topic
 	writers   map[int]harness.Producer    // by partition, the producer of the last marker
 	deletes   map[int]harness.Received    // by partition, the last record if it is a delete
 	left      map[string]int              // number of deselected events, by uid
@@ -51,7 +51,7 @@ type streamCheck struct {
 	problems []string
 }
 
-// anew begins a topic that has nothing of the one before.
+// anew begins a new life of the topic, which contains no messages of the life before.
 func (c *streamCheck) anew(life int) {
 	if c.former == nil {
 		c.former = map[string]harness.Received{}
@@ -63,8 +63,8 @@ func (c *streamCheck) anew(life int) {
 	c.runs, c.points = map[string]int{}, map[string]uint64{}
 }
 
-// checkStream returns everything that is wrong with the messages. Messages that a fault removed
-// are left out: later ones needn't know them. Each topic is checked by itself.
+// checkStream returns the problems of the messages. It skips messages that a fault removed, because
+// later events needn't follow them. It checks each topic separately.
 func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]string) (problems []string) {
 	byTopic := map[string][]harness.Received{}
 	for _, m := range all {
@@ -112,7 +112,7 @@ func (c *streamCheck) check(all []harness.Received) {
 			c.afterDelete(m)
 		}
 		switch {
-		case w.lost[m.Place] && m.Body == nil: // the tombstone after a delete says nothing about the object
+		case w.lost[m.Place] && m.Body == nil: // a tombstone after a delete contains no state of the object
 		case w.lost[m.Place]:
 			c.lost[m.Subject] = m
 		case isMarker(m):
@@ -143,8 +143,8 @@ type life struct {
 	of    int
 }
 
-// lose records that the bus has lost the ends of its partitions: everything from these positions
-// up to a new life of the topic.
+// loseEnds records that the bus has lost the ends of the topic's partitions: every message from the
+// positions in ends on. to is the new life of the topic, which continues at these positions.
 func (w *world) loseEnds(all []harness.Received, topic string, ends map[int]uint64, to int) {
 	from := to - 1
 	for w.resumed[life{topic, from}] {
@@ -158,8 +158,8 @@ func (w *world) loseEnds(all []harness.Received, topic string, ends map[int]uint
 	w.resumed[life{topic, to}] = true
 }
 
-// goBack forgets the messages of a subject after the one that the stream now shows as the last.
-// That message may have been removed before it could be read.
+// goBack forgets the messages of a subject after the message that the stream now shows as the last
+// one. The bus may have removed that message before the recorder read it.
 func (c *streamCheck) goBack(all []harness.Received, b wentBack) {
 	delete(c.last, b.subject)
 	for _, m := range all {
@@ -193,8 +193,8 @@ func (c *streamCheck) wrong(m harness.Received, format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf("stream: %s at %s: %s", m.Subject, m.Place, fmt.Sprintf(format, args...)))
 }
 
-// producer checks the writer of a Kafka record: a writer begins with its marker. After the marker,
-// nobody else may write to the partition.
+// producer checks the writer of a Kafka record. A writer begins with its marker, and after the
+// marker no other producer may write to the partition.
 func (c *streamCheck) producer(m harness.Received) {
 	before, began := c.writers[m.Partition]
 	switch idempotent := c.world.settings.kafka.idempotent; {
@@ -230,8 +230,8 @@ func (c *streamCheck) afterDelete(m harness.Received) {
 	}
 }
 
-// tombstone checks a record that drops an object from a table and lets a compacted topic forget
-// it. It follows a delete directly, or after the retention.
+// tombstone checks a tombstone, which drops an object from a table and lets a compacted topic forget
+// the object. A tombstone follows a delete directly, or after the retention.
 func (c *streamCheck) tombstone(m harness.Received) {
 	last, ok := c.last[m.Subject]
 	switch k := c.world.settings.kafka; {
@@ -261,12 +261,13 @@ func (c *streamCheck) marker(m harness.Received) {
 	}
 }
 
-// pointOf is the part of the bus that a consistency point covers.
+// pointOf returns the partition and the resource that a consistency point covers.
 func pointOf(m harness.Received) string { return fmt.Sprint(m.Partition, " ", resourceOf(m)) }
 
-// keepsPoints reports whether consistency points must hold: the bus lost nothing, nobody else
-// wrote, and the selection depends only on the object itself. After a restore of etcd, versions of
-// the new history come in the epoch of the old one until the forwarder has noticed it.
+// keepsPoints reports whether consistency points must hold: the bus lost nothing, no other writer
+// wrote, and the selection depends only on the object itself. They needn't hold after a restore of
+// etcd: until the forwarder detects the restore, it publishes versions of the new history in the old
+// epoch.
 func (w *world) keepsPoints() bool {
 	return len(w.lost) == 0 && !w.restored && !w.settings.foreign && !w.twoNodes() && !w.mayRepeat() && w.teamSelector() == ""
 }
@@ -280,17 +281,17 @@ func (c *streamCheck) point(m harness.Received) {
 	}
 }
 
-// remodelled reports whether the content of an object can have changed without a version since its last event: its
-// resource moved to another version of the API, or its definition gained a default or prunes a field. The version of
-// the event is later than that of the last one if only what is dropped had changed in between.
+// remodelled reports whether the content of an object can have changed without a new version since its last event: its
+// resource moved to another version of the API, or its definition gained a default or prunes a field. The event can
+// still have a later version than the last event, if an update in between changed only dropped fields.
 func (c *streamCheck) remodelled(m harness.Received) bool {
 	last := c.last[m.Subject]
 	return c.conf.shaped && last.Attributes["uid"] == m.Attributes["uid"] &&
 		(last.Attributes["apiversion"] != m.Attributes["apiversion"] || c.world.user.wasRemodelled(resourceName(m)))
 }
 
-// followsUnread reports whether an event follows a later event of its object than the last one
-// read, which was removed before it could be read.
+// followsUnread reports whether an event follows an event of its object that the bus removed before
+// the recorder read it.
 func (c *streamCheck) followsUnread(m harness.Received) bool {
 	_, number, follows := strings.Cut(m.Attributes["id"], ".selected.")
 	before, err := strconv.ParseUint(number, 10, 64)
@@ -322,8 +323,8 @@ func (c *streamCheck) event(m harness.Received) {
 	if !ok {
 		lost, ok := c.lost[m.Subject]
 		if ok && !begins(m) && (c.world.settings.sink == onKafka || gone(m)) {
-			// A reader must see the delete. Other forged events are not refused by Kafka before
-			// the forwarder has read the checkpoint again.
+			// A reader must see the delete. Kafka also accepts other events that follow the lost
+			// event, until the forwarder has read the checkpoint again.
 			if !c.missed {
 				c.neighbours(lost, m, uid == lost.Attributes["uid"])
 			}
@@ -354,7 +355,7 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 }
 
-// timeOf returns the zero time if the attribute is malformed.
+// timeOf returns the time of an event, or the zero time if the attribute is malformed.
 func timeOf(m harness.Received) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Attributes["time"])
 	return t
@@ -362,7 +363,7 @@ func timeOf(m harness.Received) time.Time {
 
 func begins(m harness.Received) bool { return m.Kind() == "created" || m.Kind() == "snapshot" }
 
-// outlived reports whether an event says that its object exists in the version of the delete
+// outlived reports whether an event shows that its object still exists in the version of the delete
 // before it.
 func outlived(last, m harness.Received) bool {
 	return last.Kind() == "deleted" && begins(m) && strings.Contains(m.Attributes["id"], ".selected.") && last.Attributes["resourceversion"] == m.Attributes["resourceversion"]
@@ -385,14 +386,14 @@ func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	}
 }
 
-// forgotten reports whether the delete of an object may have been purged before the object existed
-// again, so that the object begins anew.
+// forgotten reports whether the removal of an object may have been purged before the object existed
+// or was selected again. The forwarder then publishes the object as a new one.
 func (c *streamCheck) forgotten(last, m harness.Received) bool {
 	return c.world.purges() && begins(m) && (last.Kind() == "deselected" || last.Kind() == "deleted" && c.mayExist(last))
 }
 
-// mayReturn reports whether an id may occur twice: for the delete of an object that returned in
-// between, and for any version after the cluster's history went back.
+// mayReturn reports whether an id may occur twice: in the deletes of an object that existed again in
+// between, and in any event after the cluster's history went back.
 func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 	if epoch(before) != epoch(m) {
 		return true
@@ -407,8 +408,8 @@ func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 	return m.Kind() == "deleted" && !gone(last) && last.Attributes["uid"] == m.Attributes["uid"]
 }
 
-// identity compares what an event says about its object in different places with what the API
-// server answered when the object got that state.
+// identity checks the id of an event by the rules of docs/events.md, and the content of the event
+// against the state that the API server returned for the object.
 func (c *streamCheck) identity(m harness.Received) {
 	if got, want := m.Attributes["id"], c.ids(m); !slices.Contains(want, got) {
 		c.wrong(m, "id %q, want %q", got, want)
@@ -419,7 +420,8 @@ func (c *streamCheck) identity(m harness.Received) {
 	c.content(m)
 }
 
-// content compares an event's data with its attributes and with what the API server answered.
+// content compares an event's data with its attributes and with the state that the API server
+// returned.
 func (c *streamCheck) content(m harness.Received) {
 	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	data, err := objectOf(m)
@@ -448,9 +450,9 @@ func (c *streamCheck) content(m harness.Received) {
 		return
 	}
 	if c.conf.labels && (&unstructured.Unstructured{Object: state}).GetLabels()[selectedLabel] != "yes" {
-		// For an object that leaves the selector, the watch sends a delete with the content
-		// before, in the version in which it left. A publish without an answer is repeated with
-		// that.
+		// When an object leaves the selector, the watch sends a delete with the earlier content
+		// and with the version in which the object left. The forwarder repeats an unacknowledged
+		// publish with this state.
 		return
 	}
 	if c.conf.shaped {
@@ -471,10 +473,11 @@ func epoch(m harness.Received) string {
 	return e
 }
 
-// mayExist reports whether a deleted object may still exist, or exist again: it left the label
-// selector of that run, its delete was inferred while its definition was gone without its objects,
-// or history went back. After history went back, an object that changed before the forwarder
-// looked has a later version than its delete, in the same epoch.
+// mayExist reports whether a deleted object may still exist, or exist again. There are three reasons:
+// the object left the label selector of that run, the forwarder inferred the delete while the
+// definition was removed but not its objects, or the cluster's history went back. In the last case,
+// an object that changed before the forwarder detected it has a later version than its delete, in
+// the same epoch.
 func (c *streamCheck) mayExist(deleted harness.Received) bool {
 	if c.world.restored {
 		return true
@@ -490,21 +493,20 @@ func (c *streamCheck) configured(m harness.Received) configuration {
 	return c.world.runs[c.world.configured(m.Topic, c.read[m.Place])].configuration
 }
 
-// twoNodes reports whether both forwarders have run, so that they may have written at the same
-// time.
+// twoNodes reports whether both forwarders have run without leader election, so that they may have
+// written at the same time.
 func (w *world) twoNodes() bool {
 	return w.settings.replicas == 0 && len(w.clusters()) == 1 && w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil
 }
 
-// isOfTwoWriters reports whether verify may report an event of two forwarders without leader
-// election. The one that adopts the other's removal doesn't trust its version, so the event after
-// it names an earlier version as the previous one.
+// isOfTwoWriters reports whether verify may report an event because two forwarders wrote without
+// leader election. A forwarder that adopts the other one's removal doesn't trust the version of the
+// removal, so its next event names an earlier version as the previous one.
 func (w *world) isOfTwoWriters(p verifyreport.Problem) bool {
 	return w.twoNodes() && p.Kind == verifyreport.Misordered && strings.HasPrefix(p.Detail, "previousversion is ")
 }
 
-// isProjected reports whether an event publishes new content for a version that was on the bus
-// already.
+// isProjected reports whether an event publishes new content for a version that the bus already had.
 func isProjected(m harness.Received) bool { return strings.Contains(m.Attributes["id"], ".projected.") }
 
 // resourceName returns the resource of an event's object, "" for other messages.
@@ -516,7 +518,7 @@ func resourceName(m harness.Received) string {
 	return parts[2]
 }
 
-// mayRepeat reports whether the bus may have an event several times in a row.
+// mayRepeat reports whether the bus may contain an event several times in a row.
 func (w *world) mayRepeat() bool { return w.settings.sink == onKafka && !w.settings.kafka.idempotent }
 
 func (w *world) purges() bool { return w.settings.retention < time.Hour }

@@ -15,9 +15,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// compareTables checks that the tables that stock clients build from the bus have exactly the rows
-// of the objects that exist there. What a foreign writer adds stays a row. If the bus changes
-// meanwhile, for example because the objects of the previous world are deleted, it compares again.
+// compareTables checks that the tables that stock clients build from the bus have exactly one row for
+// each object that exists there. It skips worlds with a foreign writer, whose rows would stay. If the
+// bus changes meanwhile, for example because the objects of the previous world are deleted, it
+// compares again.
 func (w *world) compareTables(ctx context.Context) error {
 	if w.settings.foreign || !w.bus.dropsRows() {
 		return nil
@@ -124,7 +125,7 @@ func (b *kafkaBus) compareTables(ctx context.Context, want map[string]bool) erro
 	var existing []string
 	for _, topic := range topics(b.world.settings.topic) {
 		if _, err := b.main().Partitions(ctx, topic); errors.Is(err, harness.ErrNoTopic) {
-			continue // nothing of the resource was published
+			continue // the forwarder published no event of the resource
 		} else if err != nil {
 			return err
 		}

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestTorture runs plans with random faults. By default it runs the seeds of the first round on
-// every bus, which together have every kind of fault once, and some seeds with replicas and with a
-// foreign writer. Environment variables choose other runs:
+// TestTorture runs plans with random faults. By default it runs the seeds that together have every
+// kind of fault once on every bus, some seeds with replicas, and some seeds with a foreign writer.
+// Environment variables choose other runs:
 //
 //   - SINK=kafka or SINK=nats: only this bus
 //   - REPLICAS=3: only runs with this many forwarders and leader election; 0 for runs without
@@ -49,7 +49,7 @@ func TestTorture(t *testing.T) {
 			r, ran := result{Round: on.String(), Seed: seed, Faults: p.faults}, false
 			passed := t.Run(fmt.Sprintf("%s/%d", on, seed), func(t *testing.T) {
 				ran = true
-				t.Cleanup(func() { // after all cleanups of the worlds
+				t.Cleanup(func() { // runs after all cleanups of the world
 					if t.Failed() {
 						t.Log(p.repeat(before, os.Getenv))
 					}
@@ -111,13 +111,13 @@ func torture(t *testing.T, p *plan) result {
 	if err != nil {
 		t.Log(p)
 		w.showLogs()
-		t.Error(err) // at the end of the output
+		t.Error(err) // last, so that it is at the end of the output
 	}
 	return r
 }
 
-// repeat returns how to repeat a failing seed: by itself, and after the earlier seeds of the
-// process, which shared its control plane.
+// repeat returns the commands that repeat a failing seed: by itself, and after the earlier seeds of
+// the process, which shared its control plane.
 func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 	command := fmt.Sprintf("make torture SINK=%s REPLICAS=%d", p.settings.sink, p.settings.replicas)
 	for _, name := range []string{"FOREIGN", "CLUSTER", "FAULT", "BUG"} {
@@ -137,8 +137,8 @@ func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 	return text
 }
 
-// chosenRounds returns the rounds that the environment selects. The default is, for each bus, one
-// without replicas, one with replicas, and one with a foreign writer.
+// chosenRounds returns the rounds that the environment selects. By default, each bus has a round
+// without replicas, a round with replicas, and a round with a foreign writer.
 func chosenRounds(getenv func(string) string) ([]round, error) {
 	usual := []round{{onNATS, 0, false, 0}, {onKafka, 0, false, 0}, {onNATS, 2, false, 0}, {onKafka, 3, false, 0}, {onNATS, 0, true, 0}, {onKafka, 0, true, 0}}
 	on, replicas, foreign, servers := getenv("SINK"), getenv("REPLICAS"), getenv("FOREIGN"), getenv("CLUSTER")

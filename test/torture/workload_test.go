@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// op is a change of the cluster. It adapts to what exists: an object to change that doesn't exist
-// is created.
+// op is a change of the cluster. An operation that writes data creates the object if it doesn't
+// exist.
 type op struct {
 	do     opVerb
 	target target
@@ -77,7 +77,7 @@ func (o op) String() string {
 	return text
 }
 
-// The resources of the workload. The plan's custom resources are served while their definition
+// The resources of the workload. The API server serves the custom resources while their definition
 // exists.
 const (
 	configMaps = "configmaps"
@@ -91,7 +91,7 @@ var objectKinds = map[string]string{
 	configMaps: "ConfigMap", widgets: "Widget", planets: "Planet", moons: "Moon", flunders: "Flunder", revisions: "ControllerRevision",
 }
 
-// op draws an operation. A calm operation changes no existing object, except by deleting it.
+// op draws an operation. A calm operation only creates and deletes objects.
 func (g *generator) op(calm bool) op {
 	if g.plan.settings.byTeam && !calm && g.IntN(12) == 0 {
 		return g.teamOp()
@@ -143,27 +143,28 @@ type user struct {
 	home   string // prefix of the names of cluster-scoped objects
 	crowd  int    // number of crowd namespaces with the team's label
 
-	hurry   atomic.Bool  // the API server doesn't answer, so waiting is useless
+	hurry   atomic.Bool  // the API server doesn't respond, so waiting is useless
 	done    atomic.Int64 // finished operations of the phase
 	changes atomic.Int64 // accepted by the API server
 
 	mu       sync.Mutex
-	states   map[string][]byte // answers of the API server, by uid and resourceVersion
+	states   map[string][]byte // states that the API server returned, by uid and resourceVersion
 	teams    labellings
 	versions map[string]string // API versions of custom resources, if not v1
 	changed  map[string]bool   // custom resources with a changed definition
 
-	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys if the answer was lost
-	remodelled map[string]bool // resources with content changes without a version
-	orphaned   map[string]bool // resources whose definition may have gone without its objects
+	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys if the response was lost
+	remodelled map[string]bool // resources whose objects may change content without a new version
+	orphaned   map[string]bool // resources that may not be served while etcd still has their objects
 }
 
-// lanes is the number of concurrent operations. Operations on the same object are in the same
-// lane.
+// lanes is the number of concurrent operations. Operations on the same object run in the same
+// lane, one after the other.
 const lanes = 4
 
-// opTimeout bounds a request, because the API server may hang. If it is known to hang,
-// hurriedTimeout does. The API server delays the first objects of a new definition by 2 s.
+// opTimeout limits a request, because the API server may hang. hurriedTimeout limits it while the
+// API server is known to hang. opTimeout allows for the 2 s by which the API server delays the first
+// objects of a new definition.
 const (
 	opTimeout      = 10 * time.Second
 	hurriedTimeout = 200 * time.Millisecond
@@ -183,8 +184,8 @@ func newUser(config *rest.Config, home string) (*user, error) {
 		changed: map[string]bool{}, unlabelled: map[string]bool{}, remodelled: map[string]bool{}, orphaned: map[string]bool{}}, err
 }
 
-// run executes a batch and returns when it is done. Operations that fail because the API server is
-// down are skipped.
+// run executes a batch of operations and returns when it is done. It ignores failed operations,
+// because the API server may be down.
 func (u *user) run(ctx context.Context, ops []op) {
 	u.done.Store(0)
 	var queues [lanes][]op
@@ -257,8 +258,8 @@ func (u *user) do(ctx context.Context, o op) error {
 		}
 		return u.patch(ctx, o.target, map[string]any{"finalizers": []string{finalizer}})
 	case release:
-		// This state isn't recorded: in the answer to a delete, the API server returns the version
-		// before.
+		// Don't record this state: if the patch completes a delete, the API server returns the
+		// version before it.
 		client, _ := u.of(o.target)
 		_, err := client.Patch(ctx, u.key(o.target), types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
 		return err
@@ -320,7 +321,7 @@ func (u *user) put(ctx context.Context, t target, value, size int) error {
 	return u.note(o, err)
 }
 
-// content is what put writes.
+// content returns the content that put writes.
 func (u *user) content(t target, value, size int) map[string]any {
 	if _, ok := others[t.resource]; ok {
 		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{"value": fmt.Sprint(value)}}}
@@ -420,7 +421,7 @@ func (u *user) remove(ctx context.Context, t target) error {
 	return err
 }
 
-// note records a state in an answer of the API server.
+// note records a state that the API server returned.
 func (u *user) note(o *unstructured.Unstructured, err error) error {
 	if err != nil {
 		return err
@@ -473,13 +474,13 @@ func (u *user) served(ctx context.Context, name string) error {
 	return err
 }
 
-// isDown reports whether an error means that the API server can't answer.
+// isDown reports whether an error means that the API server can't serve requests.
 func isDown(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }
 
-// state returns what the API server answered for an object in a version.
+// state returns the state that the API server returned for an object in a version.
 func (u *user) state(uid, version string) (state map[string]any, known bool) {
 	u.mu.Lock()
 	text, known := u.states[uid+"."+version]

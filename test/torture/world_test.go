@@ -28,8 +28,8 @@ const clusterName = "torture"
 // limit bounds every wait. It is generous, because only a failing seed reaches it.
 const limit = 90 * time.Second
 
-// world is everything in which a seed or scenario runs: the shared control plane, its own bus, two
-// or more forwarders, and a recorder that reads the bus.
+// world is the environment of a seed or scenario: the shared control plane, its own bus, two or more
+// forwarders, and a recorder that reads the bus.
 type world struct {
 	t        testing.TB
 	dir      string
@@ -43,7 +43,7 @@ type world struct {
 	paused             *node // the leader, while it is frozen
 	busDown, busFrozen bool
 	apiDown, apiFrozen bool
-	unserved           bool                    // the resources of the aggregated API server are not served
+	unserved           bool                    // the aggregated API server isn't registered
 	second             *controlplane.APIServer // behind the same address; nil if there is none
 	etcdLink           *faultproxy.Proxy       // for the second API server
 	etcdDown           bool
@@ -55,19 +55,19 @@ type world struct {
 
 	foreign   foreignMessages        // of the foreign writer
 	published int                    // recorded messages of the bus
-	wentBack  []wentBack             // messages that the stream has shown again
-	resumed   map[life]bool          // lives that continue where the bus lost the end of the one before
-	lost      map[harness.Place]bool // places of messages that were removed from the bus
+	wentBack  []wentBack             // messages that returned to the stream
+	resumed   map[life]bool          // lives that continue after the bus lost the end of the life before
+	lost      map[harness.Place]bool // places of messages that a fault removed from the bus
 	restored  bool                   // the cluster's history went back
 	compacted bool                   // a watch may have missed states
 	bug       string                 // the planted bug of the forwarders, "" for none
-	binary    string                 // of the forwarders
+	binary    string                 // the binary of the forwarders
 }
 
-// worlds counts them, so that each has its own names in the shared cluster.
+// worlds counts the worlds, so that each of them has its own names in the shared cluster.
 var worlds atomic.Int64
 
-// newWorld makes a world without starting a forwarder. bug names a planted bug, or is "". more
+// newWorld creates a world without starting a forwarder. bug names a planted bug, or is "". more
 // adds variables, without their prefix, for the first and second forwarder.
 func newWorld(t testing.TB, s settings, bug string, more ...map[string]string) *world {
 	t.Helper()
@@ -166,8 +166,7 @@ func (w *world) variables() map[string]string {
 	}
 }
 
-// What the forwarder may read. The roles stay in the shared cluster. Faults can revoke the first
-// one.
+// The roles of the forwarder's user. They stay in the shared cluster. A fault can revoke coreRole.
 var (
 	coreRole = rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "torture-core"},
@@ -261,7 +260,7 @@ func (w *world) endFaults(ctx context.Context) error {
 	}))
 }
 
-// settle bounds the time until the bus has converged after the end of the faults.
+// settle is the maximum time that the bus takes to converge after the end of the faults.
 const settle = 60 * time.Second
 
 // verify compares the bus with the cluster by running the project's oracle.
@@ -301,15 +300,15 @@ func (w *world) verify(ctx context.Context, cluster string, settle time.Duration
 }
 
 // verifySettled runs verify until it succeeds without a problem, or settle has passed. With a
-// foreign writer, some differences are expected and stay, so verify would always wait for the
-// whole of settle. It gets less time then, and runs more often.
+// foreign writer, some expected differences stay, so one verify would always wait for the whole of
+// settle. verifySettled then limits each verify to a part of settle, and repeats it.
 func (w *world) verifySettled(ctx context.Context, cluster string, settle time.Duration) (problems []string, err error) {
 	began, once := time.Now(), settle
 	if w.settings.foreign {
 		once = settle / 12
 	}
 	err = harness.Eventually(ctx, limit, "the bus can be compared with cluster "+cluster, func(ctx context.Context) (err error) {
-		problems, err = w.verify(ctx, cluster, once) // a topic that was deleted may not be there again yet
+		problems, err = w.verify(ctx, cluster, once) // a deleted topic may not have been recreated yet
 		if err == nil && len(problems) > 0 && once < settle && time.Since(began) < settle {
 			err = fmt.Errorf("%d problems", len(problems))
 		}
@@ -318,9 +317,9 @@ func (w *world) verifySettled(ctx context.Context, cluster string, settle time.D
 	return problems, err
 }
 
-// check checks the result: the bus is a copy of the cluster, everything that the stream ever had
-// was in order and true, and no process has failed. A [wrongError] reports what is wrong; any
-// other error means that the check wasn't possible.
+// check checks that the bus is a copy of the cluster, that every message that the stream ever had
+// was in order and true, and that no process has failed. It returns a [wrongError] with the problems
+// that it finds. Any other error means that it couldn't check.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
 	problems, err := w.compareReplica(ctx, settle)
 	if err != nil {
@@ -365,7 +364,7 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	return nil
 }
 
-// wrongError is a problem that the oracle found.
+// wrongError contains the problems that the oracle found.
 type wrongError struct{ problems []string }
 
 func (e *wrongError) Error() string { return strings.Join(e.problems, "\n") }

@@ -1,5 +1,5 @@
-// Run runs histories of the simulator: a number of seeds, one seed, or as many as a time allows.
-// It prints the shrunk story of the first failing seed and exits with 1.
+// Run runs histories of the simulator for one seed, for a number of seeds, or for a given time. If a
+// history fails, it prints the shrunk story of the lowest failing seed and exits with status 1.
 package main
 
 import (
