@@ -57,3 +57,11 @@ func mayRepeatID(last published) bool {
 func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
 	return o.unsure[object] && e.Live() && last.Deselected && e.UID == last.UID
 }
+
+// missesEpoch reports whether the known weakness after a restore of etcd is possible. A forwarder
+// detects the restore and is killed, and its only event in the new epoch is stored after the next
+// forwarder has loaded the checkpoint. That forwarder repairs the event in the epoch before, because
+// a forged event can claim any epoch. See ledger.DecideForeign.
+func (o *oracle) missesEpoch(e, last published) bool {
+	return o.restored && e.isRepair() && last.Epoch == event.NextEpoch(e.Epoch)
+}
