@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// busCases are those of the bus and of who writes to it.
+// busCases returns the cases for the bus and for its writers.
 func busCases() []decision {
 	const k = config.SinkKafka
 	topic := func(change func(*kafka.TopicInspection)) func(*Facts) {

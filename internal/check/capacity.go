@@ -24,7 +24,7 @@ func (l load) String() string {
 	return fmt.Sprintf("%d %s of %d bytes on average", l.objects, plural(int(l.objects), "object"), l.bytes)
 }
 
-// load adds up the lists. why is the reason for which that cannot be done.
+// load adds up the lists. If that is impossible, why is the reason.
 func (f *Facts) load() (l load, why string) {
 	var total int64
 	for _, r := range f.Lists {
@@ -47,7 +47,7 @@ func (f *Facts) load() (l load, why string) {
 	return l, ""
 }
 
-// peak is the peak resident memory that docs/sizing.md computes, without deletes.
+// peak returns the peak resident memory according to docs/sizing.md, without deletes.
 func (f *Facts) peak(l load) int64 {
 	c := sizing.Measured()
 	peak := c.Peak(l.objects, 0, l.bytes)
@@ -104,7 +104,8 @@ func checkStorage(f *Facts) verdict {
 	return pass("%s is %d MB: %s", name, most/1e6, needs)
 }
 
-// builtInStorage returns what the built-in server may take; 0 if that is unknown.
+// builtInStorage returns how many bytes the built-in server may use, and the name of the limit. It
+// returns 0 if the limit is unknown.
 func (f *Facts) builtInStorage() (most int64, name string) {
 	switch {
 	case f.Settings.Server.MaxBytes > 0:

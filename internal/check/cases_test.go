@@ -27,7 +27,7 @@ const uid = "8c2c3d9e"
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// well returns the facts of a deployment with a running forwarder in which nothing is wrong.
+// well returns the facts of a deployment with a running forwarder that has no problem.
 func well(sink string) Facts {
 	skew := time.Duration(0)
 	f := Facts{
@@ -79,7 +79,7 @@ func well(sink string) Facts {
 	return f
 }
 
-// decision is a changed fact, and what the check with the id says then.
+// decision is a change of the facts, and the expected result of the check with the id.
 type decision struct {
 	id, name, sink string
 	change         func(*Facts)
@@ -96,7 +96,7 @@ func until(id string, v Validity) func(*Facts) {
 	return func(f *Facts) { f.Validities[id] = []Validity{f.Validities[id][0], v} }
 }
 
-// several are the facts of one of several clusters.
+// several returns a change that applies to one of several clusters.
 func several(change func(*Facts)) func(*Facts) {
 	return func(f *Facts) { f.Settings.Fleet.Dir = "/clusters"; change(f) }
 }

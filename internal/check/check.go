@@ -1,8 +1,8 @@
-// Package check decides whether a forwarder of a configuration can do its work, before and after
-// it is installed: what is wrong, why, and how to fix it.
+// Package check decides whether a forwarder can work with a configuration, before and after it is
+// installed. It reports what is wrong, why, and how to fix it.
 //
-// [Facts] hold what was observed. Each check is a pure function of them, so the same facts
-// always have the same results. Package observe collects the facts, and changes nothing.
+// [Facts] hold the observations. Each check is a pure function of them, so the same facts always
+// have the same results. Package observe collects the facts, and changes nothing.
 //
 // Every check has a section in docs/troubleshooting.md, whose heading is the id of the check. The ids
 // are stable.
@@ -79,7 +79,7 @@ type Result struct {
 
 // Report has all results, or the reports of several clusters. The JSON field names are stable.
 type Report struct {
-	Cluster  string   `json:"cluster,omitempty"` // one of several
+	Cluster  string   `json:"cluster,omitempty"` // one of several clusters
 	Status   Status   `json:"status"`            // the worst one, never skipped
 	Summary  string   `json:"summary"`
 	Checks   []Result `json:"checks"`             // empty for several clusters
@@ -105,7 +105,7 @@ func Clusters(all []Report) Report {
 
 const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#"
 
-// All returns all checks. A check comes after those that can explain its failure.
+// All returns all checks. A check follows the checks that can explain its failure.
 func All() []Check {
 	var all []Check
 	for _, group := range [][]Check{setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks()} {

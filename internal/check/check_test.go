@@ -11,7 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// The decisions: each case changes one fact of a deployment in which every check that applies is ok.
+// TestRun verifies the decisions. Each case changes one fact of a deployment in which every check
+// that applies is ok.
 func TestRun(t *testing.T) {
 	seen := map[string]map[Status]bool{}
 	note := func(r Report) map[string]Result {
@@ -64,7 +65,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Without facts nothing is ok that was not observed, and nothing panics.
+// TestRunWithoutFacts verifies that no check is ok without the observation that it needs, and that
+// no check panics.
 func TestRunWithoutFacts(t *testing.T) {
 	for _, sink := range []string{config.SinkNATS, config.SinkKafka, config.SinkStdout} {
 		f := Facts{KubeErr: errFault, BusErr: errFault, Pre: true}
@@ -78,7 +80,8 @@ func TestRunWithoutFacts(t *testing.T) {
 	}
 }
 
-// The report of several clusters has the worst status, and a section for each.
+// TestClusters verifies that the report of several clusters has the worst status, and a section for
+// each cluster.
 func TestClusters(t *testing.T) {
 	broken := well(config.SinkNATS)
 	broken.Cluster, broken.KubeErr = "b", errFault
@@ -102,7 +105,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// Every check has a section in docs/troubleshooting.md, and every section there has a check.
+// TestSections verifies that every check has a section in docs/troubleshooting.md, and that every
+// section has a check.
 func TestSections(t *testing.T) {
 	b, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -114,7 +118,7 @@ func TestSections(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(text, -1) {
 		sections = append(sections, match[1])
 	}
-	page := strings.ToLower(string(b)) // an anchor is in lower case, at whatever level of heading
+	page := strings.ToLower(string(b)) // an anchor is in lower case, at any level of heading
 	for _, c := range All() {
 		ids = append(ids, c.ID)
 		if n := len(regexp.MustCompile(`(?m)^#+ `+c.ID+`$`).FindAllString(page, -1)); n != 1 {

@@ -13,18 +13,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// Facts are what was observed. What could not be observed has an error or is nil.
+// Facts are the observations. An observation that failed has an error or is nil.
 type Facts struct {
 	Pre     bool // the forwarder is not installed yet
 	Now     time.Time
 	Version string // of this program
-	Writer  string // name of a forwarder of this pod or host on Kafka
+	Writer  string // the name that a forwarder of this pod or host has on Kafka
 
 	Settings  config.Config
 	ConfigErr error
-	Cluster   string // one of several that the forwarder copies, "" otherwise
+	Cluster   string // its name, if the forwarder copies several clusters; otherwise ""
 
-	KubeErr      error // why there is no kubeconfig
+	KubeErr      error // why no kubeconfig could be loaded
 	Server       Server
 	Selection    explain.Explanation
 	SelectionErr error
@@ -38,20 +38,20 @@ type Facts struct {
 
 	NATS   nats.Inspection
 	Kafka  kafka.Inspection
-	BusErr error // why the bus could not be asked
+	BusErr error // why the bus could not be inspected
 
 	MemoryLimit int64 // bytes; 0 for none
 	DataDir     DataDir
 
 	Forwarder    *status.Document
 	ForwarderErr error
-	TokenNeeded  bool // the forwarder answers those who have a token
-	// TokenNotReviewed means that the forwarder answers, and that nobody reviews the token.
+	TokenNeeded  bool // the forwarder requires a token
+	// TokenNotReviewed means that the forwarder responds but cannot have the token reviewed.
 	TokenNotReviewed bool
 }
 
-// Server is the API server. Err is the error of the request that asks who the user is. If it is
-// set, the other facts are unknown.
+// Server is the API server. Err is the error of the connection, or of the request for the name of
+// the user. If Err is set, the other facts can be unknown.
 type Server struct {
 	Host    string
 	Err     error
@@ -66,13 +66,13 @@ type Server struct {
 // Right is a permission in the cluster.
 type Right struct{ Verb, Group, Resource, Namespace, Name string }
 
-// Answer is what the API server says about a [Right].
+// Answer is the API server's decision about a [Right].
 type Answer struct {
 	Allowed bool
 	Err     error
 }
 
-// List is the beginning of the list of a watched resource.
+// List describes the first page of a watched resource's list.
 type List struct {
 	Resource string
 	Objects  int64 // -1 if the API server does not count
@@ -90,9 +90,9 @@ type Lease struct {
 	Err             error
 }
 
-// Validity is the time in which a certificate or a token is valid.
+// Validity is the period in which a certificate or a token is valid.
 type Validity struct {
-	What        string // names it for people, with its variable
+	What        string // describes the certificate or token, for example by its variable
 	From, Until time.Time
 	Err         error
 }
@@ -104,10 +104,11 @@ type DataDir struct {
 	Free int64 // bytes of the volume; -1 if unknown
 }
 
-// severalClusters reports whether the forwarder copies several clusters, which share its memory and the bus.
+// severalClusters reports whether the forwarder copies several clusters, which share its memory and
+// the bus.
 func (f *Facts) severalClusters() bool { return f.Settings.Fleet.Source() != "" }
 
-// claim returns what the bus says about the owner of the cluster name.
+// claim returns the claim of the cluster name on the bus.
 func (f *Facts) claim() (event.Claim, error) {
 	if f.Settings.Event.Sink == config.SinkKafka {
 		return f.Kafka.Claim, f.Kafka.ClaimErr
@@ -133,7 +134,7 @@ func withServer(check func(*Facts) verdict) func(*Facts) verdict {
 	}
 }
 
-// withSelection returns a check that is skipped if it is unknown what is watched.
+// withSelection returns a check that is skipped if the watched resources are unknown.
 func withSelection(check func(*Facts) verdict) func(*Facts) verdict {
 	return withServer(func(f *Facts) verdict {
 		if f.SelectionErr != nil {

@@ -37,7 +37,7 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 	})
 }
 
-// existing returns all topics that could be inspected.
+// existing returns all existing topics that could be inspected.
 func (f *Facts) existing() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && !t.Missing {
@@ -109,8 +109,8 @@ func checkKafkaPermissions(f *Facts) verdict {
 	return pass("the user may read, write and describe every topic")
 }
 
-// known returns the topics that exist, and those that the brokers would create, as far as they
-// report them.
+// known returns the topics whose number of replicas is known. They exist, or the brokers would
+// create them.
 func (f *Facts) known() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && t.Topic.Replication > 0 {

@@ -182,7 +182,7 @@ func checkMaxPayload(f *Facts) verdict {
 	return checkMessageSize(f, most, name, "raise "+name+" on the NATS server")
 }
 
-// checkMessageSize compares the largest message with the objects.
+// checkMessageSize compares the size limit for messages with the largest listed object.
 func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
 	var largest List
 	for _, l := range f.Lists {
@@ -215,7 +215,8 @@ func checkDataDir(f *Facts) verdict {
 	return pass("%s can be written", f.DataDir.Path)
 }
 
-// storage returns what the stream may take, in bytes, and what limits it; 0 for no limit.
+// storage returns how many bytes the stream may use, and the name of the limit. It returns 0 for no
+// limit.
 func storage(stream *jetstream.StreamInfo, account *jetstream.AccountInfo) (most int64, name string) {
 	if stream != nil && stream.Config.MaxBytes > 0 {
 		most, name = stream.Config.MaxBytes, "max_bytes of the stream"

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// ownerChecks returns the checks of who writes.
+// ownerChecks returns the checks of the writers and of the running forwarder.
 func ownerChecks() []Check {
 	const group = "ownership"
 	return []Check{
@@ -87,8 +87,8 @@ func checkAnotherWriter(f *Facts) verdict {
 	return pass("the forwarder has seen no event of another writer")
 }
 
-// tookOver describes another forwarder that has taken over the topics on Kafka, "" for none. The
-// brokers then reject the previous forwarder, which ends.
+// tookOver describes another forwarder that has taken over the topics on Kafka. It returns "" for
+// none. After a takeover, the brokers reject the previous forwarder, which ends.
 func (f *Facts) tookOver() string {
 	w := f.Kafka.Writer
 	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || f.TokenNotReviewed || w.Name == "" || w.Name == f.Writer {

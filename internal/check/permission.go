@@ -32,7 +32,7 @@ const (
 	leaseGroup      = "coordination.k8s.io"
 )
 
-// The rights of each check.
+// definitionRights and the functions after it return the rights of each check.
 func definitionRights() []Right {
 	var all []Right
 	for _, verb := range []string{"get", "list", "watch"} {
@@ -66,13 +66,13 @@ func reviewRights() []Right {
 	}
 }
 
-// NeededRights returns the permissions to ask the API server for. It leaves out those on watched resources,
-// which are in the explanation. It needs the settings and the Lease.
+// NeededRights returns the permissions to check with the API server. It does not include
+// permissions on watched resources, which the explanation has. It needs the settings and the Lease.
 func (f *Facts) NeededRights() []Right {
 	return slices.Concat(definitionRights(), namespaceRights(), f.leaseRights(), reviewRights())
 }
 
-// lacking lists the rights that the API server denies. Err is why one is unknown.
+// lacking lists the rights that the API server denies. err is why a right is unknown.
 func (f *Facts) lacking(rights []Right) (denied []string, err error) {
 	for _, r := range rights {
 		answer, asked := f.Rights[r]
@@ -103,7 +103,7 @@ func (r Right) String() string {
 	return s
 }
 
-// mayRead returns the check of a verb on every selected resource.
+// mayRead returns the check of the permission for a verb on every selected resource.
 func mayRead(verb, without string) func(*Facts) verdict {
 	return withSelection(func(f *Facts) verdict {
 		var denied []string

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// selectionChecks returns the checks of what is watched.
+// selectionChecks returns the checks of the selection.
 func selectionChecks() []Check {
 	const group = "selection"
 	return []Check{

@@ -45,7 +45,7 @@ func isCertificate(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &verification)
 }
 
-// answered reports whether the error is an answer of the API server.
+// answered reports whether the API server responded, with success or with an error.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return err == nil || errors.As(err, &status)
@@ -158,8 +158,9 @@ func checkDiscovery(f *Facts) verdict {
 	return pass("discovery is complete")
 }
 
-// validity returns a check of the certificates and tokens that [Facts.Validities] has for an id. It
-// reports the worst of them. If there are none, the check is skipped, and none is the reason.
+// validity returns a check of the certificates and tokens that [Facts.Validities] has for an id.
+// The check reports the worst of them. If there are none, the check is skipped, with none as the
+// reason.
 func validity(id, none, fix string) func(*Facts) verdict {
 	return func(f *Facts) verdict {
 		all := f.Validities[id]
@@ -176,8 +177,9 @@ func validity(id, none, fix string) func(*Facts) verdict {
 	}
 }
 
-// soon is how long before its end a certificate causes a warning, but at most a tenth of its validity,
-// because tokens and short-lived certificates are replaced automatically.
+// soon is how long before its expiry a certificate or token causes a warning. A tenth of its
+// validity applies if that is shorter, because tokens and short-lived certificates are replaced
+// automatically.
 const soon = 7 * 24 * time.Hour
 
 func judgeValidity(v Validity, now time.Time, fix string) verdict {

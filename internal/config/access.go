@@ -55,7 +55,7 @@ func (n *NATS) secret() string {
 const allowPlaintext = "or allow it with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"
 
 // validatePlaintext rejects a password or a token that leaves this machine without TLS. It checks
-// the configured addresses, not those that a server announces.
+// the configured addresses, not the addresses that a server announces.
 func (c *Config) validatePlaintext(p *problems) {
 	if c.Event.AllowPlaintext {
 		return
@@ -75,7 +75,7 @@ func (c *Config) validatePlaintext(p *problems) {
 		if !isLoopback(c.Server.Listen) && c.Server.CertFile == "" && !p.has(listen) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}
-	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile+c.NATS.ServerName == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // each of them makes the client require TLS
+	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile+c.NATS.ServerName == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // each of these settings makes the client require TLS
 		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// checkAddress accepts what net.Listen accepts, except port names.
+// checkAddress accepts the addresses that net.Listen accepts, except addresses with port names.
 func checkAddress(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -27,7 +27,8 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// checkFile never shows the path, because a user may have set the secret itself in its place.
+// checkFile checks a file that holds a value. Its errors never show the path, because the user may
+// have written the secret itself in place of the path.
 func checkFile(path string) error {
 	content, err := os.ReadFile(path)
 	var in *fs.PathError
@@ -48,7 +49,7 @@ func checkFile(path string) error {
 
 var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// checkURLs accepts what nats.go can connect to, without credentials.
+// checkURLs accepts URLs to which nats.go can connect, if they contain no credentials.
 func checkURLs(list List) error {
 	if strings.Contains(strings.Join(list, ","), "@") {
 		return errors.New("it contains credentials; remove everything from // to @, and name a file in " +
@@ -101,7 +102,8 @@ func maskURLs(value string) string {
 	return "***"
 }
 
-// checkSelector checks the syntax of a resource selector. Discovery decides what it selects.
+// checkSelector checks the syntax of a resource selector. Discovery determines the selected
+// resources.
 func checkSelector(text string) error {
 	s, err := selector.Parse(text)
 	if err == nil && s.Grouped && s.Group == "" {

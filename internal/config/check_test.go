@@ -16,8 +16,8 @@ func TestSelectorsThatAreFine(t *testing.T) {
 	}
 }
 
-// Neither the masked value nor the error shows a part of a URL that can contain a password,
-// whatever surrounds it.
+// FuzzMaskURLs verifies that neither the masked value nor the error shows a part of a URL that can
+// contain a password, whatever surrounds the password.
 func FuzzMaskURLs(f *testing.F) {
 	f.Add("nats", "user", "h.u,n@t#e/r?2", "host:4222")
 	f.Add("tls", "", "hunter2", "a:1,ws://b@c:2")
@@ -52,7 +52,7 @@ func FuzzMaskURLs(f *testing.F) {
 	})
 }
 
-// The same for a list of brokers.
+// FuzzMaskBrokers verifies the same for a list of brokers.
 func FuzzMaskBrokers(f *testing.F) {
 	f.Add("kafka", "user", "hu.n,t@e/r?2", "host:9092")
 	f.Add("SASL_SSL", "", "hunter2", "a:1,b@c:2")

@@ -2,9 +2,9 @@
 // once.
 //
 // [Load] reads the environment. Its result is complete and consistent, as far as that can be
-// checked without the cluster and the bus. Load finds all mistakes at once, before anything
-// starts. Each error names the variable, the value and what to write instead, and never shows a
-// secret: secrets come from files, whose contents this package checks but does not keep.
+// checked without the cluster and the bus. Load finds all mistakes at once, before anything starts.
+// Each error names the variable, the value and what to write instead, and never shows a secret.
+// Secrets come from files. This package checks the contents of these files, but does not keep them.
 //
 // Only the tags of [Config] describe a variable. [Fields] returns them as a table, from which the
 // documentation and the help are generated.
@@ -36,7 +36,7 @@ const (
 	DataChange = "change"
 )
 
-// The values of Operations.LogFormat. An empty one means text on a terminal and JSON elsewhere.
+// The values of Operations.LogFormat. An empty value means text on a terminal and JSON elsewhere.
 const (
 	LogJSON = "json"
 	LogText = "text"
@@ -156,7 +156,7 @@ type Kafka struct {
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`
 }
 
-// Work has concurrency, periods and timeouts.
+// Work has the settings of concurrency, periods and timeouts.
 type Work struct {
 	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Number of keys processed at once. Waiting for an acknowledgement does not occupy a worker."`
 	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often to compare every object with its last acknowledged event. This sends no request to the API server."`
@@ -179,8 +179,8 @@ type Leader struct {
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check two to four times as often whether it is free."`
 }
 
-// Fleet configures a forwarder of several clusters: the source that lists the clusters. At most one
-// source is set.
+// Fleet has the settings of a forwarder that copies several clusters. They name the source of the
+// clusters. At most one source is set.
 type Fleet struct {
 	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, each of which is a cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
 	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The name of the file without its extension is the name of the cluster on the bus. Files that come, go or change take effect within seconds."`

@@ -11,14 +11,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// setenv gives the test its own environment: only these variables with the prefix, and a home
-// folder.
+// setenv gives the test an environment with a home folder, in which only these variables have the
+// prefix.
 func setenv(t *testing.T, pairs ...string) {
 	t.Helper()
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
 		if strings.HasPrefix(name, config.Prefix) || name == "XDG_DATA_HOME" {
-			t.Setenv(name, "") // so that it comes back
+			t.Setenv(name, "") // so that the test restores the variable at its end
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Every variable has a value other than its default, so that a wrong field shows.
+// TestEveryVariable sets every variable to a value other than its default, so that a wrong field
+// shows.
 func TestEveryVariable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
@@ -225,7 +226,8 @@ func TestOtherCredentials(t *testing.T) {
 	}
 }
 
-// The sources of several clusters, which conflict with one another and with the name of one.
+// TestFleet verifies the sources of several clusters. The sources conflict with one another, and
+// with the name of a single cluster.
 func TestFleet(t *testing.T) {
 	dir := t.TempDir()
 	for variable, want := range map[string]config.Fleet{
@@ -251,7 +253,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// The variables of Kafka that conflict with the others.
+// TestOtherKafka sets the Kafka variables whose values conflict with those in TestEveryVariable.
 func TestOtherKafka(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=kafka",
 		"KUBERELAY_KAFKA_CLEANUP_POLICY=delete", "KUBERELAY_KAFKA_IDEMPOTENT=false")
@@ -286,8 +288,8 @@ func TestEmptyIsUnset(t *testing.T) {
 	}
 }
 
-// A variable without the prefix belongs to another program: with a tag LOG_LEVEL, envconfig reads
-// that variable.
+// TestPrefixIsNeeded verifies that variables without the prefix are ignored, because they belong to
+// other programs. If a tag were LOG_LEVEL, envconfig would read the variable LOG_LEVEL.
 func TestPrefixIsNeeded(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "LOG_LEVEL=debug", "WORKERS=7", "SINK=stdout")
 	c, err := config.Load(config.Forwarding)
@@ -326,7 +328,7 @@ func TestDataDir(t *testing.T) {
 			}
 		})
 	}
-	// A container may have no home folder, and needs none without a built-in server.
+	// A container may have no home folder. It needs one only with the built-in server.
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_NATS_URL=nats://nats", "HOME=")
 	if _, err := config.Load(config.Forwarding); err != nil {
 		t.Error(err)
@@ -394,7 +396,8 @@ func TestEffective(t *testing.T) {
 	}
 }
 
-// A query can have credentials.
+// TestEffectiveQuery verifies that the effective value hides a query, because a query can contain
+// credentials.
 func TestEffectiveQuery(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("s"), 0o600); err != nil {

@@ -10,10 +10,10 @@ import (
 // digestBytes is the length of a digest. It is enough to see that two values differ.
 const digestBytes = 8
 
-// Digests returns a digest of each setting that decides what the bus holds, by the name of the
-// variable. Two processes with the same salt have the same digest for the same value; the order
-// of a list does not matter. A digest does not show the value, but anyone who guesses the value
-// can confirm it.
+// Digests returns a digest of each setting that determines the contents of the bus, by the name of
+// the variable. Two processes with the same salt have the same digest for the same value. The order
+// of a list does not matter. A digest does not show the value, but anyone who guesses the value can
+// confirm it.
 func (c Config) Digests(salt string) map[string]string {
 	all := map[string]string{}
 	for _, v := range variables(&c) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDigests: the digest of a setting depends on its value and the salt, and not on the order of a
-// list. What does not decide what the bus holds has none.
+// TestDigests verifies that the digest of a setting depends on its value and the salt, and not on
+// the order of a list. A setting that does not determine the contents of the bus has no digest.
 func TestDigests(t *testing.T) {
 	load := func(t *testing.T, set map[string]string) Config {
 		t.Helper()

@@ -20,7 +20,7 @@ type Field struct {
 	Bounds      string   // "1 to 5", "at least 1s"; "" for none
 	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
 	Maximum     string   // the same, for the maximum
-	Values      []string // the possible values; nil if there are not just a few
+	Values      []string // the possible values; nil if they are not a fixed list
 	Required    bool     // by the command run
 	File        bool     // the value is the path of a file
 	Secret      bool     // the file holds a secret
@@ -35,7 +35,7 @@ func Fields() []Field {
 	return fields
 }
 
-// The values of the tag kind: the form that a value must have.
+// The values of the tag kind, which determines the form that a value must have.
 const (
 	kindAddress = "address" // host:port to listen on
 	kindFile    = "file"    // path of a readable file

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// tlsFiles are the files of one bus.
+// tlsFiles are the TLS files of one connection or listener.
 type tlsFiles struct {
 	prefix        string // of the variable names
 	ca, cert, key string // paths
@@ -42,7 +42,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// read returns the content of a file, or nil without a file or if it already has a problem.
+// read returns the content of a file. It returns nil if no file is set, or if the variable has a
+// problem.
 func (p *problems) read(name, path string) []byte {
 	if path == "" || p.has(name) {
 		return nil
@@ -55,11 +56,11 @@ func (p *problems) read(name, path string) []byte {
 	return content
 }
 
-// minRedactionKey is the minimum length of a key in bytes: 128 bits, if they are random.
+// minRedactionKey is the minimum length of a key in bytes: 128 bits, if the key is random.
 const minRedactionKey = 16
 
-// RedactionKey reads and checks the key of the hashes that replace the values of Secrets. It
-// is nil without a file. The file can change at any time, so use a key only if the same call
+// RedactionKey reads and checks the key of the hashes that replace the values of Secrets. The key
+// is nil if no file is set. The file can change at any time, so use a key only if the same call
 // returned no error.
 func (e *Event) RedactionKey() ([]byte, error) {
 	if e.RedactionKeyFile == "" {
@@ -72,5 +73,5 @@ func (e *Event) RedactionKey() ([]byte, error) {
 	if len(bytes.TrimSpace(content)) < minRedactionKey {
 		return nil, fmt.Errorf("the key is shorter than %d bytes; make one with: head -c 32 /dev/urandom | base64", minRedactionKey)
 	}
-	return bytes.TrimRight(content, "\r\n"), nil // an editor's last line break is not part of it
+	return bytes.TrimRight(content, "\r\n"), nil // the last line break, which an editor adds, is not part of the key
 }

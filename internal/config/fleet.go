@@ -16,7 +16,8 @@ const (
 	clusterAPIVariable = "KUBERELAY_CLUSTER_API"
 )
 
-// Source returns the variable that says where the clusters are, "" for a forwarder of one cluster.
+// Source returns the variable that sets the source of clusters, or "" if the forwarder copies one
+// cluster.
 func (f Fleet) Source() string {
 	for _, s := range f.sources() {
 		if s.set {
@@ -35,7 +36,7 @@ func (f Fleet) sources() []fleetSource {
 	return []fleetSource{{contextsVariable, len(f.Contexts) > 0}, {dirVariable, f.Dir != ""}, {clusterAPIVariable, len(f.ClusterAPI) > 0}}
 }
 
-// NamedContext is an entry of Fleet.Contexts: the name of a cluster and its context.
+// NamedContext splits an entry of Fleet.Contexts into the name of a cluster and its context.
 func NamedContext(entry string) (name, context string) {
 	if name, context, ok := strings.Cut(entry, "="); ok {
 		return name, context
@@ -43,10 +44,11 @@ func NamedContext(entry string) (name, context string) {
 	return entry, entry
 }
 
-// IsClusterName reports whether a cluster can have a name on the bus.
+// IsClusterName reports whether name is valid as the name of a cluster on the bus.
 func IsClusterName(name string) bool { return clusterName.MatchString(name) }
 
-// validateFleet checks the source of several clusters, and refuses settings that belong to one cluster.
+// validateFleet checks the source of several clusters, and rejects settings that belong to one
+// cluster.
 func (c *Config) validateFleet(p *problems) {
 	f, source := c.Fleet, c.Fleet.Source()
 	for _, s := range f.sources() {

@@ -88,7 +88,7 @@ func (k *Kafka) validateTopics(p *problems) {
 	}
 }
 
-// canRender reports whether the template can give the topic for some resource. A group is a DNS
+// canRender reports whether the template can produce the topic for some resource. A group is a DNS
 // subdomain, and a resource name is a DNS label.
 func canRender(template, topic string) bool {
 	const label = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
@@ -110,7 +110,7 @@ func (k *Kafka) validateProducer(p *problems) {
 
 func (k *Kafka) validateCredentials(p *problems) {
 	const mechanism, user, password = "KUBERELAY_KAFKA_SASL_MECHANISM", "KUBERELAY_KAFKA_USER", "KUBERELAY_KAFKA_PASSWORD_FILE"
-	instead := map[string]string{"OAUTHBEARER": "a token", "AWS_MSK_IAM": "AWS credentials"}[k.SASLMechanism] // of a user and a password
+	instead := map[string]string{"OAUTHBEARER": "a token", "AWS_MSK_IAM": "AWS credentials"}[k.SASLMechanism] // what the mechanism uses instead of a user and a password
 	switch {
 	case p.has(mechanism) || p.has(password):
 	case instead != "" && k.User != "":
@@ -129,7 +129,7 @@ func (k *Kafka) validateCredentials(p *problems) {
 	}
 }
 
-// awsRegion is the form of the names of regions.
+// awsRegion matches the names of regions.
 var awsRegion = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)
 
 func (k *Kafka) validateIAM(p *problems) {

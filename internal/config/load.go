@@ -32,9 +32,9 @@ type Check struct {
 	Run  func(Config) error
 }
 
-// Load reads and checks the environment of this process, and runs the additional checks. The
-// error joins all problems, one per line, except that the error of an expression also shows the
-// position. A retry does not fix them. An empty variable counts as not set.
+// Load reads and checks the environment of this process, and runs the additional checks. The error
+// joins all problems, one per line. Only the error of an expression has more lines, which show the
+// position. A retry does not fix the problems. An empty variable counts as not set.
 //
 // Load reads the named files, and changes nothing.
 func Load(need Need, checks ...Check) (Config, error) {
@@ -97,7 +97,7 @@ func (v variable) load() error {
 	return v.check()
 }
 
-// explain turns an error of envconfig into one for the user.
+// explain converts an error of envconfig to an error for the user.
 func (v variable) explain(err error) error {
 	var parse *envconfig.ParseError
 	if !errors.As(err, &parse) {
@@ -166,7 +166,7 @@ func checkOneOf(value string, values []string) error {
 	return errors.New("use " + alternatives(values))
 }
 
-// List is a list with commas. Spaces around an item are ignored.
+// List is a comma-separated list. Spaces around an item are ignored.
 type List []string
 
 var _ envconfig.Decoder = (*List)(nil)
@@ -187,8 +187,8 @@ func (l *List) Decode(value string) error {
 	return nil
 }
 
-// setDataDir sets the default: the per-user folder of the XDG Base Directory Specification, which
-// says to ignore relative paths.
+// setDataDir sets the default, which is the per-user folder of the XDG Base Directory
+// Specification. The specification requires that relative paths are ignored.
 func (s *Server) setDataDir(p *problems) {
 	const name = "KUBERELAY_DATA_DIR"
 	if s.DataDir == "" {

@@ -10,7 +10,7 @@ import (
 var plainEndpoint = regexp.MustCompile(`^[A-Za-z]+://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?$`)
 
 // checkEndpoint accepts an HTTPS URL without credentials. It accepts HTTP only for this machine,
-// because the client secret is sent there.
+// because the client secret is sent to the endpoint.
 func checkEndpoint(s string) error {
 	u, err := url.Parse(s)
 	switch {
@@ -24,7 +24,7 @@ func checkEndpoint(s string) error {
 	return errors.New("the client secret would cross the network in the clear; use https")
 }
 
-// maskEndpoint hides everything that is not plainly a URL.
+// maskEndpoint hides a value that is not plainly a URL.
 func maskEndpoint(value string) string {
 	if plainEndpoint.MatchString(value) {
 		return value

@@ -23,7 +23,7 @@ func TestPaths(t *testing.T) {
 		{`*:.a["b\",],c"],*:.d`, Paths{`*:.a["b\",],c"]`, "*:.d"}},
 		{`*:.a\,b,*:.d`, Paths{`*:.a\,b`, "*:.d"}},
 		{`*:.a[?(@.b=="c,d")].e,*:.f`, Paths{`*:.a[?(@.b=="c,d")].e`, "*:.f"}},
-		{`*:.a["b,c`, Paths{`*:.a["b,c`}}, // the path is wrong, and says so by itself
+		{`*:.a["b,c`, Paths{`*:.a["b,c`}}, // the path is invalid, and its parser reports that
 		{`*:.a's,*:.b`, Paths{"*:.a's", "*:.b"}},
 	} {
 		var got Paths
@@ -42,8 +42,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Decoding the formatted paths returns the same paths, and only commas, line breaks and spaces are
-// lost.
+// FuzzPaths verifies that decoding the formatted paths returns the same paths, and that decoding
+// loses only commas, line breaks and spaces.
 func FuzzPaths(f *testing.F) {
 	for _, s := range []string{"nodes:.a,*:.b", "a:.x[\"y,z\"]\nb:.c", `a:.b\`, "a:.b['c"} {
 		f.Add(s)

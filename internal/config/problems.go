@@ -42,7 +42,7 @@ func (p *problems) add(name, format string, args ...any) {
 	p.found = append(p.found, problem{name, errors.New(strings.ReplaceAll(text, "\n", " "))})
 }
 
-// addItem adds a problem of one item of a list, and names the item if there are others.
+// addItem adds a problem of one item of a list. It names the item if the list has other items.
 func (p *problems) addItem(name string, list List, item string, err error) {
 	if len(list) > 1 {
 		err = fmt.Errorf("%q: %w", item, err)
@@ -50,7 +50,8 @@ func (p *problems) addItem(name string, list List, item string, err error) {
 	p.add(name, "%w", err)
 }
 
-// has reports whether a variable already has a problem. Its consequences are not reported.
+// has reports whether a variable already has a problem. The consequences of a problem are not
+// reported.
 func (p *problems) has(name string) bool {
 	return slices.ContainsFunc(p.found, func(f problem) bool { return f.name == name })
 }

@@ -263,7 +263,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Secrets may cross the loopback interface, and a network with TLS or with the switch.
+// TestSecretsInTheClear verifies that secrets may cross the loopback interface, and a network with
+// TLS or with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS.
 func TestSecretsInTheClear(t *testing.T) {
 	dir := t.TempDir()
 	secret := writeFile(t, filepath.Join(dir, "secret"), "hunter2")
@@ -291,7 +292,8 @@ func TestSecretsInTheClear(t *testing.T) {
 	}
 }
 
-// Without either, they may not.
+// TestSecretsInTheClearAreRefused verifies that secrets may not cross a network without TLS, unless
+// KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS is true.
 func TestSecretsInTheClearAreRefused(t *testing.T) {
 	secret := writeFile(t, filepath.Join(t.TempDir(), "secret"), "hunter2")
 	nats, kafka := "KUBERELAY_NATS_TOKEN_FILE="+secret, []string{"KUBERELAY_SINK=kafka",
@@ -313,8 +315,8 @@ func TestSecretsInTheClearAreRefused(t *testing.T) {
 	}
 }
 
-// The problems of other packages appear with the rest, in the order of the variables, unless the
-// variable already has a problem.
+// TestChecks verifies that the problems of other packages appear with the rest, in the order of the
+// variables. A check does not run if its variable already has a problem.
 func TestChecks(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_LOG_LEVEL=loud", "KUBERELAY_FILTER=x", "KUBERELAY_DROP_FIELDS=,")
 	check := func(name string) config.Check {
@@ -358,7 +360,8 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-// Kubernetes sets these for Services named kuberelay and kuberelay-nats.
+// TestServiceVariablesAreIgnored verifies that Load ignores the variables that Kubernetes sets for
+// Services named kuberelay and kuberelay-nats.
 func TestServiceVariablesAreIgnored(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods",
 		"KUBERELAY_SERVICE_HOST=10.0.0.1",
@@ -379,7 +382,8 @@ func TestServiceVariablesAreIgnored(t *testing.T) {
 	}
 }
 
-// A misspelling of a variable that looks like one of those goes unnoticed, so no variable does.
+// TestNoVariableLooksLikeOneOfAService verifies that no variable looks like a variable of a
+// Service. Otherwise, a misspelling of that variable would go unnoticed.
 func TestNoVariableLooksLikeOneOfAService(t *testing.T) {
 	for _, f := range config.Fields() {
 		for _, end := range []string{"_SERVICE_HOST", "_SERVICE_PORT", "_PORT", "_TCP", "_UDP", "_SCTP"} {
@@ -421,7 +425,7 @@ func writePair(t *testing.T, dir string) (cert, key string) {
 		writeFile(t, filepath.Join(dir, "tls.key"), encode("PRIVATE KEY", pkcs8))
 }
 
-// TestRedactionKey: the key is checked by the call that returns it, because the file can
+// TestRedactionKey verifies that the call that returns the key also checks it, because the file can
 // change after the configuration is loaded.
 func TestRedactionKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")

@@ -9,8 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Kubernetes sets variables in every container for the Services of its namespace. Those of a
-// Service named kuberelay, or kuberelay-something, have the prefix too.
+// serviceName and servicePort match the variables that Kubernetes sets in every container for the
+// Services of its namespace. The variables of a Service named kuberelay, or kuberelay-something,
+// have the prefix too.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 var (
 	serviceName = regexp.MustCompile(`^KUBERELAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
@@ -40,8 +41,8 @@ func (p *problems) addUnknown(environ []string) {
 	}
 }
 
-// nearest returns the known variable that is most similar to an unknown one. The suffix _FILE is
-// easily forgotten.
+// nearest returns the known variable that is most similar to an unknown variable. Users easily
+// forget the suffix _FILE.
 func nearest(unknown string, names []string) string {
 	all := slices.Clone(names)
 	for _, name := range names {

@@ -89,7 +89,8 @@ func TestExplainWhatIsNotServed(t *testing.T) {
 	}
 }
 
-// TestExplainTries: Explain lists only requested resources, and reports a permitted list that fails.
+// TestExplainTries verifies that Explain lists only requested resources, and reports a permitted
+// list that fails.
 func TestExplainTries(t *testing.T) {
 	config, client := asked(discoverytest.Cluster(), nil, anything)
 	config.Selection, config.FieldSelector = discovery.Selection{Include: []string{"pods"}}, "spec.color=red"
@@ -111,7 +112,7 @@ func TestExplainTries(t *testing.T) {
 	}
 }
 
-// TestExplainCannotAsk: without an answer Explain claims nothing.
+// TestExplainCannotAsk verifies that Explain makes no claim without a response.
 func TestExplainCannotAsk(t *testing.T) {
 	down := errors.New("connection refused")
 	config, _ := asked(discoverytest.Cluster(), nil, func(authorizationv1.ResourceAttributes) (bool, error) { return false, down })
@@ -138,7 +139,7 @@ func TestExplainCannotAsk(t *testing.T) {
 	}
 }
 
-// TestExplainAsksOnce: Explain asks each question once, however many resources there are.
+// TestExplainAsksOnce verifies that Explain asks each question once, however many resources exist.
 func TestExplainAsksOnce(t *testing.T) {
 	asking := map[string]int{}
 	config, _ := asked(discoverytest.Cluster(), nil, anything)

@@ -17,7 +17,7 @@ import (
 )
 
 // explainNamespaces lists the namespaces if the selection needs them, and checks that the named
-// ones exist.
+// namespaces exist.
 func (e *explainer) explainNamespaces(ctx context.Context, into *Explanation) ExplainedNamespaces {
 	n := e.namespaces
 	x := ExplainedNamespaces{All: n.SelectsAll(), NotFound: []string{}}

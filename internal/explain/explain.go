@@ -27,7 +27,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Config is the part of the forwarder's configuration that decides what it watches. Gets and
+// Config is the part of the forwarder's configuration that selects the watched resources. Gets and
 // lists use Dynamic.
 type Config struct {
 	Dynamic   dynamic.Interface
@@ -44,8 +44,8 @@ type Config struct {
 // Question selects the resources of an [Explanation]. The zero value selects all resources that a
 // selector matches.
 type Question struct {
-	All  bool     // also resources that no selector matches
-	Only []string // only these, in the form of selectors, whether or not a selector matches
+	All  bool     // include resources that no selector matches
+	Only []string // only these resources, in the form of selectors, even if no selector matches
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 )
 
 // Explain finds out which resources a forwarder with this configuration watches if it starts now.
-// An error means that the API server did not answer.
+// An error means that the API server did not respond.
 func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	reviews := &cachedReviews{next: c.Reviews, answers: map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview{}}
 	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}
@@ -117,7 +117,7 @@ type explainer struct {
 	namespaces *discovery.Namespaces
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
-	listing    bool // also list an object of each resource
+	listing    bool // whether to list an object of each resource
 
 	followable map[schema.GroupKind]event.Resource // empty if references are not followed
 }
@@ -161,7 +161,7 @@ func (e *explainer) pick(ctx context.Context, q Question) (picked []Explained, u
 	return picked, unknown
 }
 
-// describe returns what is known of a resource without further requests.
+// describe explains a resource without further requests.
 func (e *explainer) describe(d discovery.Decision) Explained {
 	r := d.Resource
 	x := Explained{
@@ -240,7 +240,7 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 	}
 }
 
-// refusals returns the missing permissions in each of these namespaces.
+// refusals adds the missing permissions in each of these namespaces to x.Forbidden.
 func (e *explainer) refusals(ctx context.Context, x *Explained, namespaces []string) {
 	for _, namespace := range namespaces {
 		var verbs []string
@@ -256,7 +256,8 @@ func (e *explainer) refusals(ctx context.Context, x *Explained, namespaces []str
 	}
 }
 
-// allowed returns true if the API server can't decide, as for the informers.
+// allowed reports whether the user may use the verb. Like the informers, it returns true if the API
+// server can't decide.
 func (e *explainer) allowed(ctx context.Context, verb string, r event.Resource, namespace string) (allowed bool, why string) {
 	if e.access == nil {
 		return true, ""
@@ -268,8 +269,8 @@ func (e *explainer) allowed(ctx context.Context, verb string, r event.Resource, 
 	return allowed || err != nil, why
 }
 
-// try lists one object. A permitted list can still fail: because of a field selector that the
-// resource does not support, or a conversion webhook that does not answer.
+// try lists one object. A permitted list can still fail, because the resource does not support a
+// field selector, or because a conversion webhook does not respond.
 func (e *explainer) try(ctx context.Context, r event.Resource, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -18,8 +18,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
-// asked is an API server that serves what testCluster does, has the listed namespaces ("a:x" with
-// the label team=x), and permits what access says.
+// asked returns the configuration of a fake API server. The server serves the resources of stub,
+// has the listed namespaces ("a:x" has the label team=x), and grants the permissions that access
+// grants.
 func asked(stub discoverytest.Discovery, namespaces []string, access controlplanetest.Reviews) (Config, *fake.FakeDynamicClient) {
 	var objects []runtime.Object
 	for _, n := range namespaces {
@@ -122,7 +123,8 @@ func TestExplainDetails(t *testing.T) {
 	}
 }
 
-// TestExplainScope: the scope comes from the code that decides it, with the missing permissions.
+// TestExplainScope verifies the scope of the watches, which comes from the code that the informers
+// use, and the missing permissions.
 func TestExplainScope(t *testing.T) {
 	names := func(n int) (all []string) {
 		for i := range n {
@@ -180,7 +182,8 @@ func TestExplainScope(t *testing.T) {
 	}
 }
 
-// TestExplainFollowing: references can put objects on the bus that no selector selects.
+// TestExplainFollowing verifies how Explain describes resources that no selector selects, but whose
+// objects can be watched because other objects refer to them.
 func TestExplainFollowing(t *testing.T) {
 	config, _ := asked(discoverytest.Cluster(), nil, anything)
 	config.Selection = discovery.Selection{Include: []string{"pods"}, Exclude: []string{"deploy"}, UnlessNamed: []string{"secrets"}}

@@ -5,21 +5,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Explanation lists what a forwarder that starts now watches in a cluster, and why it does not
-// watch the rest. A running forwarder can differ for a group whose discovery fails: it continues
-// to watch what it watched before. The JSON field names are stable.
+// Explanation lists the resources that a forwarder watches in a cluster if it starts now, and why
+// it does not watch the others. A running forwarder can differ for a group whose discovery fails,
+// because it continues its existing watches. The JSON field names are stable.
 type Explanation struct {
 	// Resources are ordered by group and resource.
 	Resources []Explained `json:"resources"`
 	// NotServed has the requested resources that the cluster does not serve.
 	NotServed []NotServed `json:"notServed"`
 
-	// Unmatched has the selectors that match nothing now and wait. UnmatchedExclude has the
-	// exclusions that match nothing.
+	// Unmatched has the selectors that match nothing yet. UnmatchedExclude has the exclusions that
+	// match nothing.
 	Unmatched        []string `json:"unmatched"`
 	UnmatchedExclude []string `json:"unmatchedExclude"`
-	// Suggestions has similar names for unmatched entries and for namespaces that do not exist,
-	// if there are any.
+	// Suggestions has a similar name, if one exists, for each unmatched entry and for each named
+	// namespace that does not exist.
 	Suggestions map[string]string `json:"suggestions,omitempty"`
 
 	// FailingGroups has the groups with at least one version whose discovery fails.
@@ -27,17 +27,17 @@ type Explanation struct {
 
 	Namespaces ExplainedNamespaces `json:"namespaces"`
 
-	// Follow has the fields whose references select more objects. Which ones depends on the
-	// content of the objects.
+	// Follow has the fields whose references select more objects. The content of the objects
+	// determines which ones.
 	Follow []string `json:"follow,omitempty"`
 
 	// The selectors that apply to the objects of every resource.
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 
-	// Filter and DropFields select objects and fields by content. HashFields has the fields of
-	// the watched resources that are hashed. ReadableFields has those that are known to hold
-	// secrets, and are neither dropped nor hashed. The caller sets all of these.
+	// Filter and DropFields select objects and fields by content. HashFields has the hashed fields
+	// of the watched resources. ReadableFields has the fields of these resources that are known to
+	// hold secrets, but are neither dropped nor hashed. The caller sets all of these.
 	Filter         string   `json:"filter,omitempty"`
 	DropFields     []string `json:"dropFields,omitempty"`
 	HashFields     []string `json:"hashFields,omitempty"`
@@ -46,10 +46,10 @@ type Explanation struct {
 	// UnmatchedFields has the entries of the caller's lists of fields that match no watched resource.
 	// The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
-	// UnmatchedFollow has the entries of Follow that concern none of the resources that are watched, and
-	// none of Followable.
+	// UnmatchedFollow has the entries of Follow that concern neither a watched resource nor a
+	// resource in Followable.
 	UnmatchedFollow []string         `json:"unmatchedFollow,omitempty"`
-	Followable      []event.Resource `json:"-"` // that are watched if others refer to them
+	Followable      []event.Resource `json:"-"` // resources that are watched if other objects refer to them
 
 	// Warnings has reasons why this explanation may be wrong.
 	Warnings []string `json:"warnings"`
@@ -66,24 +66,24 @@ type Explained struct {
 
 	Watched Watched          `json:"watched"`
 	Reason  discovery.Reason `json:"reason,omitempty"` // "" if it is watched everywhere
-	Detail  string           `json:"detail,omitempty"` // a sentence for people, also about other missing permissions
+	Detail  string           `json:"detail,omitempty"` // a sentence for people, which can name other missing permissions
 
-	// Selectors has the selectors that match, in order, and Selector the one that decided.
+	// Selectors has the selectors that match, in order. Selector is the one that decided.
 	Selector   string   `json:"selector,omitempty"`
 	Selectors  []string `json:"selectors"`
 	ExcludedBy string   `json:"excludedBy,omitempty"`
 
-	// Scope is the scope of the watches, "" if the resource is not selected. Namespaces has the
-	// namespaces with a watch of their own, and ScopeDetail has the reason.
+	// Scope is the scope of the watches, or "" if the resource is not selected. Namespaces has the
+	// namespaces that have their own watch. ScopeDetail is the reason.
 	Scope       Scope    `json:"scope,omitempty"`
 	Namespaces  []string `json:"namespaces"`
 	ScopeDetail string   `json:"scopeDetail,omitempty"`
 
-	// Forbidden has the missing permissions. Without list and watch there is no watch; without
-	// get a delete that the watch missed cannot be confirmed.
+	// Forbidden has the missing permissions. Without list and watch, the resource is not watched.
+	// Without get, the forwarder cannot confirm a delete that the watch missed.
 	Forbidden []Refusal `json:"forbidden"`
 
-	// GroupError is the error of the discovery of the group, "" if it succeeds.
+	// GroupError is the error of the discovery of the group, or "" if discovery succeeds.
 	GroupError string `json:"groupError,omitempty"`
 	// ListError is the error of a list. Only requested resources are listed.
 	ListError string `json:"listError,omitempty"`

@@ -4,29 +4,30 @@
 //	                                               |
 //	             metrics, status, checks, trace <--+--> API server of the cluster, bus
 //
-// The source reports all of its clusters after each change. [Fleet] compares them with its members:
-// a new cluster gets a member, a cluster that has gone loses it, and a cluster with another
-// kubeconfig gets a new Relay. A member runs its Relay, and a new one with back-off if the Relay
-// ends by itself.
+// The source reports all of its clusters after each change. [Fleet] compares them with its members.
+// It starts a member for a new cluster, ends the member of a cluster that the source no longer has,
+// and starts a new Relay for a cluster whose kubeconfig has changed. A member runs its Relay. If
+// the Relay ends by itself, the member starts a new one after a back-off.
 //
 // It guarantees:
 //
-//   - Members share nothing but the process, the configuration, a built-in NATS server if there is
-//     one, and the connections to the bus. Each has its own clients, ledger, queue, lease and
-//     metrics, and on the bus its own publishes, acknowledgements and limits. So a cluster that
-//     hangs, or whose kubeconfig or permissions are wrong, delays no other.
-//   - No error of a cluster ends the process. It is in the log, in the status and in the metrics,
-//     and is retried.
-//   - A member that ends publishes what is left first, as a forwarder does on SIGTERM. The objects of
-//     its cluster stay on the bus.
+//   - Members share only the process, the configuration, the built-in NATS server if one is used,
+//     and the connections to the bus. Each member has its own clients, ledger, queue, lease and
+//     metrics. On the bus, it has its own publishes, acknowledgements and limits. So a cluster
+//     that hangs, or whose kubeconfig or permissions are wrong, doesn't delay other clusters.
+//   - An error of a cluster doesn't end the process. The error appears in the log, the status and
+//     the metrics, and the member retries.
+//   - Before a member ends, it publishes its remaining changes, as a forwarder does on SIGTERM.
+//     The objects of its cluster stay on the bus.
 //   - A kubeconfig that becomes unusable does not end a running member.
 //   - At most one Relay of a cluster runs at a time.
 //
-// It does not guarantee that the members get equal shares of CPU and memory, and does not limit their
-// number. A fault of a connection concerns all members that use it. On NATS that is every member:
-// they have one connection, which is replaced for new credentials when nothing of any member is in
-// flight. On Kafka, they take connections from one pool. A connection has one request at a time, and
-// the producer id, which fences the previous writer, belongs to the requests of a cluster.
+// It does not guarantee that the members get equal shares of CPU and memory, and does not limit the
+// number of members. A connection fault affects all members that use the connection. On NATS, all
+// members use one connection. It is replaced for new credentials when no member has a message in
+// flight. On Kafka, the members take connections from one pool, and a connection carries one
+// request at a time. The producer ID, which fences the previous writer, belongs to the requests of
+// one cluster.
 package fleet
 
 import (
@@ -48,14 +49,14 @@ import (
 
 // Config configures a Fleet.
 type Config struct {
-	// Relay is the configuration of every Relay. The Fleet sets what differs: the name of the cluster,
-	// Kube, the lease, Server, Connections, Published, Logger and Registerer.
+	// Relay is the configuration of every Relay. The Fleet sets the values that differ: the name of
+	// the cluster, Kube, the lease, Server, Connections, Published, Logger and Registerer.
 	Relay  relay.Config
 	Source source.Source
-	// Metrics has the metrics of the process. [Fleet.Gather] adds those of the clusters to them.
+	// Metrics gathers the metrics of the process. [Fleet.Gather] adds the metrics of the clusters.
 	Metrics prometheus.Gatherer
-	// Published returns what gets the acknowledged events of a cluster, as in [relay.Config]; nil for
-	// nothing. Gone, required with it, is called when a cluster has left.
+	// Published returns a cluster's callback for acknowledged events, as in [relay.Config]. It may
+	// be nil. Gone is called when a cluster has left, and is required with Published.
 	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	Gone      func(cluster string)
 	Logger    *slog.Logger
@@ -67,12 +68,12 @@ type Fleet struct {
 	running sync.WaitGroup // of the members
 
 	mu       sync.Mutex
-	wanted   map[string]source.Cluster // what the source reported last
-	members  map[string]*member        // also those that are ending
-	reported bool                      // the source was read
-	failed   error                     // of the source
-	since    time.Time                 // when it failed first
-	ready    bool                      // the fleet was ready once
+	wanted   map[string]source.Cluster // the clusters that the source reported last
+	members  map[string]*member        // includes members that are ending
+	reported bool                      // the source has been read
+	failed   error                     // the current error of the source
+	since    time.Time                 // when the current error first occurred
+	ready    bool                      // the fleet has been ready
 }
 
 // New returns a Fleet that does nothing until [Fleet.Run].
@@ -81,9 +82,9 @@ func New(c Config) *Fleet {
 	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
 }
 
-// Run copies the clusters until ctx ends. Then it publishes what is left, within
+// Run copies the clusters until ctx ends. Then it publishes the remaining changes within
 // KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has ended. It returns an
-// error only if the built-in NATS server does not start, or does not end.
+// error only if the built-in NATS server does not start or does not end.
 func (f *Fleet) Run(ctx context.Context) (err error) {
 	if relay.UsesBuiltInServer(f.Relay.Settings) {
 		server, err := relay.StartServer(ctx, f.Relay)
@@ -103,10 +104,10 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// serverTimeout limits the end of the built-in server.
+// serverTimeout limits the shutdown of the built-in server.
 const serverTimeout = 8 * time.Second
 
-// update makes the members those of the source.
+// update makes the members match the clusters of the source.
 func (f *Fleet) update(ctx context.Context, all []source.Cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,13 +145,13 @@ func (f *Fleet) start(ctx context.Context, c source.Cluster) {
 		if f.Gone != nil {
 			f.Gone(c.Name)
 		}
-		if again, ok := f.wanted[c.Name]; ok { // it came back while the member ended
+		if again, ok := f.wanted[c.Name]; ok { // the cluster returned while its member ended
 			f.start(ctx, again)
 		}
 	})
 }
 
-// noteFailure notes an error of the source, nil for none.
+// noteFailure records and logs an error of the source. A nil error means that the source works.
 func (f *Fleet) noteFailure(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,9 +185,9 @@ var (
 	_ prometheus.Collector = (*Fleet)(nil)
 )
 
-// Gather implements [prometheus.Gatherer]: the metrics of the process, and those of each cluster with
-// its name in the label cluster. Each Relay has a registry of its own, so that nothing of it is left
-// when it ends.
+// Gather implements [prometheus.Gatherer]. It returns the metrics of the process, and the metrics
+// of each cluster with its name in the label cluster. Each Relay has its own registry, so that no
+// metric of the Relay remains when it ends.
 func (f *Fleet) Gather() ([]*dto.MetricFamily, error) {
 	own := prometheus.NewRegistry()
 	own.MustRegister(f)

@@ -21,18 +21,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
-// member is one cluster of the source: at most one Relay at a time.
+// member copies one cluster of the source. It runs at most one Relay at a time.
 type member struct {
 	fleet   *Fleet
 	name    string
 	log     *slog.Logger
 	leave   context.CancelFunc // ends the member
-	since   time.Time          // when the source first had it
+	since   time.Time          // when the source first reported the cluster
 	changed chan struct{}      // has an element if wanted has changed
 
 	mu       sync.Mutex
 	wanted   source.Cluster
-	unusable error                // of a newer kubeconfig than that in wanted
+	unusable error                // the error of a kubeconfig that is newer than wanted
 	relay    *relay.Relay         // nil while none runs
 	registry *prometheus.Registry // of the Relay
 	failed   error                // why no Relay runs
@@ -46,7 +46,7 @@ func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
 	}
 }
 
-// set records the kubeconfig that the source has now. An unusable kubeconfig does not replace a
+// set records the current kubeconfig of the source. An unusable kubeconfig does not replace a
 // usable one, because the file may be half written.
 func (m *member) set(c source.Cluster) {
 	m.mu.Lock()
@@ -65,7 +65,7 @@ func (m *member) set(c source.Cluster) {
 	m.wanted = c
 	select {
 	case m.changed <- struct{}{}:
-	default: // a change is noted already
+	default: // a change is already recorded
 	}
 }
 
@@ -76,8 +76,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// run runs one Relay after another until ctx ends: with the present kubeconfig, and again with
-// back-off after an error.
+// run runs one Relay after another until ctx ends. It starts a new Relay at once when the
+// kubeconfig changes, and after a back-off when the Relay ended with an error.
 func (m *member) run(ctx context.Context) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
@@ -162,7 +162,7 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	return cmp.Or(r.Run(ctx), errStopped)
 }
 
-// errStopped is the error of a Relay that ends without one.
+// errStopped is the error of a Relay that ends without an error.
 var errStopped = errors.New("the copy has ended")
 
 // Settings returns the settings of one cluster.
@@ -173,8 +173,8 @@ func Settings(of config.Config, c source.Cluster) config.Config {
 	return of
 }
 
-// leaseName returns the name of the lease of a cluster. A name that a lease cannot have is replaced
-// by a similar one with a hash.
+// leaseName returns the name of a cluster's lease. If that name is not valid for a lease, it
+// returns a similar name with a hash.
 func leaseName(lease, cluster string) string {
 	name := lease + "-" + cluster
 	if len(validation.IsDNS1123Subdomain(name)) == 0 {
@@ -185,7 +185,7 @@ func leaseName(lease, cluster string) string {
 	return fmt.Sprintf("%s-%.100s-%x", lease, plain, hash[:4])
 }
 
-// fail notes why no Relay runs.
+// fail records and logs why no Relay runs.
 func (m *member) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +196,7 @@ func (m *member) fail(err error) {
 	m.log.Error("a cluster cannot be copied, retrying", "err", err)
 }
 
-// metrics returns the metrics of the Relay, nil without one.
+// metrics returns the metrics of the Relay, or nil if none runs.
 func (m *member) metrics() prometheus.Gatherer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +206,8 @@ func (m *member) metrics() prometheus.Gatherer {
 	return m.registry
 }
 
-// state returns the Relay, nil if none runs, and the reason, nil if it is about to start.
+// state returns the Relay, or nil if none runs. failed is why none runs, or nil if a Relay is about
+// to start. since is when that failure first occurred.
 func (m *member) state() (r *relay.Relay, failed error, since time.Time) { //nolint:revive,staticcheck // the error is a part of the state
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +216,7 @@ func (m *member) state() (r *relay.Relay, failed error, since time.Time) { //nol
 
 var errStarting = errors.New("starting")
 
-// check returns why the cluster is not copied, nil if it is.
+// check returns why the cluster is not copied, or nil if it is copied.
 func (m *member) check() error {
 	r, failed, _ := m.state()
 	if r == nil {
@@ -232,8 +233,8 @@ func (m *member) check() error {
 // startTime is how long a starting cluster can delay the readiness of a process that starts.
 const startTime = time.Minute
 
-// settled reports whether the process need not wait for the cluster to be ready: it is copied, it
-// has failed by itself, or it has had its time.
+// settled reports whether a starting process no longer waits for the cluster. This is the case if
+// the cluster is copied, its Relay has failed, or startTime has passed.
 func (m *member) settled() bool {
 	r, failed, _ := m.state()
 	return r == nil && failed != nil || time.Since(m.since) > startTime || m.check() == nil
@@ -244,9 +245,10 @@ func (f *Fleet) Checks() []operations.Check {
 	return []operations.Check{{Name: "clusters", Check: f.check, Note: f.failing}}
 }
 
-// check returns nil if the process does its job. While it starts, it waits for every cluster that may
-// still get ready. After that, it is ready as long as one cluster is copied, or there is none: a new
-// or a broken cluster is no reason to withdraw a pod that copies the others.
+// check returns nil if the process is ready. A process that starts waits for every cluster that may
+// still become ready. After that, it is ready while at least one cluster is copied, or the source
+// has no clusters. A new or broken cluster is no reason to withdraw a pod that copies other
+// clusters.
 func (f *Fleet) check() error {
 	f.mu.Lock()
 	reported, failed, ready := f.reported, f.failed, f.ready
@@ -292,5 +294,5 @@ func (f *Fleet) failing() string {
 	return text
 }
 
-// maxNamed limits the names in a line.
+// maxNamed limits the names in the text of failing.
 const maxNamed = 10

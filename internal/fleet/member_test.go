@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Every cluster has a lease of its own, under a name that a lease can have.
+// TestLeaseName verifies that every cluster has its own lease, under a name that is valid for a
+// lease.
 func TestLeaseName(t *testing.T) {
 	seen := map[string]string{}
 	for _, cluster := range []string{"prod", "Prod", "prod_eu", "prod-eu", "PROD_EU", "team.prod"} {
@@ -19,7 +20,7 @@ func TestLeaseName(t *testing.T) {
 		}
 		seen[name] = cluster
 	}
-	if got, want := leaseName("kr-kuberelay", "Mgmt_EU.1"), "kr-kuberelay-mgmt-eu-1-959b274a"; got != want { // as the chart does
+	if got, want := leaseName("kr-kuberelay", "Mgmt_EU.1"), "kr-kuberelay-mgmt-eu-1-959b274a"; got != want { // the chart computes the same name
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := leaseName("kuberelay", "prod"); got != "kuberelay-prod" {

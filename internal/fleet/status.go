@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
-// Status returns what is known of all clusters now, without a verdict. It sends no request.
+// Status returns the current state of all clusters, without a verdict. It sends no request.
 func (f *Fleet) Status() status.Document {
 	d := f.document()
 	d.Clusters = []status.Document{}
@@ -27,7 +27,7 @@ func (f *Fleet) Status() status.Document {
 	return d
 }
 
-// document returns a document of no cluster.
+// document returns a document that describes no cluster.
 func (f *Fleet) document() status.Document {
 	return status.Document{
 		Time: time.Now().UTC(), Instance: f.Relay.Identity, Resources: []status.Resource{}, Discovery: []status.DiscoveryError{},
@@ -36,8 +36,8 @@ func (f *Fleet) document() status.Document {
 	}
 }
 
-// ClusterStatus returns what is known of one cluster now, without a verdict. If the source does not
-// have it, it returns that as an error, and as a document.
+// ClusterStatus returns the current state of one cluster, without a verdict. If the source does not
+// have the cluster, ClusterStatus returns an error, and a document that contains the error.
 func (f *Fleet) ClusterStatus(name string) (status.Document, error) {
 	m, err := f.find(name)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *Fleet) ClusterStatus(name string) (status.Document, error) {
 	return m.document(), nil
 }
 
-// Trace returns what is known of one object of a cluster now.
+// Trace returns the current state of one object of a cluster.
 func (f *Fleet) Trace(cluster string, k event.Key) (trace.Forwarder, error) {
 	m, err := f.find(cluster)
 	if err != nil {

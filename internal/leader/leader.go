@@ -2,7 +2,7 @@
 // It builds on client-go's leader election. It does not depend on events, informers or
 // buses, and they do not depend on it: they are told to start and to stop.
 //
-// What it guarantees:
+// It guarantees:
 //
 //   - [Election.Run] calls lead only while the Lease is held, and releases the Lease only
 //     after lead returned. If lead drains its queue before it returns, the next leader
@@ -11,12 +11,12 @@
 //     briefly, or the Lease was deleted, the state of this process is stale and held ends.
 //     client-go would continue as if nothing had happened.
 //   - [Election.Permit] reports whether writing is allowed at the time of the call. It uses
-//     the clock and not a timer: a process that was suspended, or whose machine slept, gets
-//     the answer before any of its timers fires.
+//     the clock and not a timer. So a process that was suspended, or whose machine slept,
+//     receives the correct result before any of its timers fires.
 //
-// What it does not: a Lease does not fence. A process can be suspended for any time between
-// a call of Permit and the write that follows. Only the bus can reject that write, and it
-// does: see docs/high-availability.md.
+// It does not guarantee that a process without the Lease can't write, because a Lease does not
+// fence. A process can be suspended for any time between a call of Permit and the write that
+// follows. Only the bus can reject such a write, and it does: see docs/high-availability.md.
 package leader
 
 import (
@@ -44,7 +44,7 @@ type Config struct {
 	Leases coordinationclient.LeasesGetter
 
 	Namespace, Name string
-	Identity        string // unique among all processes, past ones included
+	Identity        string // unique among all current and past processes
 
 	// LeaseDuration is in whole seconds and longer than the sum of the other two.
 	// RenewDeadline is at least twice RetryPeriod.
@@ -98,33 +98,34 @@ func (e *Election) permit() error {
 	return nil
 }
 
-// validity is the time that a renewal permits writing: as long as client-go's elector leads
-// without another renewal. The rest of the LeaseDuration, until another process may lead,
-// is for writes in flight.
+// validity is how long a renewal permits writing. It is the time for which client-go's elector
+// leads without another renewal. The rest of the LeaseDuration, until another process may lead, is
+// for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
 
-// elapsed returns the greater of the times on both clocks: the monotonic clock stops while
-// the machine sleeps, and the wall clock can be set back.
+// elapsed returns the time that has passed on the monotonic clock or on the wall clock, whichever
+// is greater. The monotonic clock stops while the machine sleeps, and the wall clock can be set
+// back.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Standing is what a candidate knows of the leadership.
+// Standing is a candidate's view of the leadership.
 type Standing struct {
 	Leading bool
 	Holder  string // of the Lease; "" if nobody is known to hold it
 
-	// Renewed is when the Lease was last renewed, as far as this process saw it; zero for never.
-	// Failed is why this process could not read or renew it; nil if it could. Both are set only
-	// without a Holder.
+	// Renewed is the time of the last renewal of the Lease that this process saw; zero for never.
+	// Failed is why this process could not read or renew the Lease; nil if it could. Both are set
+	// only without a Holder.
 	Renewed time.Time
 	Failed  error
 
 	Denied error // why the API server denies access; nil if it does not
 }
 
-// Standing returns what this candidate knows now. A Lease that is not renewed has no holder,
-// whatever name is in it.
+// Standing returns this candidate's current view of the leadership. A Lease that is not renewed has
+// no holder, even if it contains a name.
 func (e *Election) Standing() Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,20 +136,21 @@ func (e *Election) Standing() Standing {
 	return Standing{Renewed: e.renewed, Failed: e.failed, Denied: e.denied}
 }
 
-// heldByAnother reports whether another process holds the Lease. A takeover takes as long as the
-// Lease is valid, and a period at most.
+// heldByAnother reports whether another process holds the Lease. After a renewal, the Lease counts
+// as held for its duration plus one RetryPeriod, because a takeover can take that long.
 func (e *Election) heldByAnother() bool {
 	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
 }
 
-// The requests that can fail, each in the chain of its error.
+// errRead and errRenew name the request that failed, in the chain of its error.
 var (
 	errRead  = errors.New("read the lease")
 	errRenew = errors.New("renew the lease")
 )
 
-// Ready returns an error if the API server denies access to the Lease, or if nobody holds it
-// and it can be read but not renewed, so that this process can be neither leader nor standby.
+// Ready returns an error if the API server denies access to the Lease. It also returns an error if
+// nobody holds the Lease and this process can read but not renew it, because the process can then
+// be neither leader nor standby.
 func (e *Election) Ready() error {
 	switch is := e.Standing(); {
 	case is.Denied != nil:
@@ -207,9 +209,9 @@ func (e *Election) stand(ctx context.Context, lead func(held context.Context) er
 	}
 }
 
-// poll is the elector's single period, for checking whether the Lease is free and for
-// renewing it. It is short, so that the next leader starts within a second after a release.
-// The lock renews less often.
+// poll is the elector's only period. The elector uses it to check whether the Lease is free, and to
+// renew it. It is short, so that the next leader starts within a second after a release. The lock
+// renews less often.
 func (e *Election) poll() time.Duration { return max(e.RetryPeriod/4, 10*time.Millisecond) }
 
 func (e *Election) newLock() *resourcelock.LeaseLock {
@@ -219,9 +221,9 @@ func (e *Election) newLock() *resourcelock.LeaseLock {
 	}
 }
 
-// resign releases the Lease if this process holds it, so that nobody has to wait until it
-// expires. client-go's ReleaseOnCancel releases it before anybody learns that leadership
-// ended.
+// resign releases the Lease if this process holds it, so that no candidate has to wait until it
+// expires. It does not use client-go's ReleaseOnCancel, which releases the Lease before anyone
+// learns that leadership ended.
 func (e *Election) resign(ctx context.Context, l *lock) {
 	e.revoke()
 	if !l.led() {
@@ -264,8 +266,8 @@ func (e *Election) revoke() {
 	e.granted = time.Time{}
 }
 
-// observe records the Lease as it was read, and logs a change of its holder. The time of a
-// renewal by another process is that of the read, because clocks differ.
+// observe records the Lease that was read, and logs a change of its holder. If another process has
+// renewed the Lease, observe uses the time of the read, because the clocks of processes differ.
 func (e *Election) observe(record *resourcelock.LeaderElectionRecord, raw []byte) {
 	holder := record.HolderIdentity
 	e.mu.Lock()

@@ -21,16 +21,16 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// leases is an API server with one Lease: it knows what leader election uses, conflicts
-// included.
+// leases is a fake API server with one Lease. It implements the requests of leader election,
+// including conflicts.
 type leases struct {
 	coordinationclient.LeaseInterface
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
 	version int
 	writes  int
-	err     error // of every request, while it is set
-	noWrite error // of every request that writes, while it is set
+	err     error // of every request, while err is set
+	noWrite error // of every request that writes, while noWrite is set
 
 	mayNotCreate bool
 }
@@ -103,7 +103,7 @@ func (l *leases) failWrites(err error) {
 	l.noWrite = err
 }
 
-// take writes the Lease as somebody else.
+// take writes the Lease as another process.
 func (l *leases) take(holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,10 +123,10 @@ func (l *leases) holder() string {
 	return *l.lease.Spec.HolderIdentity
 }
 
-// candidate is an election with what became of it.
+// candidate is an election with its result.
 type candidate struct {
 	*Election
-	asked   context.CancelFunc // to end in order
+	asked   context.CancelFunc // tells the candidate to end
 	drained chan struct{}      // lead returns after ctx has ended once it has a token
 
 	mu     sync.Mutex
@@ -197,7 +197,7 @@ func metricsOf(t *testing.T, c *candidate) string {
 }
 
 func pass(d time.Duration) {
-	time.Sleep(d) // of the bubble's clock
+	time.Sleep(d) // on the synctest clock
 	synctest.Wait()
 }
 
@@ -214,15 +214,15 @@ func TestOneLeads(t *testing.T) {
 		if got := metricsOf(t, b); got != "kuberelay_leader=0 kuberelay_lease_holder{a}=1" {
 			t.Errorf("the metrics of b are %s", got)
 		}
-		// Once in two seconds, though it is looked at more often.
+		// The leader writes the Lease every two seconds, although it reads the Lease more often.
 		if got := on.writes; got < 1700 || got > 1900 {
 			t.Errorf("the lease was written %d times in an hour, want about 1800", got)
 		}
 	})
 }
 
-// TestTheLeaseIsGivenUpAfterTheDrain: the lease is released after the drain, not when the
-// leader is told to stop.
+// TestTheLeaseIsGivenUpAfterTheDrain verifies that the lease is released after the drain, and not
+// when the leader is told to stop.
 func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}
@@ -241,7 +241,7 @@ func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
 		if a.leads() || on.holder() != "" {
 			t.Fatalf("after the drain the lease is %q's; a may write: %v", on.holder(), a.leads())
 		}
-		pass(1100 * time.Millisecond) // of a poll with its jitter
+		pass(1100 * time.Millisecond) // longer than a poll with its jitter
 		if !b.leads() {
 			t.Error("b does not lead")
 		}
@@ -273,7 +273,8 @@ func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// TestALeaderThatCannotRenewStopsBeforeAnotherBegins: the old leader then stands by.
+// TestALeaderThatCannotRenewStopsBeforeAnotherBegins verifies that a leader that can't renew the
+// Lease stops writing before another process may lead. It then stands by.
 func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}
@@ -299,8 +300,8 @@ func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 	})
 }
 
-// TestPermitGoesByTheClock: a process that wakes up has no permit, although none of its
-// timers has fired yet.
+// TestPermitGoesByTheClock verifies that a process that wakes up has no permit, even before any of
+// its timers fires.
 func TestPermitGoesByTheClock(t *testing.T) {
 	for name, later := range map[string]func(time.Time) time.Time{
 		"stopped": func(at time.Time) time.Time { return at.Add(13 * time.Second) },
@@ -325,8 +326,8 @@ func TestPermitGoesByTheClock(t *testing.T) {
 	}
 }
 
-// TestALeadershipThatAnotherInterruptedIsOver: leadership ends even if the other leader is
-// gone again, because the state of this process is stale.
+// TestALeadershipThatAnotherInterruptedIsOver verifies that leadership ends even if the other
+// leader has already released the Lease, because the state of this process is stale.
 func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	for name, interrupt := range map[string]func(*leases){
 		"another leads":           func(l *leases) { l.take("b") },

@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// lock is the Lease of one candidacy, as client-go's elector uses it. It records the time
-// of each renewal request, and ends leadership at the first sign that another process held
-// the Lease in between.
+// lock adapts the Lease of one candidacy for client-go's elector. It records the time of each
+// renewal request, and ends leadership at the first sign that another process held the Lease in
+// between.
 type lock struct {
 	resourcelock.Interface
 	e    *Election
@@ -41,7 +41,7 @@ func (l *lock) led() bool {
 // Get is part of [resourcelock.Interface].
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if apierrors.IsNotFound(err) { // the elector creates it, which shows whether access is denied
+	if apierrors.IsNotFound(err) { // the elector then creates the Lease, which shows whether access is denied
 		l.e.observe(&resourcelock.LeaderElectionRecord{}, nil)
 		return nil, nil, err
 	}
@@ -49,7 +49,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		l.note(errRead, err)
 		return nil, nil, err
 	}
-	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // else the elector renews it, which shows more
+	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise the elector tries to renew the Lease, which shows more
 		l.note(errRead, nil)
 	}
 	l.mu.Lock()

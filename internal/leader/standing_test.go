@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestNobodyLeadsWhileTheLeaseCannotBeWritten: etcd without space serves reads only. The name in
-// the Lease stays, and nobody leads.
+// TestNobodyLeadsWhileTheLeaseCannotBeWritten verifies that nobody leads while the Lease can be
+// read but not written, as when etcd has no space. The Lease still contains the name of the old
+// leader.
 func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}
@@ -26,7 +27,7 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 			pass(100 * time.Millisecond)
 		}
 		pass(time.Minute)
-		for range 100 { // also between two attempts
+		for range 100 { // to cover the time between two attempts
 			for name, c := range map[string]*candidate{"a": a, "b": b} {
 				is := c.Standing()
 				if is.Leading || is.Holder != "" || is.Failed == nil || !strings.Contains(is.Failed.Error(), "renew the lease: no space") {
@@ -57,7 +58,8 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestATakeoverIsNotAFault: until the Lease of a killed leader has run out and another leads.
+// TestATakeoverIsNotAFault verifies that a standby stays ready until the Lease of a killed leader
+// expires and another process leads.
 func TestATakeoverIsNotAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := afterAKilledLeader(t)
@@ -74,7 +76,8 @@ func TestATakeoverIsNotAFault(t *testing.T) {
 	})
 }
 
-// TestALeaseThatCannotBeRead: a standby does not know who leads, and stays ready.
+// TestALeaseThatCannotBeRead verifies that a standby that can't read the Lease does not know who
+// leads, and stays ready.
 func TestALeaseThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}

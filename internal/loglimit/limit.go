@@ -1,12 +1,13 @@
 // Package loglimit limits the number of warnings per cause, so that a fault that affects a thousand
 // objects doesn't write a thousand lines every few seconds.
 //
-// What it guarantees: the first warnings of a cause are written unchanged. After that, one line is written
-// at the end of each interval: the last warning, with the number of omitted ones in the attribute
-// "suppressed". The lines and these numbers add up to the number of warnings. Records of all other levels
-// are written, errors included. The memory is bounded.
+// It guarantees that the first warnings of a cause are written unchanged. After that, it writes one
+// line at the end of each interval. The line is the last warning, with the number of omitted
+// warnings in the attribute "suppressed". The lines and these numbers add up to the number of
+// warnings. Records of all other levels, including errors, are always written. The memory is
+// bounded.
 //
-// What it does not: it can't tell apart two faults with the same message and the same innermost error.
+// The package can't distinguish two faults with the same message and the same innermost error.
 package loglimit
 
 import (
@@ -20,10 +21,11 @@ import (
 const (
 	burst     = 5                // warnings of a cause that are written unchanged
 	interval  = 10 * time.Second // between two lines of a cause after that
-	maxCauses = 1000             // number of causes that are told apart; the others share one
+	maxCauses = 1000             // number of causes that are distinguished; the others share one
 )
 
-// Handler is a [slog.Handler] that limits what another one writes. Make one with [New].
+// Handler is a [slog.Handler] that limits the records that another handler writes. Make one with
+// [New].
 type Handler struct {
 	next   slog.Handler
 	attrs  []slog.Attr // of every record of this handler
@@ -61,7 +63,8 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{next: h.next.WithGroup(name), attrs: h.attrs, limits: h.limits}
 }
 
-// Flush writes the lines that are due at the end of the interval now. Call it at the end of the process.
+// Flush immediately writes the lines that are due at the end of the interval. Call it at the end of
+// the process.
 func (h *Handler) Flush() { h.limits.flush() }
 
 // limits are the causes with recent warnings.
@@ -73,7 +76,7 @@ type limits struct {
 	kinds  map[string]int // number of causes of each message
 }
 
-// cause is a cause with a warning in this or the last interval.
+// cause is the state of a cause that had a warning in this interval or the last one.
 type cause struct {
 	message string
 	written int          // number of warnings written unchanged
@@ -90,7 +93,7 @@ func (l *limits) pass(h *Handler, r slog.Record) bool {
 	defer l.mu.Unlock()
 	key := maphash.String(l.seed, of)
 	c := l.causes[key]
-	if c == nil && shared && l.kinds[r.Message] >= maxKinds { // each object has an error of its own
+	if c == nil && shared && l.kinds[r.Message] >= maxKinds { // each object has its own error
 		key = maphash.String(l.seed, r.Message)
 		c = l.causes[key]
 	}
@@ -113,8 +116,8 @@ func (l *limits) pass(h *Handler, r slog.Record) bool {
 	return false
 }
 
-// ended writes the line of an interval and begins the next interval. It forgets a cause without a warning
-// in the interval.
+// ended writes the line of an interval and begins the next interval. If no warning was counted in
+// the interval, it forgets the cause.
 func (l *limits) ended(key uint64, c *cause) {
 	l.mu.Lock()
 	write := c.take()
@@ -157,5 +160,5 @@ func (c *cause) take() (write func()) {
 		r.AddAttrs(slog.Int("suppressed", others))
 	}
 	c.counted, c.last, c.to = 0, slog.Record{}, nil
-	return func() { _ = to.Handle(context.Background(), r) } // there is no caller to return an error to
+	return func() { _ = to.Handle(context.Background(), r) } // no caller can receive the error
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// written is a log, and what it has.
+// written is a logger and its output.
 type written struct {
 	*slog.Logger
 	handler *Handler
@@ -55,7 +55,7 @@ func (w *written) lines(t *testing.T) (all []line) {
 	return all
 }
 
-// total is the number of records that lines stand for.
+// total returns the number of records that the lines represent.
 func total(all []line) int {
 	n := len(all)
 	for _, l := range all {
@@ -66,7 +66,7 @@ func total(all []line) int {
 
 var errAck = errors.New("no acknowledgement")
 
-// TestAHungBus: 30 objects that fail every second for 30 s are one cause.
+// TestAHungBus verifies that 30 objects that fail every second for 30 s count as one cause.
 func TestAHungBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open()
@@ -101,11 +101,11 @@ func TestAHungBus(t *testing.T) {
 		if got := log.lines(t); len(got) != len(all)+1 || got[len(all)].Suppressed != 0 {
 			t.Errorf("after a silence: %+v", got[len(all):])
 		}
-		time.Sleep(2 * interval) // for the timers
+		time.Sleep(2 * interval) // until the timers have ended
 	})
 }
 
-// TestNothingIsLost: what is counted is written at the end of the process.
+// TestNothingIsLost verifies that Flush writes the counted warnings at the end of the process.
 func TestNothingIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open()
@@ -127,7 +127,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// TestTheOthersPass: lifecycle, loss and details are never counted.
+// TestTheOthersPass verifies that records at the levels Debug, Info and Error are always written.
 func TestTheOthersPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open()
@@ -142,7 +142,7 @@ func TestTheOthersPass(t *testing.T) {
 	})
 }
 
-// TestCauses: what is one cause, and what isn't.
+// TestCauses verifies which warnings share a cause.
 func TestCauses(t *testing.T) {
 	const n = 20 // of each
 	object := func(i int) []any { return []any{"resource", "pods", "name", fmt.Sprint(i)} }
@@ -187,7 +187,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: more causes than can be told apart share one.
+// TestMemoryIsBounded verifies that all causes beyond maxCauses share one cause.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open()

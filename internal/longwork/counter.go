@@ -48,7 +48,7 @@ func (c *Counter) Expect(n int64) {
 	}
 }
 
-// Add adds n to what is done.
+// Add adds n to the amount that is done.
 func (c *Counter) Add(n int64) {
 	if c != nil {
 		c.done.Add(n)

@@ -47,7 +47,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestWindow: samples that are older than the window are dropped, and the number of them is bounded.
+// TestWindow verifies that samples older than the window are dropped, so that their number is
+// bounded.
 func TestWindow(t *testing.T) {
 	var samples []sample
 	for second := range 1000 {
@@ -78,7 +79,7 @@ func TestCounter(t *testing.T) {
 	check(Amount{}, false)
 	c.Begin()
 	c.Expect(10)
-	c.Begin() // of another piece
+	c.Begin() // another piece of work begins
 	var pieces sync.WaitGroup
 	for range 4 {
 		pieces.Go(func() { c.Add(2) })
@@ -110,7 +111,7 @@ func newDesk() *desk {
 	return d
 }
 
-// pass lets seconds pass. Each adds n to the sync.
+// pass advances the clock second by second. In each second, it adds n to the counter sync.
 func (d *desk) pass(seconds int, n int64) {
 	for range seconds {
 		d.now = d.now.Add(time.Second)
@@ -154,7 +155,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestShortWorkIsNotLogged: neither is its end.
+// TestShortWorkIsNotLogged verifies that neither the progress nor the end of short work is logged.
 func TestShortWorkIsNotLogged(t *testing.T) {
 	d := newDesk()
 	d.sync.Begin()
@@ -168,7 +169,7 @@ func TestShortWorkIsNotLogged(t *testing.T) {
 	}
 }
 
-// TestLongWorkIsLogged: every 10 s, and at the end with the total.
+// TestLongWorkIsLogged verifies that long work is logged every 10 s, and at its end with the total.
 func TestLongWorkIsLogged(t *testing.T) {
 	d := newDesk()
 	d.sync.Begin()
@@ -194,7 +195,8 @@ func TestLongWorkIsLogged(t *testing.T) {
 	}
 }
 
-// TestThePaceSlowsDown: hours of work do not fill the log, and work that stands still is silent.
+// TestThePaceSlowsDown verifies that hours of work do not fill the log, and that work without
+// progress is not logged.
 func TestThePaceSlowsDown(t *testing.T) {
 	d := newDesk()
 	d.sync.Begin()
@@ -214,7 +216,7 @@ func TestThePaceSlowsDown(t *testing.T) {
 	}
 }
 
-// TestStalls: work that goes on in each interval does not stall.
+// TestStalls verifies that work that makes progress in each interval does not stall.
 func TestStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counter
@@ -222,7 +224,7 @@ func TestStalls(t *testing.T) {
 		began := time.Now()
 		go func() {
 			for range 3 {
-				time.Sleep(time.Second / 2) // of the bubble's clock
+				time.Sleep(time.Second / 2) // on the synctest clock
 				c.Add(1)
 			}
 		}()

@@ -18,7 +18,7 @@ type Work struct {
 // Progress is the progress of a kind of work.
 type Progress struct {
 	Work, Unit string
-	Since      time.Time // when a Tracker first saw it
+	Since      time.Time // when a Tracker first saw the work
 	Amount
 	PerSecond float64
 	Left      time.Duration // valid if Known
@@ -44,7 +44,7 @@ type run struct {
 	shown   int64     // Amount.Done at that time
 }
 
-// New makes a Tracker. Each kind of work needs a name of its own.
+// New makes a Tracker. Each kind of work needs its own name.
 func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 	return &Tracker{works: works, now: now, log: log, runs: map[string]*run{}}
 }
@@ -52,12 +52,12 @@ func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 // Interval is the time between two calls of [Tracker.Sample].
 const Interval = time.Second
 
-// logInterval is the time after which running work is first logged, and the shortest time between two
-// log messages of it: see due.
+// logInterval is the time after which running work is first logged, and the shortest time between
+// two log messages about the same work; see due.
 const logInterval = 10 * time.Second
 
-// Sample measures all work. It logs the progress of work that lasts long, and its completion. Work that
-// makes no progress isn't logged again.
+// Sample measures all work. It logs the progress and the completion of work that lasts long. Work
+// that makes no progress isn't logged again.
 func (t *Tracker) Sample() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

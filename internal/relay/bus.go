@@ -22,8 +22,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// maxBytesInFlight limits the memory of events that await their acknowledgement. Up to 2000 can
-// be in flight, of up to 1 MB each.
+// maxBytesInFlight limits the memory of the events that await an acknowledgement. By default, the
+// limit on keys alone would allow 2048 events in flight on Kafka, of up to 1 MB each.
 const maxBytesInFlight = 16 << 20
 
 // bus is the configured sink, including capabilities that only some sinks have.
@@ -32,7 +32,7 @@ type bus struct {
 	source         checkpoint.Source // nil if the sink cannot be read back
 	purger         checkpoint.Purger // nil if the sink cannot be read back
 	history        forward.History
-	probes         bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
+	probes         bool                  // Ready detects on its own that the sink is available again; otherwise only a publish does
 	risks          func() []publish.Risk // nil if the sink is not a bus
 	possibleLosses func() uint64         // see [publish.Bus]
 	lastMarker     func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
@@ -40,15 +40,15 @@ type bus struct {
 	server         *natsserver.Server          // nil without the built-in server
 	claims         publish.Bus                 // nil if the sink cannot be read back
 	claim          *claim                      // nil if the sink cannot be read back
-	invalid        *publish.Invalid            // of the messages read back
+	invalid        *publish.Invalid            // reports invalid messages that are read back
 
 	closing sync.Once
-	closed  error // what the first Close returned
+	closed  error // result of the first Close
 }
 
 var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 
-// attach sets everything that a sink that can be read back provides.
+// attach sets the capabilities of a sink that can be read back.
 func (b *bus) attach(k publish.Bus) {
 	b.Publisher, b.source, b.purger, b.history = k, k, k, k
 	b.possibleLosses, b.lastMarker, b.wait, b.claims, b.probes = k.PossibleLosses, k.LastMarker, k.Wait, k, true
@@ -70,9 +70,8 @@ func (b *bus) Ready() error {
 	return b.Publisher.Ready()
 }
 
-// openBus connects to the configured sink and waits until it is ready. It does not take
-// over a bus on which another cluster owns the name of the claim. permit, if not nil, is
-// called before each write.
+// openBus connects to the configured sink and waits until it is ready. It does not take over a bus
+// on which another cluster owns the claim's name. permit, if not nil, is called before each write.
 func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r prometheus.Registerer, waitFor func(func() error)) (b *bus, err error) {
 	invalid := publish.NewInvalid(r, c.Logger)
 	switch c.Settings.Event.Sink {
@@ -126,14 +125,15 @@ func maxInFlight(cfg config.Config) workqueue.Limit {
 // behind them.
 func maxLowPriorityInFlight(cfg config.Config) workqueue.Limit {
 	all, part := maxInFlight(cfg), 2
-	if cfg.Event.Sink == config.SinkKafka { // its limit is higher, so that it gets batches
+	if cfg.Event.Sink == config.SinkKafka { // Kafka has a higher limit, which fills batches
 		part = 8
 	}
 	return workqueue.Limit{Keys: max(1, all.Keys/part), Bytes: all.Bytes / 2}
 }
 
-// maxLowPriorityDelay returns how long low-priority events may wait for one another on the bus.
-// Kafka gets them in batches, which wait by design.
+// maxLowPriorityDelay returns how long a low-priority event may wait on the bus for other
+// low-priority events. It returns 0, which means no limit, for Kafka, where events wait for a batch
+// by design.
 func maxLowPriorityDelay(cfg config.Config) time.Duration {
 	if cfg.Event.Sink == config.SinkNATS {
 		return 500 * time.Microsecond

@@ -25,17 +25,17 @@ import (
 type claim struct {
 	name     string            // of the cluster, on the bus
 	uid      string            // of the namespace kube-system; "" if that is forbidden
-	replaces string            // the UID of a cluster whose name this one may take over
-	settings map[string]string // digests of the settings that decide what the bus holds
+	replaces string            // the UID of a cluster whose name this cluster may take over
+	settings map[string]string // digests of the settings that determine the contents of the bus
 	log      *slog.Logger
 
 	invalid *publish.Invalid
 
 	mu    sync.Mutex
 	bus   publish.Bus // nil where the sink cannot be read back
-	known uint16      // the highest epoch of the checkpoint when the bus was opened
+	known uint16      // the checkpoint's highest epoch at the start of acquire
 	held  event.Claim // this cluster's claim, once the bus has it
-	lost  error       // a takenError once this process must not write any more, else nil
+	lost  error       // a takenError once this process must no longer write; nil before
 }
 
 // newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.
@@ -51,8 +51,8 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
 }
 
-// admit returns an error if, according to the bus, another cluster owns the name, or a later
-// release wrote what this one may misread.
+// admit returns a [ConfigError] if the claim on the bus shows that another cluster owns the name,
+// or that a later release wrote a format that this release may misread.
 func (c *claim) admit(found event.Claim) error {
 	if err := found.Refusal(); err != nil {
 		return &ConfigError{fmt.Errorf("%w: %s", err, event.FormatFix)}
@@ -66,7 +66,8 @@ func (c *claim) admit(found event.Claim) error {
 		c.name, found.UID, found.Claimed.Format(time.RFC3339), c.uid, found.UID)}
 }
 
-// admitToKafka is admit for a takeover on Kafka, which retries after any other error.
+// admitToKafka is admit for a takeover on Kafka, which retries unless the error is
+// [kafka.ErrMisconfigured].
 func (c *claim) admitToKafka(found event.Claim) error {
 	if err := c.admit(found); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrMisconfigured, err)
@@ -74,10 +75,10 @@ func (c *claim) admitToKafka(found event.Claim) error {
 	return nil
 }
 
-// acquire claims the name on the bus with the settings of this process, unless the bus has that
-// claim already. Call it before anything else is published. It blocks until it has succeeded, ctx
-// ends, or another cluster owns the name. After that every load of the checkpoint renews the
-// claim, in case the bus has lost it.
+// acquire claims the name on the bus with the settings of this process, unless the bus already has
+// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
+// another cluster owns the name. After that, every checkpoint load renews the claim, in case the
+// bus has lost it.
 //
 // loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
 func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
@@ -105,7 +106,7 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFo
 }
 
 // firstEpoch returns the epoch of a new claim. The resourceVersions of a rebuilt cluster start
-// over, so its events need a new epoch to be later than the old ones.
+// over, so its events need a new epoch to count as later than those of the old cluster.
 func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	epoch := max(loaded.Epoch(), found.Epoch)
 	isNewCluster := c.replaces != "" || !found.Forgotten.IsZero()
@@ -115,9 +116,10 @@ func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	return epoch
 }
 
-// boundEpoch lowers the epoch of a claim to the highest known epoch if it is too far above it for
-// a restore to explain. Anyone who can write to the bus can publish a claim with this cluster's
-// UID, and the epoch of the claim applies to every resource.
+// boundEpoch returns found. If the epoch of found exceeds the highest known epoch by more than a
+// restore can explain, boundEpoch replaces it with the highest known epoch. This is necessary
+// because anyone who can write to the bus can publish a claim with this cluster's UID, and the
+// claim's epoch applies to every resource.
 func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	c.mu.Lock()
 	known := max(c.known, c.held.Epoch)
@@ -131,8 +133,9 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	return found
 }
 
-// try claims the name for the present stream, unless the bus has a current claim of it by this
-// cluster, and returns the claim on the bus. A ConfigError is final; retry after any other error.
+// try claims the name for the current stream, unless the bus already has an up-to-date claim by
+// this cluster. It returns the claim on the bus. A ConfigError is final; retry after any other
+// error.
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)
@@ -162,7 +165,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, i
 	return found, nil
 }
 
-// put publishes a claim. The bus rejects it if it got another claim in the meantime.
+// put publishes a claim. The bus rejects it if another claim arrived in the meantime.
 func (c *claim) put(ctx context.Context, next event.Claim) error {
 	m, err := event.Builder{Cluster: c.name}.ClusterClaimed(next)
 	if err != nil {
@@ -171,8 +174,8 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 	return publish.Put(ctx, c.bus, m)
 }
 
-// renew publishes the claim again if the bus lost it, and detects that another cluster took
-// the name. It does nothing before acquire has succeeded.
+// renew publishes the claim again if the bus lost it, and detects whether another cluster took the
+// name. It does nothing before acquire has succeeded.
 func (c *claim) renew(ctx context.Context) error {
 	c.mu.Lock()
 	held, lost := c.held, c.lost
@@ -180,7 +183,8 @@ func (c *claim) renew(ctx context.Context) error {
 	if held.UID == "" || lost != nil {
 		return lost
 	}
-	// The settings on the bus can be those of another forwarder, which led before or leads now.
+	// The claim on the bus can have the settings of another forwarder, for example of the next
+	// leader.
 	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
 	if isConfigError(err) {
 		c.mu.Lock()
@@ -191,14 +195,15 @@ func (c *claim) renew(ctx context.Context) error {
 	return err
 }
 
-// takenError is a [ConfigError]: another cluster took the name, or a later release took over with
-// another format, so the bus is gone for this process, see [publish.ErrGone].
+// takenError wraps a [ConfigError]: another cluster took the name, or a later release took over
+// with another format. It matches [publish.ErrGone], because this process can't continue on the
+// bus.
 type takenError struct{ error }
 
 func (e *takenError) Is(target error) bool { return target == publish.ErrGone }
 func (e *takenError) Unwrap() error        { return e.error }
 
-// taken returns an error if another cluster took the name.
+// taken returns an error if another cluster took the name, or a later release took over.
 func (c *claim) taken() error {
 	if c == nil {
 		return nil
@@ -208,15 +213,16 @@ func (c *claim) taken() error {
 	return c.lost
 }
 
-// replacesNobody reports whether the cluster that this one may replace has never owned the name.
+// replacesNobody reports whether the cluster that this cluster may replace has never owned the name.
 func (c *claim) replacesNobody() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.replaces != "" && c.held.UID != "" && c.held.Replaces != c.replaces
 }
 
-// claimPoll is the interval at which the owner of the name is checked: NATS does not reject
-// the messages of a forwarder whose cluster was replaced. A check reads one message.
+// claimPoll is the interval between checks of who owns the name. NATS requires these checks,
+// because it does not reject the messages of a forwarder whose cluster was replaced. A check reads
+// one message.
 const claimPoll = 10 * time.Second
 
 // renewRegularly renews the claim until ctx ends.
@@ -229,8 +235,8 @@ func (c *claim) renewRegularly(ctx context.Context) {
 	})
 }
 
-// renewing renews the claim before each load: the bus may have lost the claim together with
-// other messages, and the claim must be published before them.
+// renewing is a checkpoint source that renews the claim before each load. The bus may have lost the
+// claim together with other messages, and the claim must be published again before those messages.
 type renewing struct {
 	checkpoint.Source
 	claim *claim

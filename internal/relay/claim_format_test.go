@@ -12,11 +12,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// claimFormat claims the name as a release with another format does.
+// claimFormat publishes the last claim again, with member in place of its format, as a release with
+// another format would.
 func (c *claimant) claimFormat(member string) {
 	c.t.Helper()
 	next := c.last()
-	next.Claimed = time.Now() // of which the id is made
+	next.Claimed = time.Now() // the event ID is derived from it
 	m, err := event.Builder{Cluster: c.claim.name}.ClusterClaimed(next)
 	if err != nil {
 		c.t.Fatal(err)
@@ -31,8 +32,9 @@ func (c *claimant) claimFormat(member string) {
 	}
 }
 
-// TestALaterFormat: a forwarder neither starts nor continues on a bus to which a later release wrote
-// in a format that it doesn't know, whether or not it knows its own cluster.
+// TestALaterFormat verifies that a forwarder neither starts nor continues on a bus where a later
+// release wrote a claim in an unknown format. This holds whether or not the forwarder knows the UID
+// of its cluster.
 func TestALaterFormat(t *testing.T) {
 	for _, uid := range []string{"uid-1", ""} {
 		t.Run("uid="+uid, func(t *testing.T) {
@@ -55,8 +57,8 @@ func TestALaterFormat(t *testing.T) {
 	}
 }
 
-// TestAnEarlierFormat: a forwarder takes over a bus of a release whose claims have no format, and
-// claims the name again, once.
+// TestAnEarlierFormat verifies that a forwarder takes over the bus of a release whose claims have
+// no format. The first start claims the name again, and a restart does not.
 func TestAnEarlierFormat(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		earlier := bus.settled("uid-1", "")

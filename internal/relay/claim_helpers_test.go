@@ -24,7 +24,7 @@ import (
 // testLimit bounds every wait. Only a failing test reaches it.
 const testLimit = 5 * time.Minute
 
-// claimTest is a bus that clusters want a name on: prod, as a rule.
+// claimTest is a bus on which clusters claim a name, usually prod.
 type claimTest struct {
 	t    *testing.T
 	name string
@@ -51,8 +51,7 @@ func onBoth(t *testing.T, test func(*testing.T, claimTest)) {
 	t.Run("kafka", func(t *testing.T) { test(t, onKafka(t)) })
 }
 
-// claimant is the forwarder of one cluster, as far as it opens the bus and claims its
-// name.
+// claimant is the part of one cluster's forwarder that opens the bus and claims the name.
 type claimant struct {
 	t     *testing.T
 	claim *claim
@@ -60,7 +59,7 @@ type claimant struct {
 	epoch uint16
 }
 
-// open begins, with a deadline that only a failing test gets to.
+// open opens the bus for the cluster with the given UID. Only a failing test reaches the deadline.
 func (c claimTest) open(uid, replaces string) (*claimant, error) {
 	c.t.Helper()
 	cfg, log := c.cfg, slog.New(slog.DiscardHandler)
@@ -108,7 +107,7 @@ func (c claimTest) settled(uid, replaces string) *claimant {
 	return claimant
 }
 
-// last is what the bus says.
+// last returns the last claim on the bus.
 func (c *claimant) last() event.Claim {
 	c.t.Helper()
 	claim, err := c.bus.claims.LastClaim(c.t.Context())
@@ -118,7 +117,7 @@ func (c *claimant) last() event.Claim {
 	return claim
 }
 
-// send publishes a state of an object, which the bus must take.
+// send publishes the creation of an object and returns the result.
 func (c *claimant) send(name string) error {
 	c.t.Helper()
 	m := configMapMessageOf(c.t, c.claim.name, name)
@@ -127,7 +126,7 @@ func (c *claimant) send(name string) error {
 	return <-result
 }
 
-// remove publishes the delete of an object, which the bus must take.
+// remove publishes the deletion of an object and returns the result.
 func (c *claimant) remove(name string) error {
 	c.t.Helper()
 	change := configMapChange(c.claim.name, name)
@@ -146,7 +145,7 @@ func configMapMessage(t *testing.T, name string) *event.Message {
 	return configMapMessageOf(t, "prod", name)
 }
 
-// configMapMessageOf is the event that creates an object of a cluster.
+// configMapMessageOf returns the event that creates an object of a cluster.
 func configMapMessageOf(t *testing.T, cluster, name string) *event.Message {
 	t.Helper()
 	m, err := event.Builder{Cluster: cluster}.Message(configMapChange(cluster, name))
@@ -168,7 +167,7 @@ func configMapKey(name string) event.Key {
 	return event.Key{Resource: "configmaps", Namespace: "default", Name: name}
 }
 
-// acked is what the bus says of each object of the cluster, by name.
+// acked returns the acknowledged state of each object of the cluster, by name.
 func (c *claimant) acked() map[string]event.Acked {
 	c.t.Helper()
 	all := map[string]event.Acked{}

@@ -14,8 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// A claim that the bus lost is published again at the next load of the checkpoint, but not
-// before the first claim.
+// TestALostClaimIsRenewed verifies that the next checkpoint load publishes the claim again after
+// the bus lost it, or after a foreign message replaced it. A load before the first claim publishes
+// nothing.
 func TestALostClaimIsRenewed(t *testing.T) {
 	bus := onNATS(t)
 	c, err := bus.open("uid-1", "")
@@ -64,7 +65,8 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	}
 }
 
-// On Kafka, the topic is deleted.
+// TestALostClaimIsRenewedOnKafka verifies that a renewal publishes the claim again after the topic
+// was deleted.
 func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	bus := onKafka(t)
 	c := bus.settled("uid-1", "")
@@ -77,7 +79,7 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for c.bus.possibleLosses() == before || c.bus.Ready() != nil { // it may be away for less than the pause between two looks
+	for c.bus.possibleLosses() == before || c.bus.Ready() != nil { // the bus may be away for less than the poll interval
 		select {
 		case <-ctx.Done():
 			t.Fatalf("there is no new topic; Ready says %v", c.bus.Ready())
@@ -95,8 +97,8 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	}
 }
 
-// A takeover finds a claim that is missing in the checkpoint topic, for example after a
-// kill at the wrong moment.
+// TestAnUnrecordedClaimIsFoundOnKafka verifies that a takeover finds a claim that is missing from
+// the checkpoint topic, for example because the writer was killed before it recorded the claim.
 func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
 	bus := onKafka(t)
 	if err := bus.settled("uid-1", "").bus.Close(); err != nil {
@@ -125,7 +127,8 @@ func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
 	}
 }
 
-// With a topic template, the claim has its own topic.
+// TestAClaimAmongTopicsOfResources verifies claims with a topic template, where the claim has its
+// own topic.
 func TestAClaimAmongTopicsOfResources(t *testing.T) {
 	bus := onKafka(t)
 	bus.cfg.Kafka.Topic += ".{group}.{resource}"

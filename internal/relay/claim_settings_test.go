@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// with is the bus with other settings of the forwarder.
+// with returns the same bus for forwarders that select other namespaces.
 func (c claimTest) with(namespaces ...string) claimTest {
 	c.cfg.Watch.Namespaces = namespaces
 	return c
 }
 
-// TestAClaimHasTheSettings: a start with other settings claims the name again, once. A start without a
-// change does not, and neither does a forwarder that finds the settings of another one while it runs.
+// TestAClaimHasTheSettings verifies that a start with other settings claims the name again, once. A
+// start without a change does not, and neither does a running forwarder that finds the settings of
+// another forwarder.
 func TestAClaimHasTheSettings(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		first := bus.with("a").settled("uid-1", "")
@@ -33,7 +34,7 @@ func TestAClaimHasTheSettings(t *testing.T) {
 		if err := other.claim.renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if bus.cfg.Event.Sink == "nats" { // on Kafka, the brokers refuse the other forwarders now
+		if bus.cfg.Event.Sink == "nats" { // on Kafka, the brokers now reject the other forwarders
 			if err := again.claim.renew(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -44,8 +45,8 @@ func TestAClaimHasTheSettings(t *testing.T) {
 	})
 }
 
-// TestAForgottenName: the cluster that was forgotten claims its name again, in its epoch, and so does
-// any other, in the next one.
+// TestAForgottenName verifies that a forgotten name can be claimed again. The cluster that owned it
+// stays in its epoch, and another cluster begins the next epoch.
 func TestAForgottenName(t *testing.T) {
 	for uid, epoch := range map[string]uint16{"uid-1": 0, "uid-2": 1} {
 		t.Run(uid, func(t *testing.T) {
@@ -55,7 +56,7 @@ func TestAForgottenName(t *testing.T) {
 					t.Fatal(err)
 				}
 				forgotten := old.last()
-				forgotten.Claimed = time.Now() // of which the id is made
+				forgotten.Claimed = time.Now() // the event ID is derived from it
 				forgotten.Forgotten = forgotten.Claimed
 				if err := old.claim.put(t.Context(), forgotten); err != nil {
 					t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// A claim names the stream, so that a subscriber notices another stream. The claim of an
-// older forwarder, which did not name it, is replaced once.
+// TestAClaimNamesItsStream verifies that a claim names its stream, so that a subscriber notices a
+// new stream. A start replaces a claim of an earlier release, which names no stream, and a restart
+// claims nothing.
 func TestAClaimNamesItsStream(t *testing.T) {
 	bus := onNATS(t)
 	c, err := bus.open("uid-1", "")

@@ -15,8 +15,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// One name and three clusters: the first owns the name. Another is rejected until it is
-// configured to replace the first, whose forwarder then stops.
+// TestAClusterClaimsItsName verifies that the first cluster to claim a name owns it. Another
+// cluster is rejected until its configuration names the first one as the cluster to replace. After
+// that, the first cluster is rejected.
 func TestAClusterClaimsItsName(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		first := bus.settled("uid-1", "")
@@ -53,7 +54,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 		if _, err := bus.settle("uid-1", ""); !isConfigError(err) {
 			t.Errorf("the cluster that was replaced got %v", err)
 		}
-		second = bus.settled("uid-2", "uid-1") // the variable may stay
+		second = bus.settled("uid-2", "uid-1") // KUBERELAY_CLUSTER_REPLACES may stay set
 		if got := second.last(); got.Position != position || second.epoch != 1 {
 			t.Errorf("a restart claimed anew: %+v, and the epoch is %d", got, second.epoch)
 		}
@@ -63,8 +64,8 @@ func TestAClusterClaimsItsName(t *testing.T) {
 	})
 }
 
-// A forwarder whose cluster was replaced while it runs publishes nothing more, and its bus
-// is gone. NATS would not reject its messages.
+// TestAReplacedClusterEnds verifies that a forwarder whose cluster is replaced while it runs
+// publishes nothing more, and that its bus is gone. NATS would not reject its messages.
 func TestAReplacedClusterEnds(t *testing.T) {
 	bus := onNATS(t)
 	old := bus.settled("uid-1", "")
@@ -83,8 +84,9 @@ func TestAReplacedClusterEnds(t *testing.T) {
 	}
 }
 
-// Without a claim, as on the bus of an older forwarder, the first start publishes one. Its
-// epoch is later than all others only if the cluster replaces another.
+// TestABusWithoutAClaim verifies that the first start publishes a claim if the bus has none, as
+// after an earlier release. The claim has a new epoch only if the cluster replaces another one and
+// the bus has objects.
 func TestABusWithoutAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		replaces string
@@ -110,8 +112,8 @@ func TestABusWithoutAClaim(t *testing.T) {
 	}
 }
 
-// If the UID cannot be read, the name is not checked, but no cluster can be replaced
-// either.
+// TestAClusterWithoutUID verifies that a cluster whose UID can't be read uses a name without a
+// check, but can't replace another cluster.
 func TestAClusterWithoutUID(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		bus.settled("uid-1", "")
@@ -129,7 +131,8 @@ func TestAClusterWithoutUID(t *testing.T) {
 	})
 }
 
-// Of two clusters that start at the same moment with one name, only one gets it.
+// TestClustersClaimOneNameAtOnce verifies that at most one of several clusters that start with one
+// name at the same moment obtains it.
 func TestClustersClaimOneNameAtOnce(t *testing.T) {
 	t.Run("nats", func(t *testing.T) {
 		bus := onNATS(t)
@@ -181,7 +184,7 @@ func inParallel(n int, do func(int) error) []error {
 	return errs
 }
 
-// Standard output keeps no claims.
+// TestNoClaimOnStdout verifies that acquire succeeds on standard output, which stores no claims.
 func TestNoClaimOnStdout(t *testing.T) {
 	c := claimTest{t: t, name: "prod"}
 	c.cfg.Event.Sink = config.SinkStdout
@@ -197,9 +200,9 @@ func TestNoClaimOnStdout(t *testing.T) {
 	}
 }
 
-// Two clusters whose names have a common prefix have objects with the same names. Each
-// reads and purges only its own part of the bus, and continues to write while the other's
-// forwarder starts.
+// TestClustersKeepApart verifies that two clusters whose names share a prefix do not affect each
+// other, even though their objects have the same names. Each cluster reads and purges only its own
+// part of the bus, and continues to write while the other's forwarder starts.
 func TestClustersKeepApart(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		other := bus
@@ -219,7 +222,7 @@ func TestClustersKeepApart(t *testing.T) {
 			return here.bus.purger.Purge(t.Context(), configMapKey("a"), here.acked()["a"].Position)
 		}
 		err := purge()
-		for n := 0; errors.Is(err, event.ErrNewest); n++ { // Kafka keeps the newest event of a partition
+		for n := 0; errors.Is(err, event.ErrNewest); n++ { // Kafka can't purge the newest event of a partition
 			if err = here.send(fmt.Sprint("newer-", n)); err == nil {
 				err = purge()
 			}
@@ -253,16 +256,17 @@ func TestClustersKeepApart(t *testing.T) {
 	})
 }
 
-// Anyone who can write to the bus can publish a claim with the UID of the cluster. Its epoch
-// is the first of every resource, so neither a start nor a running forwarder adopts one that
-// no restore explains, and the claim is published again without it.
+// TestAForgedEpochInTheClaim verifies that neither a start nor a running forwarder adopts a claim's
+// epoch that no restore can explain. Both publish the claim again without that epoch. Anyone who
+// can write to the bus can publish a claim with the cluster's UID, and the claim's epoch applies to
+// every resource.
 func TestAForgedEpochInTheClaim(t *testing.T) {
 	onBoth(t, func(t *testing.T, bus claimTest) {
 		running := bus.settled("uid-1", "")
 		forge := func(epoch uint16) {
 			t.Helper()
 			forged := running.last()
-			forged.Epoch, forged.Claimed = epoch, time.Now() // of which the id is made
+			forged.Epoch, forged.Claimed = epoch, time.Now() // the event ID is derived from it
 			if err := running.claim.put(t.Context(), forged); err != nil || running.last().Epoch != epoch {
 				t.Fatalf("the bus says %+v, %v", running.last(), err)
 			}
@@ -278,7 +282,8 @@ func TestAForgedEpochInTheClaim(t *testing.T) {
 	})
 }
 
-// A cluster that takes over a name in the last epoch stays in it: an epoch never wraps.
+// TestTheLastEpochOfAClaim verifies that a cluster that takes over a name in the last epoch stays
+// in that epoch, because an epoch never wraps.
 func TestTheLastEpochOfAClaim(t *testing.T) {
 	loaded := ledger.New().NewTerm()
 	for _, epoch := range []uint16{event.LastEpoch, 65535} {

@@ -28,7 +28,7 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 // cluster is the name of the cluster and the clients of its API server.
 type cluster struct {
 	name      string
-	uid       string            // of the namespace kube-system; "" if that is forbidden
+	uid       string            // of the namespace kube-system; "" if reading it is forbidden
 	streams   *apistream.Client // for lists and watches of selected resources
 	dynamic   dynamic.Interface // for other lists and watches
 	reads     dynamic.Interface // for single objects
@@ -52,8 +52,8 @@ func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (
 
 func newCluster(rc *rest.Config) (_ *cluster, err error) {
 	c := &cluster{}
-	// Each client has a rate limiter of its own, so that thousands of reads after an
-	// outage do not delay the watches.
+	// Each client has its own rate limiter, so that thousands of reads after an outage do not
+	// delay the watches.
 	if c.dynamic, err = dynamic.NewForConfig(rc); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 	})
 }
 
-// failure says whether an API server answers with an error or not at all.
+// failure describes whether the API server responded with an error or is unreachable.
 func failure(err error) string {
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
@@ -103,19 +103,20 @@ func failure(err error) string {
 	return "is unreachable"
 }
 
-// maxDenials is the number of times that an API server may deny access to its /readyz
-// before its other answers count as final.
+// maxDenials is the number of times that an API server may deny access to its /readyz before its
+// other denials count as final.
 const maxDenials = 6
 
 // identify reads the UID of the namespace kube-system, which is the cluster's name unless one is
 // configured. With a configured name, a forbidden UID is not an error.
 //
-// An API server that has just started forbids everything until it has loaded its roles. So
-// an answer is final only if the API server is ready.
+// An API server that has just started denies every request until it has loaded its roles. So a
+// denial is final only after the API server is ready. With a configured name, a denial is also
+// final after maxDenials denials of access to /readyz.
 func (c *cluster) identify(ctx context.Context) error {
 	err := c.readUID(ctx)
 	switch {
-	case apierrors.IsNotFound(err) && c.name != "": // some API servers do not have it
+	case apierrors.IsNotFound(err) && c.name != "": // some API servers do not have this namespace
 		return nil
 	case !apierrors.IsForbidden(err):
 		return err
@@ -163,9 +164,9 @@ func explainAPIServer(host string, err error) error {
 
 var retryBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
 
-// retry calls try with back-off until it succeeds. failed gets each error; if it returns an
-// error, a retry cannot succeed, and retry returns that error. retry also returns an error
-// when ctx ends.
+// retry calls try with back-off until it succeeds or ctx ends. It passes each error to failed. If
+// failed returns an error, a retry cannot succeed, and retry returns that error. When ctx ends,
+// retry returns the last error of try and the error of ctx.
 func retry(ctx context.Context, try func() error, failed func(error) error) error {
 	var last error
 	err := retryBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {

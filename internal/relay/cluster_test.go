@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// TestAnAPIServerThatStartsIsWaitedFor connects to an API server that forbids everything
-// until it has loaded its roles, as kube-apiserver does for a moment. The forwarder once
-// treated that as final and ended with the exit code of a wrong configuration.
+// TestAnAPIServerThatStartsIsWaitedFor connects to an API server that denies every request until it
+// has loaded its roles, as kube-apiserver does for a moment. An earlier version treated such a
+// denial as final, and exited with the code of an invalid configuration.
 func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 	const refusals = 3
 	for name, c := range map[string]struct {
 		configured string
-		ready      bool // it says so although it forbids: it will not change its mind
+		ready      bool // /readyz succeeds, so the denials are final
 		permanent  bool
 		want, uid  string
 	}{
@@ -60,8 +60,8 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 	}
 }
 
-// With a configured name, the forwarder does not wait forever for an API server whose
-// /readyz is forbidden, nor for one without kube-system.
+// TestWhatAnAPIServerNeverSays verifies that a forwarder with a configured name does not wait
+// forever for an API server that denies access to /readyz or has no namespace kube-system.
 func TestWhatAnAPIServerNeverSays(t *testing.T) {
 	for status, tries := range map[int]int{http.StatusForbidden: maxDenials, http.StatusNotFound: 1} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

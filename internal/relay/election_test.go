@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestMayStandAgain: a leader whose bus is gone stands for election again, unless two
-// forwarders would end each other's terms forever.
+// TestMayStandAgain verifies that a leader whose bus is gone stands for election again, except
+// after a short term, when two forwarders might end each other's terms forever.
 func TestMayStandAgain(t *testing.T) {
 	r := &Relay{Config: Config{Settings: config.Config{Leader: config.Leader{LeaseDuration: 15 * time.Second}}}}
 	gone := fmt.Errorf("another forwarder has taken over: %w", publish.ErrGone)
@@ -40,8 +40,8 @@ func TestMayStandAgain(t *testing.T) {
 	}
 }
 
-// TestNobodyLeads: the Lease names this forwarder, and the API server does not write it. Status and
-// /readyz say so.
+// TestNobodyLeads verifies that status and /readyz report a missing leader if the Lease names this
+// forwarder but the API server fails to write it.
 func TestNobodyLeads(t *testing.T) {
 	writes := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -75,7 +75,7 @@ func TestNobodyLeads(t *testing.T) {
 		_ = e.Run(ctx, func(context.Context) error { return nil })
 	}()
 	defer func() { end(); <-ended }()
-	for range 2 { // the second begins after the first has failed
+	for range 2 { // the second write begins after the first has failed
 		<-writes
 	}
 	r.state.election = e

@@ -25,9 +25,9 @@ import (
 // unmatched returns the entries of settings that match nothing, ordered by setting. complete is
 // false until the resources and namespaces of the cluster are known.
 //
-// Clusters that share a configuration may exclude names that only some of them have. So an
-// exclusion that matches nothing counts only if the cluster has a similar name: then it is likely
-// misspelled, and what it should exclude is published.
+// Clusters that share a configuration may exclude names that only some of the clusters have. So an
+// exclusion that matches nothing counts only if the cluster has a similar name. Such an entry is
+// probably misspelled, and the forwarder publishes objects that the user wanted to exclude.
 func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	all = []status.Unmatched{}
 	add := func(setting string, similar map[string]string, only func(similar string) bool) {
@@ -63,7 +63,7 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// allUnmatched returns these entries and the selectors that select no object.
+// allUnmatched returns the entries of [Relay.unmatched] and the selectors that select no object.
 func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	all, complete = r.unmatched()
 	if w := r.Settings.Watch; w.LabelSelector != "" || w.FieldSelector != "" {
@@ -72,10 +72,10 @@ func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// unmatchedPoll is how often to check which entries are unmatched, and to log changes.
+// unmatchedPoll is the interval between checks for unmatched entries. Each check logs the changes.
 const unmatchedPoll = 2 * time.Second
 
-// noteUnmatched logs the entries that became unmatched, and those that match now.
+// noteUnmatched logs the entries that became unmatched, and the entries that match again.
 func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
 	for _, u := range now {
 		if !slices.Contains(before, u) {
@@ -110,7 +110,8 @@ func (s *readiness) matches() error {
 	return nil
 }
 
-// unmatched returns the entries of settings that match nothing, none before the informers run.
+// unmatched returns the entries of settings that match nothing. It returns none before the
+// informers run.
 func (s *readiness) unmatched() (all []status.Unmatched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,16 +161,16 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 	if err == nil {
 		return explainShape(x, c)
 	}
-	if !apierrors.IsForbidden(err) { // explainAPIServer attributes that to the cluster's name
+	if !apierrors.IsForbidden(err) { // explainAPIServer would attribute a denial to the cluster's name
 		if permanent := explainAPIServer(c.Kube.Host, err); permanent != nil {
 			return explain.Explanation{}, permanent
 		}
 	}
-	// %s cuts the chain, so that an interrupted run does not count as a requested end.
+	// %s drops the error chain, so that an interrupted run does not count as a requested end.
 	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %s", c.Kube.Host, err.Error())
 }
 
-// explainShape adds the fields of the watched resources that are dropped or hashed.
+// explainShape adds the filter, and the fields of the watched resources that are dropped or hashed.
 func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) {
 	shape, err := newShapes(c.Settings.Content, nil)
 	if err != nil {
@@ -189,7 +190,7 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 	return x, nil
 }
 
-// risks returns the settings of the bus with which it can lose acknowledged events.
+// risks returns the bus settings that can cause the loss of acknowledged events.
 func (t *term) risks() []publish.Risk {
 	if t == nil || t.bus.risks == nil {
 		return nil
@@ -197,7 +198,7 @@ func (t *term) risks() []publish.Risk {
 	return t.bus.risks()
 }
 
-// riskStatus returns the risks as the status document has them.
+// riskStatus returns the risks in the form of the status document.
 func (t *term) riskStatus() (all []status.Risk) {
 	for _, r := range t.risks() {
 		all = append(all, status.Risk{Setting: r.Setting, Of: r.Of, Message: r.String(), Fix: r.Fix})
@@ -205,7 +206,7 @@ func (t *term) riskStatus() (all []status.Risk) {
 	return all
 }
 
-// noteRisks logs each setting once. A bus that is one server by choice gets no warning.
+// noteRisks logs each setting once. A bus that is a single server by choice causes no warning.
 func noteRisks(log *slog.Logger, logged map[string]bool, now []publish.Risk) {
 	for _, r := range now {
 		if logged[r.Setting] {

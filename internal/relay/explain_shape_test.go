@@ -9,7 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// TestExplainFollow: an explanation names the references of resources that nobody watches.
+// TestExplainFollow verifies that an explanation lists the KUBERELAY_FOLLOW entries that match no
+// watched or followable resource.
 func TestExplainFollow(t *testing.T) {
 	x := explain.Explanation{
 		Resources:  []explain.Explained{{Name: "deployments.apps", Version: "v1", Kind: "Deployment", Namespaced: true, Watched: explain.Everywhere}},
@@ -23,8 +24,8 @@ func TestExplainFollow(t *testing.T) {
 	}
 }
 
-// TestExplainShape: an explanation names the hashed fields of watched resources, and those
-// that are published although they are known to hold secrets.
+// TestExplainShape verifies that an explanation names the hashed fields of watched resources, and
+// the fields that are published although they are known to hold secrets.
 func TestExplainShape(t *testing.T) {
 	x := explain.Explanation{Resources: []explain.Explained{
 		{Name: "configmaps", Version: "v1", Kind: "ConfigMap", Namespaced: true, Watched: explain.Everywhere},

@@ -27,8 +27,9 @@ func (c *countedLoads) Load(context.Context, func(event.Key, event.Acked) error)
 	return nil
 }
 
-// TestLossAfterTheFirstLoad: a possible loss between the first load and the start of monitorBus
-// causes a load. Without it, there is no consistency point until the next refresh.
+// TestLossAfterTheFirstLoad verifies that a possible loss between the first load and the start of
+// monitorBus causes another load. Otherwise, no consistency point would be published until the next
+// refresh.
 func TestLossAfterTheFirstLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var losses atomic.Uint64
@@ -46,7 +47,7 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 		running.Go(func() { tm.queue.Run(ctx, func(context.Context, event.Key, func(workqueue.Result)) {}) })
 		running.Go(func() { tm.reconciler.Run(ctx) })
 		running.Go(func() { _ = tm.monitorBus(ctx) })
-		time.Sleep(time.Minute) // of the bubble's clock
+		time.Sleep(time.Minute) // on the synctest clock
 		if _, known := tm.checkpoint.Losses(); !known || source.n != 2 {
 			t.Errorf("after a minute, known is %t after %d loads, want true after 2", known, source.n)
 		}
@@ -55,7 +56,7 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 	})
 }
 
-// flickering is a bus that is away for a while.
+// flickering is a bus that a test can take away and bring back.
 type flickering struct {
 	silent
 	away atomic.Bool
@@ -68,11 +69,12 @@ func (f *flickering) Ready() error {
 	return nil
 }
 
-// TestOutageCountsWhatWaits: what waits for the bus is counted before a worker can publish it.
+// TestOutageCountsWhatWaits verifies that the changes that wait for the bus are counted before a
+// worker can publish them.
 func TestOutageCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
-		slow := func() uint64 { time.Sleep(time.Second); return 0 } // of the bubble's clock: workers get their turn
+		slow := func() uint64 { time.Sleep(time.Second); return 0 } // on the synctest clock, so that workers can run
 		tm := newTestTerm(&bus{Publisher: f, history: noHistory{}, possibleLosses: slow, probes: true}, 0, slog.New(slog.DiscardHandler))
 		keys := ledger.New()
 		tm.informers = informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: tm.Logger, Registerer: prometheus.NewRegistry()})

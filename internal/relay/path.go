@@ -11,15 +11,15 @@ import (
 
 // The path of one event, from the watch to the acknowledgement:
 //
-//  1. informers.Set records what a watch shows of an object, and calls enqueue.
+//  1. informers.Set records an object's state as the watch shows it, and calls enqueue.
 //  2. workqueue.Queue hands the key to one worker at a time.
-//  3. forward.Forwarder looks up the state and what the bus has acknowledged, decides, and
-//     makes the event.
-//  4. The bus gets the event, and the worker takes the next key.
-//  5. The bus acknowledges. forward.Forwarder records that in ledger.Ledger, and the key is
-//     done. After an error the key comes back.
+//  3. forward.Forwarder looks up this state and the acknowledged state, decides, and builds
+//     the event.
+//  4. The forwarder sends the event to the bus, and the worker takes the next key.
+//  5. The bus acknowledges the event. forward.Forwarder records the acknowledgement in
+//     ledger.Ledger, and the key is done. After an error, the key is queued again.
 //
-// Steps 1 and 5 happen in those packages. The others are below.
+// Steps 1 and 5 happen in the named packages. The functions below run the other steps.
 
 // enqueue begins the path of a changed key. Outside of a term it does nothing: at the start
 // of a term the informers enqueue all their keys.
@@ -50,8 +50,8 @@ func (t *term) publish(ctx context.Context, m *event.Message, done func(position
 	t.bus.Publish(ctx, m, done)
 }
 
-// A key without a change begins its path at the reconciler, which compares what the bus has
-// of a resource with the cluster.
+// A key without a change begins its path at the reconciler, which compares a resource's objects on
+// the bus with the cluster.
 
 // compare is called by the informers when a resource has synced or is no longer served.
 func (r *Relay) compare(gr schema.GroupResource) {
@@ -68,7 +68,7 @@ func (r *Relay) discovered() {
 	}
 }
 
-// compareAll compares every resource of which the bus has objects, watched or not.
+// compareAll compares every resource that has objects on the bus, whether or not it is watched.
 func (t *term) compareAll() {
 	for _, gr := range t.acked.Resources() {
 		t.reconciler.CompareResource(gr)

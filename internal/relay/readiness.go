@@ -14,19 +14,19 @@ import (
 
 var errStarting = errors.New("starting")
 
-// readiness is the state behind /readyz: what Run waits for before the informers run, and
-// after that the state of informers, bus and lease. A standby is ready without a bus. The
-// zero value is that of a Relay that has not started.
+// readiness is the state behind /readyz. Before the informers run, it is the reason why Run waits.
+// After that, it is the state of the informers, the bus and the lease. A standby is ready without a
+// bus. The zero value is the state of a Relay that has not started.
 type readiness struct {
 	mu       sync.Mutex
 	cluster  string           // its name, "" before Run has connected to it
-	waiting  func() error     // what Run waits for; nil for nothing
-	since    time.Time        // when it began to wait; waitFor is called again with each error
+	waiting  func() error     // returns the reason why Run waits; nil while it does not wait
+	since    time.Time        // when the current wait began; a new reason does not change it
 	relay    *Relay           // nil before the informers run
 	election *leader.Election // nil before the informers run, and without leader election
 }
 
-// waitFor sets what Run waits for; nil for nothing.
+// waitFor records why Run waits. A nil why means that the wait is over.
 func (s *readiness) waitFor(why func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,7 @@ func (s *readiness) informers() error {
 	return s.relay.informers.Ready()
 }
 
-// incomplete says what keeps the copy from being complete or current although the informers are
-// ready.
+// incomplete describes why the copy may be incomplete or stale although the informers are ready.
 func (s *readiness) incomplete() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +112,8 @@ func (s *readiness) bus() error {
 	return nil
 }
 
-// foreign counts the foreign events of this term. The log names their objects.
+// foreign returns a note with the number of repaired foreign events in this term. The log names
+// their objects.
 func (s *readiness) foreign() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *readiness) foreign() string {
 	return fmt.Sprintf("%d foreign events repaired", t.forwarder.ForeignEvents())
 }
 
-// why returns what Run waits for.
+// why returns the reason why Run waits.
 func (s *readiness) why() error {
 	if s.waiting != nil {
 		if err := s.waiting(); err != nil {
@@ -150,7 +150,7 @@ func (s *readiness) lease() error {
 func (s *readiness) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.election == nil { // not yet
+	if s.election == nil { // the informers do not run yet
 		return ""
 	}
 	switch is := s.election.Standing(); {

@@ -1,16 +1,16 @@
 // Package relay is the engine of the forwarder: it keeps one bus an exact copy of one
 // cluster. [Relay.Run] connects to both and returns when everything that it started has
-// ended. The informers run all the time. Everything between them and the bus belongs to a
-// leadership term, see [term]; forwarders that elect a leader have one term after another.
+// ended. The informers run all the time. The parts between them and the bus belong to a
+// leadership term, see [term]. A forwarder with leader election has one term after another.
 //
-// The package connects the others, and decides only what concerns several of them: when a
-// term begins and ends, who owns the cluster's name on the bus, and how long a shutdown
-// takes. path.go shows the path of one event.
+// The package connects the other packages. It makes only the decisions that concern several of
+// them: when a term begins and ends, who owns the cluster's name on the bus, and how long a
+// shutdown takes. path.go shows the path of one event.
 //
-// It guarantees that nothing is published outside of a term, or before the checkpoint is loaded
-// and the cluster's name is claimed; and that a shutdown takes at most KUBERELAY_DRAIN_TIMEOUT
-// plus 8 s, even if a server does not respond. It does not guarantee that a shutdown publishes
-// everything. The next start finds the rest.
+// It guarantees that nothing is published outside of a term, or before the checkpoint is loaded and
+// the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8 s, even if
+// a server does not respond. The package does not guarantee that a shutdown publishes every change.
+// The next start publishes the remaining changes.
 package relay
 
 import (
@@ -43,29 +43,31 @@ type Config struct {
 	Settings config.Config // as config.Load has checked them
 	Kube     *rest.Config  // how to reach the API server; each client gets a copy
 
-	// Identity names this process among the candidates for the lease. No other process has or had
-	// it. Only leader election needs it, and Settings.Leader.Namespace.
+	// Identity names this process among the candidates for the lease. It is unique among all
+	// current and past processes. Only leader election needs Identity and
+	// Settings.Leader.Namespace.
 	Identity string
-	// Writer names this process on Kafka, in the marker of a takeover; "" for the host's name.
+	// Writer names this process in the marker of a takeover on Kafka. If it is "", the host name is
+	// used.
 	Writer string
 
-	// Server is the built-in NATS server that several Relays share. If it is nil and the settings ask
-	// for one, the Relay runs its own.
+	// Server is the built-in NATS server that several Relays share. If it is nil and the settings
+	// ask for a built-in server, the Relay runs its own.
 	Server *natsserver.Server
-	// Connections are those that several Relays share. If nil, the Relay has its own.
+	// Connections are the bus connections that several Relays share. If nil, the Relay opens its own.
 	Connections *Connections
 
-	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
+	RedactionKey []byte    // key of the hashes that replace values; nil for a random key
 	Out          io.Writer // where the sink stdout writes
 
-	// Published is as in [forward.Config]; nil for nothing.
+	// Published is the callback of [forward.Config]. It may be nil.
 	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// takeover counts the records that a takeover on Kafka reads, loading the messages that loads
-	// of the checkpoint read. New sets both.
+	// takeover counts the records that a takeover on Kafka reads. loading counts the messages that
+	// a checkpoint load reads. New sets both.
 	takeover, loading *longwork.Counter
 }
 
@@ -116,9 +118,9 @@ func New(c Config) (*Relay, error) {
 	return r, nil
 }
 
-// Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes
-// what is left, within KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started
-// has ended. It returns an error only if the forwarder stopped by itself, a [ConfigError]
+// Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes the
+// remaining changes within KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has
+// ended. It returns an error only if the forwarder stopped by itself. The error is a [ConfigError]
 // if a retry cannot succeed.
 func (r *Relay) Run(ctx context.Context) error {
 	c, err := connectCluster(ctx, r.Config, r.state.waitFor)
@@ -149,8 +151,8 @@ func (r *Relay) Run(ctx context.Context) error {
 // Checks returns the checks of /readyz. They may be called before Run.
 func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings) }
 
-// rediscover is the interval between polls of discovery. New CustomResourceDefinitions are
-// found without it.
+// rediscover is the interval between polls of discovery. The informers find new
+// CustomResourceDefinitions without waiting for a poll.
 const rediscover = 30 * time.Second
 
 func (r *Relay) newInformers(c *cluster) *informers.Set {
@@ -162,8 +164,8 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
 	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
-	// Twice the longest time without a leader, so that the next leader publishes the changes of
-	// that time.
+	// Remember is twice the longest time without a leader, so that the next leader publishes the
+	// changes that happened in that time.
 	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
 	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
 	of.Compare, of.Discovered, of.Snapshots = r.compare, r.discovered, leaderSnapshots{r}
@@ -193,7 +195,7 @@ func namespaceSelection(s config.Config) discovery.NamespaceSelection {
 	return discovery.NamespaceSelection{Include: s.Watch.Namespaces, Exclude: s.Watch.ExcludeNamespaces, Selector: NamespaceSelector(s)}
 }
 
-// NamespaceSelector parses KUBERELAY_NAMESPACE_SELECTOR, nil for none.
+// NamespaceSelector parses KUBERELAY_NAMESPACE_SELECTOR. It returns nil if the setting is empty.
 func NamespaceSelector(s config.Config) labels.Selector {
 	if s.Watch.NamespaceSelector == "" {
 		return nil
@@ -202,7 +204,7 @@ func NamespaceSelector(s config.Config) labels.Selector {
 	return selector
 }
 
-// runAlone is Run without leader election: one term, for as long as the process runs.
+// runAlone is Run without leader election. It has one term, which lasts as long as the process runs.
 func (r *Relay) runAlone(ctx context.Context) (err error) {
 	t, err := r.newTerm(ctx, nil)
 	if err != nil {

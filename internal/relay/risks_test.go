@@ -9,7 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestNoteRisks: the log says each setting once, and a single server is no warning.
+// TestNoteRisks verifies that the log reports each setting once, and that a single server causes no
+// warning.
 func TestNoteRisks(t *testing.T) {
 	var log bytes.Buffer
 	logger, logged := slog.New(slog.NewTextHandler(&log, nil)), map[string]bool{}

@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// newElection returns a candidate. It has its own client, so that no other request delays a
-// renewal.
+// newElection returns a candidate for the lease. The candidate has its own client, so that no other
+// request delays a renewal.
 func (r *Relay) newElection() (*leader.Election, error) {
 	s := r.Settings.Leader
 	rc := rest.CopyConfig(r.Kube)
@@ -50,7 +50,7 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 	leading, stop := context.WithCancel(w.ctx)
 	defer stop()
 	defer context.AfterFunc(held, stop)()
-	// An error after the lease is lost does not count: another process leads.
+	// After the lease is lost, an error does not count, because another process leads.
 	lost := func() bool { return held.Err() != nil || e.Permit() != nil }
 
 	t, err := r.newTerm(leading, e.Permit)
@@ -75,10 +75,10 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 }
 
 // mayRejoinElection reports whether this process stands for election again after it lost the bus
-// although it seemed to hold the lease. Then another process took over the bus: either this
-// process has not noticed yet that it lost the lease, or the other one was elected earlier and is
-// late. If the other process ignores the lease, the two would end each other's terms forever. So
-// after a short term the error ends this process.
+// while it seemed to hold the lease. In this case, another process took over the bus. Either this
+// process has not noticed yet that it lost the lease, or the other process was elected earlier and
+// took over late. If the other process ignores the lease, the two processes would end each other's
+// terms forever. So an error after a short term ends this process.
 func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 	// A ConfigError means that the cluster name has another owner.
 	return errors.Is(err, publish.ErrGone) && !isConfigError(err) && term >= r.Settings.Leader.LeaseDuration
@@ -88,8 +88,8 @@ func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 // close the bus. It includes no wait for the cluster or for acknowledgements.
 const closeTimeout = 8 * time.Second
 
-// shutdown holds the deadlines of the end of a term. All count from one moment: SIGTERM, or
-// whatever else ends the term.
+// shutdown holds the deadlines for the end of a term. All of them count from the moment at which
+// the term begins to end, for example from SIGTERM.
 type shutdown struct {
 	informers context.Context // half of KUBERELAY_DRAIN_TIMEOUT; the rest is for publishing
 	drain     context.Context // KUBERELAY_DRAIN_TIMEOUT: the end of publishing
@@ -127,7 +127,7 @@ func closedBefore(ctx context.Context, c <-chan struct{}) bool {
 	case <-c:
 		return true
 	case <-ctx.Done():
-		select { // c wins if both are over
+		select { // c wins if both have ended
 		case <-c:
 			return true
 		default:
@@ -140,16 +140,16 @@ func closedBefore(ctx context.Context, c <-chan struct{}) bool {
 type watching struct {
 	ctx   context.Context // ends when the informers are told to stop
 	stop  context.CancelFunc
-	over  context.Context // ends when nothing waits for the informers any more
-	ended chan struct{}   // closed when they have stopped
-	err   error           // why they stopped by themselves; valid after ended
+	over  context.Context // ends when the shutdown no longer waits for the informers
+	ended chan struct{}   // closed when the informers have stopped
+	err   error           // why the informers stopped by themselves; valid after ended is closed
 }
 
 // watch runs the informers until ctx ends.
 func (r *Relay) watch(ctx context.Context) *watching {
 	w := &watching{ended: make(chan struct{})}
 	w.ctx, w.stop = context.WithCancel(ctx)
-	w.over, _ = endsAfter(w.ctx, r.Settings.Work.DrainTimeout) // it ends, because w.ctx does
+	w.over, _ = endsAfter(w.ctx, r.Settings.Work.DrainTimeout) // no cancel is necessary, because w.ctx always ends
 	go func() {
 		defer close(w.ended)
 		defer w.stop()
@@ -158,8 +158,8 @@ func (r *Relay) watch(ctx context.Context) *watching {
 	return w
 }
 
-// end stops the informers and returns why they stopped by themselves, if they did. It waits
-// at most as long as the drain.
+// end stops the informers and returns why they stopped by themselves, if they did. It waits at most
+// until KUBERELAY_DRAIN_TIMEOUT after the informers were told to stop.
 func (w *watching) end(log *slog.Logger) error {
 	w.stop()
 	if !closedBefore(w.over, w.ended) {
@@ -169,7 +169,7 @@ func (w *watching) end(log *slog.Logger) error {
 	return w.err
 }
 
-// minResync is the smallest number of keys with which a resync is long work.
+// minResync is the smallest number of keys that makes a resync long work.
 const minResync = 1000
 
 // longWork returns the kinds of long work, in the order in which a start runs them.
@@ -216,15 +216,15 @@ func (r *Relay) measureResend() (longwork.Amount, bool) {
 	return longwork.Amount{Done: int64(o.waiting - left), Total: int64(o.waiting)}, left > 0
 }
 
-// measureResync measures the comparison of every object with the checkpoint: from time to time,
-// after a restart, and when the bus has lost something.
+// measureResync measures a resync, which compares every object with the checkpoint. A resync runs
+// periodically, after a restart, and when the bus has lost messages.
 func (r *Relay) measureResync() (longwork.Amount, bool) {
 	t := r.term.Load()
 	if t == nil {
 		return longwork.Amount{}, false
 	}
 	if _, is := r.measureFirstSync(); is {
-		return longwork.Amount{}, false // the keys are the same
+		return longwork.Amount{}, false // the first sync counts the same keys
 	}
 	added, waiting := t.queue.Background()
 	return longwork.Amount{Done: added - waiting, Total: added}, added >= minResync && waiting > 0

@@ -12,11 +12,11 @@ import (
 )
 
 // serve runs a term. It publishes until the informers are told to stop. Then it waits for them,
-// drains the queue within KUBERELAY_DRAIN_TIMEOUT, and closes the bus. If held ends, because the
-// lease is lost, it closes the bus at once; the next leader finds out which messages in flight
-// were stored. It returns an error only if the bus is permanently gone. Without leader election,
-// it then also tells the informers to stop. serve always returns within the shutdown limits, even
-// if a goroutine has not ended.
+// drains the queue within KUBERELAY_DRAIN_TIMEOUT, and closes the bus. If held ends because the
+// lease is lost, serve closes the bus at once, and the next leader finds out which messages in
+// flight were stored. serve returns an error only if the bus is permanently gone. In that case,
+// without leader election, it also tells the informers to stop. serve always returns within the
+// shutdown limits, even if a goroutine has not ended.
 func (t *term) serve(held context.Context, w *watching) error {
 	running, stopRunning := context.WithCancel(w.ctx)
 	defer stopRunning()
@@ -38,7 +38,7 @@ func (t *term) serve(held context.Context, w *watching) error {
 	}
 	if held.Err() != nil || lost != nil && t.Settings.Leader.Election {
 		stopSending()
-		_ = t.bus.Close() // fails what is in flight; close returns the error again
+		_ = t.bus.Close() // fails the messages in flight; close returns the error again
 	} else {
 		if lost != nil {
 			w.stop()
@@ -58,9 +58,9 @@ func (t *term) serve(held context.Context, w *watching) error {
 	return lost
 }
 
-// runTasks runs everything in a term except its workers, until ctx ends. If the bus is permanently
-// gone, so that only another process or another term can continue, it calls stop and sends the
-// reason to gone.
+// runTasks runs all goroutines of a term except its workers, until ctx ends. If the bus is
+// permanently gone, so that only another process or another term can continue, it calls stop and
+// sends the reason to gone.
 func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup, gone <-chan error) {
 	tasks = &sync.WaitGroup{}
 	lost := make(chan error, 1)
@@ -79,14 +79,14 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 		tasks.Go(func() { t.resolver.Run(ctx) })
 	}
 	if t.Settings.Leader.Election {
-		t.compareAll() // a resource that is no longer served has no informer that calls compare
+		t.compareAll() // no informer calls compare for a resource that is no longer served
 		tasks.Go(func() { t.reloadOnce(ctx) })
 	}
 	return tasks, lost
 }
 
-// awaitProducers waits for everything that enqueues keys. What does not stop in time does
-// not delay the drain: a queue that drains rejects keys, and the next start finds them.
+// awaitProducers waits for the goroutines that enqueue keys. A goroutine that does not stop in time
+// does not delay the drain. A draining queue rejects its keys, and the next start finds them.
 func (t *term) awaitProducers(end shutdown, w *watching, tasks *sync.WaitGroup) {
 	if !returnsBefore(end.informers, tasks.Wait) {
 		t.Logger.Warn("reconciliation did not stop in time, draining the queue")
@@ -102,19 +102,19 @@ func (t *term) drain(sending, deadline, held context.Context) {
 	draining, cancel := context.WithCancel(sending)
 	defer cancel()
 	defer context.AfterFunc(deadline, cancel)()
-	_ = t.queue.Drain(draining) // not an error: the next start finds what is left
+	_ = t.queue.Drain(draining) // not an error, because the next start publishes the remaining changes
 	keys, failed, inFlight := t.queue.Len(), t.queue.Delayed(), t.queue.InFlight()
 	if keys+failed+inFlight > 0 && held.Err() == nil {
 		t.Logger.Warn("not everything is published; the next start finds what is left", "keys", keys, "failed", failed, "in_flight", inFlight)
 	}
 }
 
-// reloadOnce loads the checkpoint again once the term is as old as a lease: a message that
-// the previous leader had in flight may have arrived after the first load. If its object
-// was created and deleted before this term, no conflict would reveal it.
+// reloadOnce loads the checkpoint again once the term is as old as a lease. A message that the
+// previous leader had in flight may have arrived after the first load. If the message's object was
+// created and deleted before this term, no conflict would reveal the message.
 func (t *term) reloadOnce(ctx context.Context) {
 	if t.Settings.Event.Sink != config.SinkNATS {
-		return // Kafka rejects what the previous writer has in flight
+		return // Kafka rejects messages that the previous writer has in flight
 	}
 	timer := time.NewTimer(t.Settings.Leader.LeaseDuration)
 	defer timer.Stop()
@@ -128,10 +128,11 @@ func (t *term) reloadOnce(ctx context.Context) {
 // busPoll is the interval at which monitorBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back or reports a possible loss, monitorBus retries failed keys at once and has the
-// checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends, and
-// returns an error if the bus is permanently gone.
+// monitorBus pauses the queue while the bus is away. It does not pause the queue for a sink that
+// only a publish can show to be available again. When the bus is back or reports a possible loss,
+// monitorBus retries failed keys at once and requests another checkpoint load, because the bus may
+// have lost messages. It blocks until ctx ends, and returns an error if the bus is permanently
+// gone.
 func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
@@ -151,14 +152,14 @@ func (t *term) monitorBus(ctx context.Context) error {
 		switch {
 		case away && !wasAway:
 			t.awaySince.Store(time.Now().UnixNano())
-		case !away && wasAway: // before a worker publishes what waits
+		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
 			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
 			t.outage.Store(o)
 		}
 		if away && t.bus.probes {
-			// A publish would fail at once. But the bus may not need to learn of a deleted
-			// object, and then its last state need not be kept.
+			// A publish would fail at once. But keys of deleted objects are handed out: if the bus
+			// does not have the object, no publish is needed, and the object's last state is freed.
 			t.queue.Pause(t.informers.HasTombstone)
 		} else {
 			t.queue.Resume()

@@ -15,9 +15,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// Shape returns the part of the objects of each resource that c publishes, for a caller that does
-// not publish itself. The function is nil if everything is published. An object for which the
-// filter fails is published.
+// Shape returns a function that tells which objects of a resource c publishes, and which of their
+// fields. It is for callers that do not publish. The function is nil if every object is published
+// in full. An object for which the filter fails is published.
 func Shape(c config.Content) (func(event.Resource) event.Shape, error) {
 	s, err := newShapes(c, func(event.Resource, error) {})
 	if err != nil {
@@ -29,9 +29,9 @@ func Shape(c config.Content) (func(event.Resource) event.Shape, error) {
 // shapes decides which objects of a resource are published, and which of their fields. The
 // zero value publishes everything.
 type shapes struct {
-	drop, hash, known projection.Projections // known is empty if the list is off
+	drop, hash, known projection.Projections // known is empty without KUBERELAY_HASH_KNOWN_FIELDS
 
-	fields projection.Projections // all of the above
+	fields projection.Projections // all fields of drop, hash and known
 	filter *filter.Filter         // nil for none
 
 	failed func(event.Resource, error) // called for each object for which the filter fails
@@ -58,7 +58,7 @@ func newShapes(c config.Content, failed func(event.Resource, error)) (*shapes, e
 	return s, nil
 }
 
-// shapeFunc returns nil if everything is published.
+// shapeFunc returns s.of, or nil if every object is published in full.
 func (s *shapes) shapeFunc() func(event.Resource) event.Shape {
 	if s.filter == nil && s.fields.None() {
 		return nil
@@ -66,15 +66,15 @@ func (s *shapes) shapeFunc() func(event.Resource) event.Shape {
 	return s.of
 }
 
-// warn logs the fields of the watched resources that are known to hold secrets, and are
-// published as they are.
+// warn logs the fields of the watched resources that are known to hold secrets but are published
+// unchanged.
 func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
 	if entries := s.readable(watched); len(entries) > 0 {
 		log.Warn("fields that are known to hold secrets are published", "fields", entries)
 	}
 }
 
-// neverSelected returns the resources of which the filter can select no object.
+// neverSelected returns the resources for which the filter can select no object.
 func (s *shapes) neverSelected(watched []event.Resource) []string {
 	var never []string
 	for _, r := range watched {
@@ -86,18 +86,18 @@ func (s *shapes) neverSelected(watched []event.Resource) []string {
 	return never
 }
 
-// hashed returns the entries for the hashed fields of these resources, without those of Secrets.
+// hashed returns the entries for the hashed fields of these resources, except the fields of Secrets.
 func (s *shapes) hashed(watched []event.Resource) []string {
 	return s.hash.And(s.known).Entries(watched)
 }
 
-// readable returns the fields of these resources that are known to hold secrets, and are
-// published as they are.
+// readable returns the fields of these resources that are known to hold secrets but are published
+// unchanged.
 func (s *shapes) readable(watched []event.Resource) []string {
 	return s.fields.Readable(projection.Known(), watched)
 }
 
-// reshape returns a function that brings a state from the bus into the form in which it would be
+// reshape returns a function that converts a state on the bus to the form in which it would be
 // published now.
 func (s *shapes) reshape(c *event.Converter) func(event.Resource, *event.Object) *event.Object {
 	return func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, s.fields.For(r)) }
@@ -146,7 +146,7 @@ func (f *filterErrors) add(of event.Resource, err error) {
 	}
 }
 
-// of returns the first error of a resource, nil for none.
+// of returns the first error of a resource, or nil if it has none.
 func (f *filterErrors) of(resource string) *status.Error {
 	first, ok := f.first.Load(resource)
 	if !ok {

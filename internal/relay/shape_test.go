@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestFilterErrorsAreCountedAndSaidOnce: each state for which the filter fails is counted
-// and published, and logged once per resource.
+// TestFilterErrorsAreCountedAndSaidOnce verifies that each state for which the filter fails is
+// counted and published. The log reports only the first failure of each resource.
 func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
@@ -70,7 +70,8 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	}
 }
 
-// TestWarnings: the log names known fields that are published.
+// TestWarnings verifies that the log names the fields that are known to hold secrets but are
+// published.
 func TestWarnings(t *testing.T) {
 	clients := event.Resource{Group: "oauth.openshift.io", Version: "v1", Resource: "oauthclients", Kind: "OAuthClient"}
 	pods := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}

@@ -25,13 +25,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// silent is a bus that takes everything and answers nothing until it is closed.
+// silent is a bus that accepts every message and acknowledges none. It fails them when it is closed.
 type silent struct {
 	mu     sync.Mutex
 	open   []func(uint64, error)
 	closes int
 	hangs  bool // Close does not return
-	mute   bool // Close does not fail what is in flight either
+	mute   bool // Close does not fail the messages in flight
 }
 
 var _ publish.Publisher = (*silent)(nil)
@@ -64,7 +64,7 @@ func (s *silent) Close() error {
 		done(0, publish.ErrNotSent)
 	}
 	if s.hangs {
-		time.Sleep(time.Hour) // so far of the bubble's clock
+		time.Sleep(time.Hour) // on the synctest clock
 	}
 	if first {
 		return errClose
@@ -72,7 +72,7 @@ func (s *silent) Close() error {
 	return nil
 }
 
-// shows are informers that show every object.
+// shows is a set of informers that finds every object.
 type shows struct{ *informers.Set }
 
 func (shows) Lookup(k event.Key) event.View {
@@ -82,7 +82,7 @@ func (shows) Lookup(k event.Key) event.View {
 	}}
 }
 
-// newTestTerm is a term upon a bus, without a cluster.
+// newTestTerm returns a term that publishes to a bus, without a cluster.
 func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
 	limit := workqueue.Limit{Keys: 2}
 	keys := ledger.New()
@@ -99,9 +99,9 @@ func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
 	return t
 }
 
-// TestShutdownIsBounded: a single deadline, which starts with SIGTERM, bounds the shutdown,
-// whatever does not end. The wait for the informers was once unbounded and came before the
-// drain's time, and the error of the first Close was lost.
+// TestShutdownIsBounded verifies that one deadline, which counts from SIGTERM, bounds the shutdown
+// regardless of which part does not end. In an earlier version, the wait for the informers was
+// unbounded and preceded the drain's deadline, and the error of the first Close was lost.
 func TestShutdownIsBounded(t *testing.T) {
 	const drain = 20 * time.Second
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				go func() { served <- tm.serve(context.Background(), w) }()
 				for _, name := range []string{"a", "b", "c"} {
 					k := configMapKey(name)
-					k.Namespace = name // a namespace leaves room for others
+					k.Namespace = name // the keys of one namespace would not use the whole limit
 					tm.queue.Add(k)
 				}
 				synctest.Wait()
@@ -157,7 +157,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				if got := strings.Contains(text.String(), "informers did not stop in time"); got == c.informersEnd {
 					t.Errorf("informers are reported: %v\n%s", got, text.String())
 				}
-				time.Sleep(2 * time.Hour) // until what was left behind has ended
+				time.Sleep(2 * time.Hour) // until the remaining goroutines have ended
 				if sink.closes != 1 {
 					t.Errorf("the sink is closed %d times", sink.closes)
 				}
@@ -166,9 +166,9 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 }
 
-// TestShutdownPublishesToABusThatIsBack: the bus is away at SIGTERM and back soon after.
-// The informers never stop, and must leave time for the drain, which retries keys in
-// back-off.
+// TestShutdownPublishesToABusThatIsBack verifies that the drain retries keys in back-off if the bus
+// is away at SIGTERM and back soon after. The informers never stop, and the wait for them must
+// leave time for the drain.
 func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const drain = 20 * time.Second
@@ -203,8 +203,8 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 	})
 }
 
-// absent is a bus that refuses everything until it is back. Then each acknowledgement takes
-// some time. Close fails what is in flight.
+// absent is a bus that rejects every message until it is back. After that, each acknowledgement
+// arrives with a delay. Close fails the messages in flight.
 type absent struct {
 	back   atomic.Bool
 	closed atomic.Bool
@@ -234,8 +234,8 @@ func (a *absent) Close() error {
 	return nil
 }
 
-// TestShutdownLeavesMessagesBehind: a bus that never completes its messages, even when it
-// is closed, does not block the shutdown.
+// TestShutdownLeavesMessagesBehind verifies that a bus that never completes its messages, even when
+// it is closed, does not block the shutdown.
 func TestShutdownLeavesMessagesBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const drain = 20 * time.Second
@@ -256,14 +256,14 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(drain + closeTimeout + time.Second): // of the bubble's clock
+		case <-time.After(drain + closeTimeout + time.Second): // on the synctest clock
 			t.Error("the shutdown does not end while a message is in flight")
 		}
 		if want := "workers did not stop in time\" in_flight=1"; !strings.Contains(text.String(), want) {
 			t.Errorf("the log does not tell what is left behind: %q:\n%s", want, text.String())
 		}
 		sink.mute = false
-		_ = sink.Close() // completes the message, so that what was left behind ends
+		_ = sink.Close() // completes the message, so that the remaining goroutines end
 		synctest.Wait()
 	})
 }

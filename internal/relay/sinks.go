@@ -21,8 +21,8 @@ type Connections struct {
 	kafka kafka.Shared
 }
 
-// NewConnections returns Connections, which connect when a Relay needs them, and close with the last
-// one. log gets what concerns all of them.
+// NewConnections returns Connections that connect when the first Relay needs them, and close with
+// the last Relay. log receives the messages that concern all of these Relays.
 func NewConnections(log *slog.Logger) *Connections {
 	return &Connections{nats: nats.Shared{Logger: log}, kafka: kafka.Shared{Logger: log}}
 }
@@ -46,7 +46,7 @@ func openNATS(ctx context.Context, c Config, clusterName string, permit func() e
 			b.server = server
 		}
 		o.InProcess = server
-		o.User, o.PasswordFile, o.TokenFile, o.CAFile = "", "", "", "" // those of its subscribers
+		o.User, o.PasswordFile, o.TokenFile, o.CAFile = "", "", "", "" // these settings are for the server's subscribers
 	}
 	nb, err := nats.Connect(ctx, o)
 	if err != nil {
@@ -108,9 +108,10 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 	return b, nil
 }
 
-// OpenWriter connects to the bus as the writer of the cluster name in the settings, whichever cluster owns
-// it, and waits until the bus is ready. On Kafka it takes over the topics: the brokers refuse the writer
-// before it. Call close in the end. An error is a [ConfigError] if a retry cannot succeed.
+// OpenWriter connects to the bus as the writer of the cluster name in the settings, regardless of
+// which cluster owns the name. It waits until the bus is ready. On Kafka it takes over the topics,
+// so that the brokers reject the previous writer. The caller must call closeBus. The error is a
+// [ConfigError] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
 	if UsesBuiltInServer(c.Settings) {
 		return nil, nil, &ConfigError{errBuiltIn}

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// snapshots publishes the markers of first syncs, and the consistency points.
+// snapshots publishes the snapshot markers of first syncs, and the consistency points.
 type snapshots struct {
 	bus     *bus
 	builder event.Builder
@@ -56,9 +56,8 @@ func (s *snapshots) Finished(ctx context.Context, r event.Resource, objects int)
 	return err
 }
 
-// session returns the session of the snapshot in progress, or a new one. A snapshot keeps
-// its session until it is finished, so that a marker that is published again has the same
-// ID.
+// session returns the session of the snapshot in progress, or a new session. A snapshot keeps its
+// session until it is finished, so that a marker that is published again has the same ID.
 func (s *snapshots) session(gr schema.GroupResource) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +72,7 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	if err != nil {
 		return err
 	}
-	// A marker has no expected position, so check first whether an attempt without a
+	// A marker has no expected position. So first check whether an earlier attempt that received no
 	// response was stored.
 	if _, id, err := s.bus.lastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err

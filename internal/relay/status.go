@@ -20,8 +20,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// Status returns what is known of the forwarder now, without a verdict. It may be called
-// before Run, and sends no request.
+// Status returns the current state of the forwarder, without a verdict. It may be called before
+// Run, and sends no request.
 func (r *Relay) Status() status.Document {
 	d := status.Document{
 		Time: time.Now().UTC(), Instance: r.Identity, Memory: memory(), Selectors: r.selectors(),
@@ -53,7 +53,7 @@ func (r *Relay) Status() status.Document {
 	return d
 }
 
-// describe adds the cluster and what Run waits for. It reports whether the informers run.
+// describe adds the cluster and the reason why Run waits. It reports whether the informers run.
 func (s *readiness) describe(d *status.Document) (running bool, e *leader.Election) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func (t *term) comparisonStatus() (all []status.ComparisonError) {
 	return all
 }
 
-// resourceStatus returns the state of each resource. t is nil on a standby, which does not
-// know what the bus has.
+// resourceStatus returns the state of each resource. t is nil on a standby, which does not know
+// which objects the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
 	of := map[schema.GroupResource]*status.Resource{}
 	for _, st := range r.informers.Status() {
@@ -175,7 +175,7 @@ func addNamespace(s *status.Resource, st informers.Status) {
 	}
 	s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
 	isForbidden := st.Reason == "forbidden"
-	shown := len(s.DegradedNamespaces) - s.ForbiddenNamespaces // of the same kind, this one included
+	shown := len(s.DegradedNamespaces) - s.ForbiddenNamespaces // errors of the same kind, including this one
 	if isForbidden {
 		s.ForbiddenNamespaces++
 		shown = s.ForbiddenNamespaces
@@ -213,7 +213,7 @@ func memory() status.Memory {
 	return m
 }
 
-// moment returns a time in UTC, nil for the zero time.
+// moment returns a time in UTC, or nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

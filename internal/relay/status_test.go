@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// TestNamespacesOfAResource: the errors of one reason do not hide those of another, and thousands
-// of namespaces do not make the document large.
+// TestNamespacesOfAResource verifies that the errors of one reason do not hide those of another,
+// and that the number of errors in the document is bounded.
 func TestNamespacesOfAResource(t *testing.T) {
 	var s status.Resource
 	addInformer(&s, informers.Status{Namespace: "ok", State: informers.Synced, Objects: 4})

@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// disk is a file on a disk with limited room, in bytes.
+// disk is a file on a disk with limited space, in bytes.
 type disk struct {
 	mu   sync.Mutex
 	file bytes.Buffer
@@ -40,8 +40,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestStdoutRecovers: a full disk has room again. After a failed write, the queue was once
-// paused, so that no write ever followed.
+// TestStdoutRecovers verifies that writes resume when a full disk has space again. An earlier
+// version paused the queue after a failed write, so no write ever followed.
 func TestStdoutRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func TestStdoutRecovers(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() {
 			tm.queue.Run(ctx, func(ctx context.Context, k event.Key, done func(workqueue.Result)) {
-				if acked.Get(k) != (event.Acked{}) { // the back-off of a key that was tried at once ends later
+				if acked.Get(k) != (event.Acked{}) { // RetryNow handed out the key, and its back-off ends later
 					done(workqueue.Result{})
 					return
 				}
@@ -78,7 +78,7 @@ func TestStdoutRecovers(t *testing.T) {
 		running.Go(func() { _ = tm.monitorBus(ctx) })
 
 		line := len(structured(t, "a"))
-		out.room = line + line/2 // the second is torn
+		out.room = line + line/2 // the second line is torn
 		for _, name := range []string{"a", "b", "c"} {
 			tm.queue.Add(configMapKey(name))
 			time.Sleep(time.Second)
@@ -86,7 +86,7 @@ func TestStdoutRecovers(t *testing.T) {
 		if err := b.Ready(); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("ready: %v, want that there is no room", err)
 		}
-		time.Sleep(time.Minute) // so far of the bubble's clock, as what follows
+		time.Sleep(time.Minute) // on the synctest clock
 		out.mu.Lock()
 		out.room = 100 * line
 		out.mu.Unlock()

@@ -24,9 +24,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// term is the state of one leadership term: the connection to the bus, what the bus has
-// acknowledged, and what is in flight. None of it outlives the term, because another
-// process may publish after it. Without leader election there is one term.
+// term is the state of one leadership term: the connection to the bus, the acknowledged states, and
+// the events in flight. This state ends with the term, because another process may publish
+// afterward. Without leader election, the process has one term.
 type term struct {
 	*Relay
 	bus        *bus
@@ -44,8 +44,8 @@ type term struct {
 	outage     atomic.Pointer[outage] // the last outage that is over; nil for none
 }
 
-// outage is a period in which the bus was away. waiting is the number of keys that became dirty
-// in it.
+// outage is a period in which the bus was away. waiting is the number of keys that became dirty in
+// that period.
 type outage struct {
 	began, ended time.Time
 	waiting      int
@@ -121,7 +121,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 	return t
 }
 
-// close ends the term and closes the connection to the bus. What is in flight fails.
+// close ends the term and closes the connection to the bus. Events in flight fail.
 func (t *term) close() error {
 	t.term.Store(nil)
 	defer t.acked.End()
@@ -129,8 +129,8 @@ func (t *term) close() error {
 	return t.bus.Close()
 }
 
-// load loads the checkpoint from the bus. It blocks until it has succeeded, ctx ends, or a
-// retry cannot succeed.
+// load loads the checkpoint from the bus. It blocks until it succeeds, ctx ends, or a retry cannot
+// succeed.
 func (t *term) load(ctx context.Context) error {
 	if t.bus.source == nil {
 		return nil
@@ -160,7 +160,7 @@ func (t *term) raiseEpochs() {
 	}
 }
 
-// reconciled is the cluster, as the reconciler of the checkpoint sees it.
+// reconciled implements the reconciler's view of the cluster.
 type reconciled struct{ *term }
 
 var _ checkpoint.Cluster = reconciled{}

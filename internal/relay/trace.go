@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
-// Trace returns what is known of one object now. It may be called before Run, and sends no
-// request.
+// Trace returns the current state of one object in this forwarder. It may be called before Run, and
+// sends no request.
 func (r *Relay) Trace(k event.Key) trace.Forwarder {
 	var d status.Document
 	running, election := r.state.describe(&d)
@@ -114,7 +114,7 @@ func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
 	return all[i], true
 }
 
-// trace adds what only the leader knows.
+// trace adds the information that only the leader has.
 func (t *term) trace(k event.Key, f *trace.Forwarder) {
 	d := t.forwarder.Describe(k)
 	f.Checkpoint = t.traceEntry(d.Acked)
@@ -171,7 +171,7 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 }
 
 // Converted returns an object of the API server as a Relay with these settings publishes it.
-// failed is the error of KUBERELAY_FILTER for this object. Such an object is published.
+// failed is the error of KUBERELAY_FILTER for this object. An object with such an error is published.
 func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
 	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
 	if err != nil {

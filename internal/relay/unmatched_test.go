@@ -10,7 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// TestNoteUnmatched: the log says once what begins to match nothing, and once what ceases to.
+// TestNoteUnmatched verifies that the log reports once that an entry matches nothing, and once that
+// it matches again.
 func TestNoteUnmatched(t *testing.T) {
 	typo := status.Unmatched{Setting: "KUBERELAY_RESOURCES", Entry: "deploymnts", Suggestion: "deployments.apps"}
 	vague := typo
@@ -43,8 +44,8 @@ level=WARN msg="setting matches nothing" setting=KUBERELAY_HASH_FIELDS entry=vau
 	}
 }
 
-// TestReplacesNobody: KUBERELAY_CLUSTER_REPLACES may stay, but must name the cluster that was
-// replaced.
+// TestReplacesNobody verifies that KUBERELAY_CLUSTER_REPLACES may stay set after a replacement, but
+// must name the cluster that was replaced.
 func TestReplacesNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		claim *claim
@@ -62,7 +63,8 @@ func TestReplacesNobody(t *testing.T) {
 	}
 }
 
-// TestWithoutMatchesNotReady: before the informers run, nothing matches yet.
+// TestWithoutMatchesNotReady verifies that the check fails before the informers run, because
+// nothing matches yet.
 func TestWithoutMatchesNotReady(t *testing.T) {
 	var s readiness
 	if err := s.matches(); err == nil || !strings.Contains(err.Error(), "starting") {

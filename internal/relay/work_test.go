@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// TestMeasureResync: the keys that wait behind a resync are its work, if they are many.
+// TestMeasureResync verifies that the queued low-priority keys count as a resync if they are many.
 func TestMeasureResync(t *testing.T) {
 	r := &Relay{}
 	if a, is := r.measureResync(); is {
@@ -28,7 +28,7 @@ func TestMeasureResync(t *testing.T) {
 	}
 	q.AddLowPriority(key(minResync))
 	for n := range 100 {
-		q.Add(key(n)) // has changed
+		q.Add(key(n)) // the object changed
 	}
 	if a, is := r.measureResync(); !is || a != (longwork.Amount{Done: 100, Total: minResync}) {
 		t.Errorf("got %+v, %v", a, is)
@@ -41,7 +41,7 @@ func TestMeasureResync(t *testing.T) {
 	}
 }
 
-// TestMeasureBefore: before Run, there is no work.
+// TestMeasureBefore verifies that no long work is reported before it begins.
 func TestMeasureBefore(t *testing.T) {
 	r := &Relay{Config: Config{takeover: &longwork.Counter{}, loading: &longwork.Counter{}}}
 	for _, w := range r.longWork() {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// judgeClusters judges the document of several clusters: it returns the documents of the clusters with
-// their verdicts, and the findings of all, each with the name of its cluster.
+// judgeClusters judges a document of several clusters. It returns the documents of the clusters
+// with their verdicts, and all findings, each with the name of its cluster.
 func judgeClusters(d Document) (clusters []Document, findings []Finding) {
 	clusters, findings = []Document{}, []Finding{}
 	for _, f := range d.find() {
-		if f.Reason == ClusterFailed || f.Reason == Starting { // the others are of one cluster
+		if f.Reason == ClusterFailed || f.Reason == Starting { // the other reasons concern one cluster
 			findings = append(findings, f)
 		}
 	}
@@ -22,7 +22,7 @@ func judgeClusters(d Document) (clusters []Document, findings []Finding) {
 		c = Judge(c)
 		clusters = append(clusters, c)
 		for _, f := range c.Verdict.Findings {
-			// The clusters share the bus and the memory.
+			// The clusters share the memory of the process, so report low memory only once.
 			if f.Reason == MemoryLow && slices.ContainsFunc(findings, func(other Finding) bool { return other.Reason == MemoryLow }) {
 				continue
 			}
@@ -50,7 +50,7 @@ func (d Document) clustersSummary() string {
 	return s + fmt.Sprintf("%d changes on their way", dirty)
 }
 
-// Row is one of several clusters in a line. It has no age. The JSON field names are stable.
+// Row describes one of several clusters in one line. It has no age. The JSON field names are stable.
 type Row struct {
 	Cluster  string `json:"cluster"`
 	Level    Level  `json:"level"`

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// docs/status.md has the output of the golden files and every reason.
+// TestDocumentation verifies that docs/status.md contains the output of the golden files and every
+// reason.
 func TestDocumentation(t *testing.T) {
 	b, err := os.ReadFile("../../docs/status.md")
 	if err != nil {

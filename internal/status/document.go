@@ -1,12 +1,12 @@
-// Package status says whether a forwarder's copy of the cluster is right and how old it is, and
-// if something is wrong, what that is and how to fix it.
+// Package status reports whether a forwarder's copy of the cluster is correct, and how old it is.
+// If something is wrong, it reports what is wrong and how to fix it.
 //
-// A [Document] holds what the forwarder knows about itself. [Judge] draws the verdict from
-// it: a pure function, so the same document always has the same verdict. The printers write a
-// judged document for people and for monitoring systems.
+// A [Document] describes the state of the forwarder. [Judge] computes the verdict. It is a
+// pure function, so the same document always has the same verdict. The printers write a judged
+// document for people and for monitoring systems.
 //
-// The package does no I/O, and imports only package terminal of the project. A document has no
-// content of objects. Like the log, it can have names of objects, in errors.
+// The package does no I/O, and imports only package terminal of the project. A document contains no
+// content of objects. Like the log, it can contain names of objects, in errors.
 package status
 
 import (
@@ -22,13 +22,13 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
-	// Clusters has the documents of the clusters of a forwarder of several clusters, ordered by name.
-	// What belongs to one cluster is then not in this document.
+	// Clusters has a document for each cluster, ordered by name, if the forwarder copies several
+	// clusters. In that case, this document has no data of a single cluster.
 	Clusters []Document `json:"clusters,omitzero"`
-	// Failed is why this cluster is not copied, or, with several, why the source of clusters cannot be
-	// read. The forwarder tries again.
+	// Failed is why this cluster is not copied. With several clusters, it is why the source of
+	// clusters cannot be read. The forwarder retries.
 	Failed *Error `json:"failed,omitempty"`
-	// Instance is the name of this forwarder among those that can hold the lease. It is absent
+	// Instance is the name of this forwarder among the candidates for the lease. It is absent
 	// without leader election.
 	Instance string `json:"instance,omitempty"`
 	// WaitingFor is what a term waits for before it begins, [ForCluster] or [ForBus]. Waiting is
@@ -47,7 +47,7 @@ type Document struct {
 	// resource that is not watched can be among them.
 	Comparisons []ComparisonError `json:"comparisonErrors,omitempty"`
 
-	// ConsistencyPointsOff: KUBERELAY_RESOLVED_INTERVAL is 0.
+	// ConsistencyPointsOff is true if KUBERELAY_RESOLVED_INTERVAL is 0.
 	ConsistencyPointsOff bool `json:"consistencyPointsOff,omitempty"`
 
 	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
@@ -66,7 +66,7 @@ const (
 	ForBus     = "bus"
 )
 
-// Verdict is the conclusion.
+// Verdict is the result of [Judge].
 type Verdict struct {
 	Level    Level     `json:"level"`
 	Summary  string    `json:"summary"`  // one line
@@ -76,10 +76,10 @@ type Verdict struct {
 // Level is the severity of a finding, or of a verdict.
 type Level string
 
-// The levels. Notice means that the copy is right but could be safer; only a finding has it, and
-// the verdict stays ok. Warning means that part of the copy may be missing, or that the copy may
-// become wrong. Critical means that the copy is not current. Unknown is what a plugin of Nagios
-// says if the forwarder refuses to answer; no document has it.
+// The levels. Notice means that the copy is right but could be safer. Only a finding has this
+// level, and the verdict stays ok. Warning means that part of the copy may be missing, or that the
+// copy may become wrong. Critical means that the copy is not current. A Nagios plugin reports
+// Unknown if the forwarder refuses the request. No document has the level Unknown.
 const (
 	OK       Level = "ok"
 	Notice   Level = "notice"
@@ -99,9 +99,9 @@ func (l Level) Code() int {
 	return 2
 }
 
-// Finding is one thing that is wrong. Headline has no error text and no age; Message has both.
+// Finding is one problem. Headline has no error text and no age; Message has both.
 type Finding struct {
-	Cluster  string     `json:"cluster,omitempty"` // one of several, in the document of all
+	Cluster  string     `json:"cluster,omitempty"` // one of several clusters; only in their common document
 	Reason   Reason     `json:"reason"`
 	Level    Level      `json:"level"`
 	Headline string     `json:"headline"`
@@ -121,17 +121,17 @@ type Resource struct {
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// DegradedNamespaces has the degraded namespaces among those with a watch of their own.
+	// DegradedNamespaces has the degraded namespaces among those that have their own watch.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
-	// Namespaces is the number of namespaces with a watch of their own, and ForbiddenNamespaces the
-	// number of those to which access is denied. NamespaceErrors has their first errors, at most
-	// [MaxNamespaceErrors] of denied access and as many others.
+	// Namespaces is the number of namespaces that have their own watch. ForbiddenNamespaces is the
+	// number of these namespaces to which access is denied. NamespaceErrors has their first errors:
+	// at most [MaxNamespaceErrors] of denied access, and as many others.
 	Namespaces          int              `json:"namespaces,omitempty"`
 	ForbiddenNamespaces int              `json:"forbiddenNamespaces,omitempty"`
 	NamespaceErrors     []NamespaceError `json:"namespaceErrors,omitempty"`
 
 	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
-	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
+	Dirty   *int `json:"dirty,omitempty"` // objects whose current state the bus has not acknowledged
 
 	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
 	// in full: the time of the last consistency point, or later if nothing has changed since.
@@ -140,8 +140,7 @@ type Resource struct {
 	NoPointSince *time.Time `json:"noPointSince,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
-	// LagSeconds is how long that event took from the observation of its change to the
-	// acknowledgement.
+	// LagSeconds is the time from the observation of that event's change to the acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
 	// Truncated is the number of states that were published with metadata only in this term, because
@@ -154,7 +153,8 @@ type Resource struct {
 	// object that is not published yet, with the name of the object.
 	WatchError   *Error `json:"watchError,omitempty"`
 	PublishError *Error `json:"publishError,omitempty"`
-	// PublishErrorTooLarge: the object of PublishError is too large for the bus even without content.
+	// PublishErrorTooLarge is true if the object of PublishError is too large for the bus even
+	// without content.
 	PublishErrorTooLarge bool `json:"publishErrorTooLarge,omitempty"`
 }
 
@@ -164,7 +164,7 @@ const MaxNamespaceErrors = 3
 // NamespaceError is the error of the last list or watch of one namespace.
 type NamespaceError struct {
 	Namespace string `json:"namespace"`
-	Reason    string `json:"reason"` // as that of the resource
+	Reason    string `json:"reason"` // has the same values as the reason of the resource
 	Error
 }
 
@@ -187,7 +187,7 @@ type ComparisonError struct {
 }
 
 // Unmatched is an entry of a setting that matches nothing. For KUBERELAY_FILTER, it is a resource
-// of which the filter selects no object.
+// for which the filter selects no object.
 type Unmatched struct {
 	Setting    string `json:"setting"`
 	Entry      string `json:"entry"`
@@ -204,7 +204,7 @@ type Work struct {
 
 	Done    int64  `json:"done"`
 	Total   *int64 `json:"total,omitempty"`
-	Growing bool   `json:"growing,omitempty"` // Total is what is known so far
+	Growing bool   `json:"growing,omitempty"` // Total is the amount known so far
 
 	PerSecond   float64 `json:"perSecond"`             // in the last half minute
 	SecondsLeft *int64  `json:"secondsLeft,omitempty"` // an estimate
@@ -230,11 +230,11 @@ type Bus struct {
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
 	// ForeignEvents is the number of events of another writer that were repaired in this term.
 	ForeignEvents int `json:"foreignEvents"`
-	// Risks has the settings with which the bus can lose acknowledged events.
+	// Risks has the settings that allow the bus to lose acknowledged events.
 	Risks []Risk `json:"risks,omitempty"`
 }
 
-// Risk is a setting with which the bus can lose acknowledged events.
+// Risk is a setting that allows the bus to lose acknowledged events.
 type Risk struct {
 	Setting string   `json:"setting"` // with its value
 	Of      []string `json:"of"`      // the streams or topics that have it
@@ -261,8 +261,8 @@ type Lease struct {
 	Holder  string `json:"holder,omitempty"` // absent if nobody renews the lease
 	Error   string `json:"error,omitempty"`  // why the API server denies access
 
-	// Renewed is when the lease was last renewed, as far as this forwarder knows, and RenewError why
-	// this forwarder cannot read or renew it. Both are absent with a holder.
+	// Renewed is the time of the last renewal that this forwarder knows. RenewError is why this
+	// forwarder cannot read or renew the lease. Both are absent if the lease has a holder.
 	Renewed    *time.Time `json:"renewed,omitempty"`
 	RenewError string     `json:"renewError,omitempty"`
 }

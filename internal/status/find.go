@@ -162,10 +162,10 @@ func (d Document) findUnsent(add adder) {
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
-// findComparisons finds failing comparisons. One that fails once succeeds at a retry, of which there
-// are several until it is critical.
+// findComparisons finds failing comparisons. A comparison that fails only once succeeds at the next
+// retry. The finding becomes critical only after several retries.
 func (d Document) findComparisons(add adder) {
-	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // a bus that is away makes them fail
+	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // comparisons fail while the bus is away
 		return
 	}
 	level, first, names := Warning, d.Comparisons[0], []string{}
@@ -181,7 +181,7 @@ func (d Document) findComparisons(add adder) {
 	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
 }
 
-// findRefused finds the resources that match and have an object that the bus refuses.
+// findRefused finds the matching resources that have an object that the bus refuses.
 func (d Document) findRefused(add adder, reason Reason, format string, matches func(Resource) bool) {
 	var failing []Resource
 	for _, r := range d.Resources {
@@ -195,7 +195,8 @@ func (d Document) findRefused(add adder, reason Reason, format string, matches f
 	}
 }
 
-// findContent finds objects that are published although the filter failed for them, or without their content.
+// findContent finds objects that are published although the filter failed for them, and objects
+// that are published without their content.
 func (d Document) findContent(add adder) {
 	var failing, truncated []string
 	var since *time.Time

@@ -40,7 +40,7 @@ const (
 	BusCanLose        Reason = "bus_can_lose"
 )
 
-// The limits at which a state becomes a finding, or a warning becomes critical. A watch gets a
+// The limits at which a state becomes a finding, or a warning becomes critical. A watch receives a
 // bookmark about once a minute.
 const (
 	toleratedFailure  = time.Minute
@@ -60,7 +60,7 @@ type Cause struct {
 	Anchor  string // of the heading in docs/troubleshooting.md
 }
 
-// Causes returns all causes. Each can hide those after it.
+// Causes returns all causes. A cause can hide the causes after it.
 func Causes() []Cause {
 	return []Cause{
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
@@ -120,12 +120,12 @@ func Judge(d Document) Document {
 
 func (f Finding) isNotice() bool { return f.Level == Notice }
 
-// Unanswered returns the document of a forwarder that does not answer.
+// Unanswered returns the document of a forwarder that does not respond.
 func Unanswered(err error, now time.Time) Document {
 	return withoutDocument(Unreachable, "the forwarder does not answer", err, now)
 }
 
-// NotReviewed returns the document of a forwarder that answers, and cannot have the token of the
+// NotReviewed returns the document of a forwarder that responds but cannot have the token of the
 // request reviewed.
 func NotReviewed(err error, now time.Time) Document {
 	return withoutDocument(TokenNotReviewed, "the forwarder cannot have the token reviewed", err, now)
@@ -179,8 +179,8 @@ func (d Document) dirty() (n int) {
 	return n
 }
 
-// consistentAsOf returns the ConsistentAsOf of the resource that is furthest behind, nil if one
-// is unknown.
+// consistentAsOf returns the ConsistentAsOf of the resource that is furthest behind, or nil if it
+// is unknown for any resource.
 func (d Document) consistentAsOf() (oldest *time.Time) {
 	for _, r := range d.Resources {
 		if r.ConsistentAsOf == nil {

@@ -29,7 +29,7 @@ func writeTable(w io.Writer, d Document) error {
 		if f.isNotice() {
 			break // notices are last, and are printed below
 		}
-		if i > 0 { // the summary line has the message of the first
+		if i > 0 { // the summary line has the message of the first finding
 			fmt.Fprintf(&b, "\n%s: %s\n", f.Level, f.Message)
 		}
 		fmt.Fprintf(&b, "  fix: %s\n  see: %s\n", f.Fix, f.See)
@@ -44,7 +44,7 @@ func writeTable(w io.Writer, d Document) error {
 		fmt.Fprintf(&b, "\nversion: %s; --cluster shows one cluster\n", orDash(d.Version))
 		return write(w, &b)
 	}
-	if d.Bus.Sink == "" { // no answer
+	if d.Bus.Sink == "" { // no response
 		return write(w, &b)
 	}
 	b.WriteByte('\n')
@@ -76,7 +76,7 @@ func writeTable(w io.Writer, d Document) error {
 	return write(w, &b)
 }
 
-// write writes text that can contain errors of other programs, with control characters escaped.
+// write writes text that can contain errors of other programs. It escapes control characters.
 func write(w io.Writer, b *bytes.Buffer) error {
 	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
@@ -178,7 +178,8 @@ func writeNagios(w io.Writer, d Document) error {
 	return write(w, bytes.NewBufferString(line+"\n"))
 }
 
-// knowsUnsent reports whether the forwarder knows what the bus has. A standby does not.
+// knowsUnsent reports whether the forwarder knows what the bus has not acknowledged. A standby does
+// not.
 func (d Document) knowsUnsent() bool { return d.Bus.State != BusUnused }
 
 // seconds returns the age of a time, 0 for nil.

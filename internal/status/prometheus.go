@@ -23,7 +23,7 @@ func writePrometheus(w io.Writer, d Document) error {
 		}
 		findings.WithLabelValues(string(c.Reason)).Set(float64(worst))
 	}
-	if d.Bus.Sink != "" && d.Clusters == nil { // the forwarder has answered, for one cluster
+	if d.Bus.Sink != "" && d.Clusters == nil { // the forwarder has responded, for one cluster
 		g.addDocument(d)
 	}
 	families, err := g.Gather()

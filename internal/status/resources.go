@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// consistencyFrom returns from when the age of the copy counts: from its last known consistent state
-// or, before the first consistency point, from the first sync. It returns nil if no point is expected.
+// consistencyFrom returns the time from which the age of the copy counts. It is the time of the
+// last known consistent state or, before the first consistency point, the time of the first sync.
+// It is nil if no consistency point is expected.
 func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
 
-// failures returns the resource with its errors of denied access, and with its other errors of
-// lists and watches. The name is empty if it has none.
+// failures returns the resource twice: with its errors of denied access, and with its other errors
+// of lists and watches. The name is empty if the resource has no such error.
 func (r Resource) failures() (denied, failing Resource) {
 	if len(r.NamespaceErrors) == 0 {
 		switch {
@@ -46,8 +47,8 @@ func (r Resource) failures() (denied, failing Resource) {
 // isPartlyForbidden reports whether the resource is readable in a namespace.
 func (r Resource) isPartlyForbidden() bool { return r.ForbiddenNamespaces < r.Namespaces }
 
-// inNamespaces returns in how many namespaces access to some resources is denied, "" if it is
-// denied to one of them in all.
+// inNamespaces describes in how many namespaces access to the resources is denied. It returns "" if
+// access to one of the resources is denied in all namespaces.
 func inNamespaces(all []Resource) string {
 	words := ""
 	for _, r := range all {
@@ -64,7 +65,7 @@ func inNamespaces(all []Resource) string {
 	return words
 }
 
-// firstSince returns when the first of some resources entered its state, nil if unknown.
+// firstSince returns when the first of the resources entered its state, or nil if that is unknown.
 func firstSince(all []Resource) (first *time.Time) {
 	for _, r := range all {
 		if r.Since != nil && (first == nil || r.Since.Before(*first)) {

@@ -29,7 +29,7 @@ func count(n int) *int { return &n }
 
 func count64(n int64) *int64 { return &n }
 
-// well is a forwarder that has nothing to complain about.
+// well returns the document of a forwarder that has no problem.
 func well() Document {
 	return Document{
 		Time: now, Version: "v1.2.3", Cluster: "prod-eu1", Instance: "kuberelay-0_x",
@@ -50,7 +50,7 @@ func well() Document {
 	}
 }
 
-// faults are changes to a document, each with the findings that it must cause, and no others.
+// faults are changes to a document. Each of them must cause exactly the given findings.
 var faults = []struct {
 	name  string
 	fault func(*Document)
@@ -183,7 +183,7 @@ func degrade(r *Resource, reason string, d time.Duration) {
 	r.State, r.Reason, r.Since, r.WatchError = "degraded", reason, ago(d), &Error{"no way", *ago(d)}
 }
 
-// degradeNamespaces degrades the first of some namespaces, each with a reason.
+// degradeNamespaces degrades one namespace for each reason. all is the number of namespaces.
 func degradeNamespaces(r *Resource, all int, reasons ...string) {
 	degrade(r, reasons[0], time.Hour)
 	r.Namespaces = all
@@ -198,7 +198,7 @@ func degradeNamespaces(r *Resource, all int, reasons ...string) {
 }
 
 func TestJudge(t *testing.T) {
-	seen := map[Reason]bool{Unreachable: true, TokenNotReviewed: true} // TestUnanswered
+	seen := map[Reason]bool{Unreachable: true, TokenNotReviewed: true} // TestUnanswered covers both
 	for _, c := range faults {
 		t.Run(c.name, func(t *testing.T) {
 			d := well()
@@ -237,7 +237,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A headline has no error of another program, whose length and words nobody knows, and says since when.
+// TestHeadline verifies that a headline contains no error of another program, because its length
+// and words are unknown. It also verifies the start time of the findings.
 func TestHeadline(t *testing.T) {
 	const raw = "error text"
 	for _, c := range []struct {
@@ -309,7 +310,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// documents are those of the golden files.
+// documents returns the documents of the golden files.
 func documents() map[string]Document {
 	sick := well()
 	sick.Bus = Bus{Sink: "kafka", State: BusAway, Since: ago(6 * time.Minute), Error: "dial tcp 10.0.0.7:9092: connection refused", Queued: 3, ForeignEvents: 2}
@@ -372,7 +373,8 @@ func TestPrinters(t *testing.T) {
 	}
 }
 
-// TestPrintersAreSafe: the error of a bus or of an aggregated API server cannot control the terminal.
+// TestPrintersAreSafe verifies that the error of a bus or of an aggregated API server cannot
+// control the terminal.
 func TestPrintersAreSafe(t *testing.T) {
 	d := well()
 	d.Bus.State, d.Bus.Error = BusAway, "\x1b]0;title\a\u202e"

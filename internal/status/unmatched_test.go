@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSelectingNothing: the selectors of labels and fields are named if they leave out every object.
+// TestSelectingNothing verifies that the label and field selectors are named if they exclude every
+// object.
 func TestSelectingNothing(t *testing.T) {
 	label, field := Unmatched{Setting: "KUBERELAY_LABEL_SELECTOR", Entry: "app=wbe"}, Unmatched{Setting: "KUBERELAY_FIELD_SELECTOR", Entry: "metadata.name=x"}
 	for name, c := range map[string]struct {

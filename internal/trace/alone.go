@@ -2,8 +2,8 @@ package trace
 
 import "time"
 
-// Judged returns what a forwarder knows of an object with the verdict that this allows: its watch
-// shows the present state, and its checkpoint has the last event.
+// Judged returns f with a verdict that is based on f alone. The watch of the forwarder shows the
+// current state of the object, and its checkpoint has the last event.
 func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 	d := Document{Time: now, Object: o, Forwarder: f, APIServer: APIServer{State: Unknown}, Bus: Bus{State: Unknown}}
 	if f.Selection != nil {
@@ -14,7 +14,7 @@ func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 		d.APIServer.Error = "the forwarder is starting" + colon(f.Error)
 	case w == nil:
 		d.APIServer.Error = "no watch covers the object"
-	case w.Error != nil: // what it shows may be old
+	case w.Error != nil: // the object in the cache may be old
 		d.APIServer.Error = "the watch of " + o.Resource + " fails" + d.lasting(w.Error.Since) + colon(w.Error.Message)
 	case w.Object == Unknown:
 		d.APIServer.Error = "the first list of " + o.Resource + " is not complete"

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestJudged: what a forwarder says of an object by itself.
+// TestJudged verifies the verdict of a forwarder without the API server and the bus.
 func TestJudged(t *testing.T) {
 	type change = func(*Forwarder)
 	for _, c := range []struct {

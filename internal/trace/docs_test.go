@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// docs/trace.md has the output of the golden files, every reason and every field.
+// TestDocumentation verifies that docs/trace.md contains the output of the golden files, every
+// reason and every field.
 func TestDocumentation(t *testing.T) {
 	b, err := os.ReadFile("../../docs/trace.md")
 	if err != nil {

@@ -1,16 +1,16 @@
-// Package trace says where the last change of one object is: at the API server, in the watch of
+// Package trace reports where the last change of one object is: at the API server, in the watch of
 // the forwarder, in its queue, on the bus, or at a consumer.
 //
-// A [Document] holds the facts, each from the party that knows it best. [Judge] draws the verdict
-// from them: a pure function, so the same facts always have the same verdict.
+// A [Document] holds the facts, each from the party that knows it best. [Judge] computes the
+// verdict. It is a pure function, so the same facts always have the same verdict.
 //
-// The package does no I/O and imports nothing else of the project. A document has no content of
-// objects. Errors can contain names of objects, as the log does.
+// The package does no I/O and imports only package terminal of the project. A document contains no
+// content of objects. Like the log, it can contain names of objects, in errors.
 package trace
 
 import "time"
 
-// Document is the answer of forwarder trace. The JSON field names are stable; new fields can be
+// Document is the result of forwarder trace. The JSON field names are stable; new fields can be
 // added. Times are in UTC. A field that is unknown is absent.
 type Document struct {
 	Verdict Verdict `json:"verdict"`
@@ -41,7 +41,7 @@ func (o Object) String() string {
 	return o.Resource + " " + o.Namespace + "/" + o.Name
 }
 
-// State says whether an object is somewhere, as one party sees it.
+// State is the state of an object in the view of one party.
 type State string
 
 // The states.
@@ -53,7 +53,7 @@ const (
 	Unknown    State = "unknown"    // the error says why
 )
 
-// APIServer is the object at the API server: exists, absent or unknown.
+// APIServer is the object at the API server. State is exists, absent or unknown.
 type APIServer struct {
 	State   State  `json:"state"`
 	UID     string `json:"uid,omitempty"`
@@ -64,7 +64,7 @@ type APIServer struct {
 // Selected says whether the settings select an object.
 type Selected string
 
-// The values of Selected. Forbidden means that the settings select the resource, and that the
+// The values of Selected. IsForbidden means that the settings select the resource, but the
 // forwarder may not watch it there.
 const (
 	IsSelected    Selected = "yes"
@@ -76,7 +76,8 @@ const (
 // Selection says whether the settings select the object.
 type Selection struct {
 	Selected Selected `json:"selected"`
-	// From is who said so: forwarder, or environment for the settings of the command.
+	// From is the source of this information: forwarder, or environment for the settings of the
+	// command.
 	From string `json:"from"`
 	// Selector is the entry of KUBERELAY_RESOURCES that selects the resource.
 	Selector string `json:"selector,omitempty"`
@@ -97,16 +98,16 @@ const (
 	FilterFailed = "failed"
 )
 
-// Forwarder is what a running forwarder knows of the object. It is the body of /api/v1/trace.
+// Forwarder is a running forwarder's view of the object. It is the body of /api/v1/trace.
 type Forwarder struct {
 	Role    Role   `json:"role"`
-	Address string `json:"address,omitempty"` // that the command asked
-	Error   string `json:"error,omitempty"`   // of an unreachable one, why it is starting, or why a standby cannot renew the lease that nobody holds
+	Address string `json:"address,omitempty"` // of the forwarder that the command asked
+	Error   string `json:"error,omitempty"`   // why the forwarder is unreachable or starting, or why a standby cannot renew the lease that nobody holds
 	Cluster string `json:"cluster,omitempty"`
 	Holder  string `json:"holder,omitempty"` // of the lease
 
-	// Verdict is what can be said without the API server and the bus. It is only at /api/v1/trace, as
-	// is Selection.
+	// Verdict is the verdict without the API server and the bus. Only /api/v1/trace has Verdict and
+	// Selection.
 	Verdict       *Verdict   `json:"verdict,omitempty"`
 	Selection     *Selection `json:"selection,omitempty"`
 	LabelSelector string     `json:"labelSelector,omitempty"` // of the watch, as is FieldSelector
@@ -118,9 +119,9 @@ type Forwarder struct {
 	// Unsent is when the forwarder observed the oldest change that the bus has not acknowledged.
 	Unsent   *time.Time `json:"unsent,omitempty"`
 	Queue    string     `json:"queue,omitempty"`    // see package workqueue; absent if nothing waits
-	Attempts int        `json:"attempts,omitempty"` // that failed since the last success
+	Attempts int        `json:"attempts,omitempty"` // failed attempts since the last success
 	Decision string     `json:"decision,omitempty"` // see docs/architecture.md, "The states of one key"
-	// Unpublishable: the bus refuses the present state, and a retry cannot help.
+	// Unpublishable is true if the bus rejects the current state and a retry cannot help.
 	Unpublishable bool          `json:"unpublishable,omitempty"`
 	PublishError  *PublishError `json:"publishError,omitempty"`
 	BusAway       *Error        `json:"busAway,omitempty"`
@@ -155,7 +156,7 @@ type Entry struct {
 	Version  string     `json:"version,omitempty"`
 	Position string     `json:"position,omitempty"`
 	Time     *time.Time `json:"time,omitempty"` // attribute time of the event
-	// Foreign: it is not known who wrote the event at the position.
+	// Foreign is true if the writer of the event at the position is unknown.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
@@ -165,8 +166,8 @@ type Error struct {
 	Since   *time.Time `json:"since,omitempty"`
 }
 
-// PublishError is the last error of a publish. OtherObject: it is of another object of the
-// resource.
+// PublishError is the last error of a publish. OtherObject is true if the error is of another
+// object of the resource.
 type PublishError struct {
 	Message     string     `json:"message"`
 	Since       *time.Time `json:"since,omitempty"`
@@ -183,7 +184,7 @@ type Bus struct {
 	Position string     `json:"position,omitempty"` // the sequence, or partition:offset
 	Time     *time.Time `json:"time,omitempty"`     // when the forwarder observed the state
 	Stored   *time.Time `json:"stored,omitempty"`   // when the bus stored the event
-	// Truncated: the event has only apiVersion, kind and metadata.
+	// Truncated is true if the event has only apiVersion, kind and metadata.
 	Truncated bool   `json:"truncated,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
@@ -192,12 +193,12 @@ type Bus struct {
 type Consumer struct {
 	Name string `json:"name"`
 	// Event is the position of the object's last event in its log: the sequence in the stream, or
-	// the offset in the partition. Acknowledged is the position up to which everything is
-	// acknowledged, on Kafka committed; Delivered is that of the last delivered message.
+	// the offset in the partition. Acknowledged is the position up to which every message is
+	// acknowledged, or committed on Kafka. Delivered is the position of the last delivered message.
 	Event        int64  `json:"event"`
 	Acknowledged int64  `json:"acknowledged"`
 	Delivered    *int64 `json:"delivered,omitempty"` // NATS only
 	Behind       int64  `json:"behind"`              // messages that are not acknowledged
-	Other        string `json:"other,omitempty"`     // why the consumer does not get the event at all
+	Other        string `json:"other,omitempty"`     // why the consumer does not receive the event at all
 	Error        string `json:"error,omitempty"`
 }

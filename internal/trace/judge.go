@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// Verdict is the conclusion.
+// Verdict is the result of [Judge].
 type Verdict struct {
 	Reason  Reason `json:"reason"`
 	Code    int    `json:"exitCode"`
@@ -44,7 +44,7 @@ const (
 // Cause describes a reason.
 type Cause struct {
 	Reason  Reason
-	Code    int // the exit code: 0 the bus has the present state, 1 it does not, 2 unknown
+	Code    int // the exit code: 0 the bus has the current state, 1 it does not, 2 unknown
 	Meaning string
 	Fix     string
 }
@@ -87,7 +87,8 @@ func Judge(d Document) Document {
 	return d
 }
 
-// last is the last event: as it was read from the bus, or else as the forwarder knows it.
+// last returns the object's last event, as read from the bus. If the bus could not be read, it
+// returns the last event in the forwarder's checkpoint.
 func (d Document) last() Entry {
 	switch c := d.Forwarder.Checkpoint; {
 	case c != nil && d.Bus.State == Absent && (c.State == Deleted || c.State == Deselected):
@@ -123,9 +124,10 @@ func (d Document) judge() Verdict {
 	return d.why(last)
 }
 
-// isNewer reports whether the bus has a later state than the API server's answer, because the
-// object has changed since. After a restore of the cluster, the later state is from before the
-// restore, and the watch of the forwarder shows that.
+// isNewer reports whether the bus has a later state than the API server's response, because the
+// object changed after the response. After a restore of the cluster, a later state on the bus can
+// be from before the restore. In that case, the forwarder's watch has the version of the API
+// server.
 func (d Document) isNewer(last Entry) bool {
 	order, err := resourceversion.CompareResourceVersion(last.Version, d.APIServer.Version)
 	w := d.Forwarder.Watch
@@ -143,7 +145,7 @@ func (d Document) onBus(last Entry) Verdict {
 	return v
 }
 
-// unread says that the last event is not read from the bus.
+// unread returns a note if the last event could not be read from the bus.
 func (d Document) unread() string {
 	if d.Bus.State != Unknown || d.Bus.Error == "" {
 		return ""
@@ -151,7 +153,7 @@ func (d Document) unread() string {
 	return ", as the forwarder knows: the bus cannot be read: " + d.Bus.Error
 }
 
-// why returns why the bus does not have the present state.
+// why returns why the bus does not have the current state.
 func (d Document) why(last Entry) Verdict {
 	f, has := d.Forwarder, d.has(last)
 	switch d.Selection.Selected {
@@ -183,7 +185,7 @@ func (d Document) why(last Entry) Verdict {
 	return d.waits(last)
 }
 
-// waits returns what the leader waits for.
+// waits returns the verdict for an object that the leader watches.
 func (d Document) waits(last Entry) Verdict {
 	f, w, now, has := d.Forwarder, d.Forwarder.Watch, d.APIServer, d.has(last)
 	seen := w.Object == now.State && w.UID == now.UID && w.Version == now.Version
@@ -214,14 +216,15 @@ func (d Document) waits(last Entry) Verdict {
 	return verdict(Waiting, "waiting: %s%s", d.present(), has)
 }
 
-// isLost reports whether the bus has another event than the leader knows, although nothing is
-// waiting to be published. The bus was read after the forwarder answered.
+// isLost reports whether the last event on the bus differs from that in the leader's checkpoint,
+// although no change waits to be published. The bus was read after the forwarder responded.
 func (d Document) isLost() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus
 	return c != nil && !c.Foreign && c.State == Exists && d.Forwarder.Unsent == nil && b.State != Unknown && (b.UID != c.UID || b.Version != c.Version)
 }
 
-// decisions are those of package forward for which the key waits for something other than the bus.
+// decisions describes the decisions of package forward that make a key wait for something other
+// than the bus.
 var decisions = map[string]string{
 	"hold":    "an owner of the object is not known yet",
 	"await":   "the object on the bus is not known to be gone: the forwarder compares the bus with the cluster",
@@ -230,7 +233,7 @@ var decisions = map[string]string{
 	"foreign": "another writer's event is on the bus: the forwarder compares it with the cluster",
 }
 
-// queues are the places of package workqueue.
+// queues describes the places of package workqueue.
 var queues = map[string]string{
 	"queued":              "in the queue",
 	"queued_low_priority": "in the queue, behind the changes",

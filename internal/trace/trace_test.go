@@ -22,7 +22,7 @@ func ago(d time.Duration) *time.Time {
 
 const uid = "5f0c91d2-8b1e-4c53-a0f4-2f6c7a9c1b11"
 
-// well is an object whose present state is on the bus.
+// well returns the document of an object whose current state is on the bus.
 func well() Document {
 	return Document{
 		Time: now, Cluster: "prod-eu1", Object: Object{Resource: "deployments.apps", Namespace: "shop", Name: "web"},
@@ -193,7 +193,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestPrint compares with the golden files.
+// TestPrint compares the output with the golden files.
 func TestPrint(t *testing.T) {
 	goldens := map[string]Document{"ok": well(), "waiting": well(), "deselected": well(), "silent": well()}
 	for name, change := range map[string]func(*Document){
@@ -222,7 +222,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestJSON: a program that reads the JSON gets the document.
+// TestJSON verifies that a program that parses the JSON obtains the same document.
 func TestJSON(t *testing.T) {
 	var b strings.Builder
 	d := Judge(well())

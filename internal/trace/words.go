@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// present names the present state.
+// present describes the current state.
 func (d Document) present() string {
 	if d.APIServer.State == Absent {
 		return "the object is deleted"
@@ -14,7 +14,7 @@ func (d Document) present() string {
 	return "the API server has version " + d.APIServer.Version
 }
 
-// has says what the bus has.
+// has describes the state of the object on the bus.
 func (d Document) has(last Entry) string {
 	switch last.State {
 	case Exists:
@@ -59,7 +59,7 @@ func messageOf(e *PublishError) string {
 	return e.Message
 }
 
-// whoLeads names the leader after some words, or says why there is none.
+// whoLeads returns words followed by the name of the leader, or the reason why no leader is known.
 func (f Forwarder) whoLeads(words string) string {
 	if f.Holder == "" {
 		return "nobody is known to lead" + colon(f.Error)

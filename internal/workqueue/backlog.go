@@ -9,15 +9,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// backlog is a set of low-priority keys. A first sync or a resync adds a hundred thousand keys at
-// once. A key takes 65 bytes here. In client-go's queue it takes 350, including the priority and
-// the handle.
+// backlog is a set of low-priority keys. A first sync or a resync can add a hundred thousand keys
+// at once. A key takes 65 bytes in the backlog, and 350 bytes in client-go's queue, including its
+// priority and its handle.
 //
-// The resources take turns, so the first sync of a small resource doesn't wait for that of a
-// large one. The keys of one resource have no order.
+// The resources take turns, so the first sync of a small resource doesn't wait for the first sync
+// of a large resource. The keys of one resource have no order.
 type backlog struct {
-	of    map[schema.GroupResource]map[name]struct{} // without empty ones
-	turns []schema.GroupResource                     // the resources in of, the next one first
+	of    map[schema.GroupResource]map[name]struct{} // contains no empty set
+	turns []schema.GroupResource                     // the resources in of, in the order of their turns
 	size  int
 }
 
@@ -100,14 +100,14 @@ func (q *Queue) AddLowPriority(key event.Key) {
 	}
 }
 
-// maxStaged limits the low-priority keys in client-go's queue. The others stay in the backlog
-// until feed moves them: it is called whenever a key is taken out of the queue, and at the end of
-// a pause. So while the backlog is not empty and the queue is not paused, client-go's queue has
-// low-priority keys too, or feed is about to be called.
+// maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
+// the backlog until feed moves them. Workers call feed whenever they take a key out of the queue,
+// and Resume calls it at the end of a pause. So while the backlog has keys and the queue is not
+// paused, either client-go's queue also has low-priority keys, or feed is about to be called.
 const maxStaged = 256
 
-// feed moves keys from the backlog to the queue while there is room. It moves none during a
-// pause, because a key takes less memory in the backlog.
+// feed moves keys from the backlog to client-go's queue, until that has maxStaged low-priority
+// keys. It moves none during a pause, because a key takes less memory in the backlog.
 func (q *Queue) feed() {
 	q.staging.Lock()
 	defer q.staging.Unlock()

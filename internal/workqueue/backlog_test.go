@@ -14,11 +14,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestBacklog compares random operations with those on a set: each key is popped once, unless it
-// was removed, and the resources take turns.
+// TestBacklog compares random operations on the backlog with the same operations on a set. Each key
+// is popped once, unless it was removed, and the resources take turns.
 func TestBacklog(t *testing.T) {
 	b, left := newBacklog(), map[event.Key]bool{}
-	waited := map[string]int{} // pops since the last one of a resource that has keys
+	waited := map[string]int{} // by resource that has keys: the pops since the last pop of one of its keys
 	popped := func(k event.Key) {
 		t.Helper()
 		if !left[k] {
@@ -26,7 +26,7 @@ func TestBacklog(t *testing.T) {
 		}
 		delete(left, k)
 		for of := range left {
-			waited[of.Resource] += 0 // it waits
+			waited[of.Resource] += 0 // the resource waits from now on
 		}
 		for r := range waited {
 			waited[r]++
@@ -66,8 +66,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// TestASmallFirstSyncDoesNotWaitForALargeOne: its keys are popped in turn with those of the large
-// one.
+// TestASmallFirstSyncDoesNotWaitForALargeOne verifies that the keys of a small first sync are
+// popped in turn with those of a large one.
 func TestASmallFirstSyncDoesNotWaitForALargeOne(t *testing.T) {
 	const large, small = 2000, 10
 	b := newBacklog()
@@ -85,7 +85,8 @@ func TestASmallFirstSyncDoesNotWaitForALargeOne(t *testing.T) {
 	}
 }
 
-// TestMostOfAFirstSyncIsInTheBacklog: a key that changes goes before the backlog, once.
+// TestMostOfAFirstSyncIsInTheBacklog verifies that most keys of a first sync stay in the backlog. A
+// key that changes is handed out before the backlog, and only once.
 func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 	const keys = 5000
 	depth := &gauge{}
@@ -115,9 +116,9 @@ func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 	}
 }
 
-// TestLowPriorityStaysInTheBacklogInAPause: during a pause, keys stay in the backlog, where
-// they take less memory than parked keys. A key that changes is parked, and goes first
-// after the pause.
+// TestLowPriorityStaysInTheBacklogInAPause verifies that keys stay in the backlog during a pause,
+// because they take less memory there than parked keys. A key that changes is parked, and is handed
+// out first after the pause.
 func TestLowPriorityStaysInTheBacklogInAPause(t *testing.T) {
 	const keys = 2000
 	for _, changes := range []bool{false, true} {
@@ -155,8 +156,8 @@ func TestLowPriorityStaysInTheBacklogInAPause(t *testing.T) {
 	}
 }
 
-// TestManyLowPriorityKeysChange: keys that change become normal keys. The other keys, and one
-// added later, follow.
+// TestManyLowPriorityKeysChange verifies that the backlog is handed out even if all staged keys
+// change and become normal keys. A low-priority key that is added later is handed out too.
 func TestManyLowPriorityKeysChange(t *testing.T) {
 	const keys = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +178,8 @@ func TestManyLowPriorityKeysChange(t *testing.T) {
 	})
 }
 
-// TestDrainRefusesKeys: a drain rejects keys and pauses, even while the backlog is handed
-// out.
+// TestDrainRefusesKeys verifies that a drain rejects keys and pauses, even while keys of the
+// backlog are handed out.
 func TestDrainRefusesKeys(t *testing.T) {
 	const keys = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -200,8 +201,8 @@ func TestDrainRefusesKeys(t *testing.T) {
 	})
 }
 
-// TestDrainEmptiesTheBacklog: a drain empties the backlog of a queue that waits for
-// completions.
+// TestDrainEmptiesTheBacklog verifies that a drain hands out the whole backlog even if handlers
+// complete their keys later.
 func TestDrainEmptiesTheBacklog(t *testing.T) {
 	q := testQueue()
 	const keys = 2000
@@ -225,8 +226,8 @@ func TestDrainEmptiesTheBacklog(t *testing.T) {
 	}
 }
 
-// TestBacklogMakesProgress: whether keys change, fail or return while others are added,
-// the last key is handed out without another Add.
+// TestBacklogMakesProgress verifies that the last key of the backlog is handed out without another
+// Add, whether keys change, fail or return while others are added.
 func TestBacklogMakesProgress(t *testing.T) {
 	const keys, from = 3000, 4
 	for round := range 3 {

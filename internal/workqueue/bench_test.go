@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkQueue takes each key through the queue, from Add to the completion of its
-// handler, with keys of one namespace and of a thousand.
+// handler, with keys of one namespace and of a thousand namespaces.
 func BenchmarkQueue(b *testing.B) {
 	for _, namespaces := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("namespaces=%d", namespaces), func(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkQueue(b *testing.B) {
 			q := New(Config{Workers: 4, MaxInFlight: Limit{Keys: limit, Bytes: 16 << 20}, MaxLowPriorityInFlight: Limit{Keys: limit / 2}, BaseDelay: time.Second, MaxDelay: time.Second})
 			ctx, cancel := context.WithCancel(b.Context())
 			ended := make(chan struct{})
-			answers := make(chan func(Result), limit) // the bus: it completes one key after another
+			answers := make(chan func(Result), limit) // the bus, which completes one key after another
 			finished := make(chan struct{}, keys)
 			go func() {
 				defer close(ended)

@@ -27,7 +27,7 @@ func (b *budget) give(keys, bytes int64) {
 	b.bytes.give(bytes)
 }
 
-// exceedsShare reports whether a flow holds at least quarters/4 of what is free.
+// exceedsShare reports whether a flow holds at least quarters/4 of the free part of the limit.
 func (b *budget) exceedsShare(f *flow, quarters int64) bool {
 	return 4*f.keys >= quarters*b.keys.free() || b.bytes.limit > 0 && 4*f.bytes >= quarters*b.bytes.free()
 }

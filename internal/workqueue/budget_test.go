@@ -19,16 +19,16 @@ func limited(workers, all, lowPriority int) *Queue {
 	})
 }
 
-// change returns a key in a namespace of its own, so that only the limits apply, and not the
-// share of a namespace.
+// change returns a key in its own namespace, so that the limits apply, but not the share of a
+// namespace.
 func change(n int) event.Key {
 	return event.Key{Resource: "pods", Namespace: fmt.Sprint("tenant-", n), Name: fmt.Sprint("change-", n)}
 }
 
-// TestAChangeDoesNotWaitForLowPriorityRoom: a first sync reaches the low-priority limit,
-// and no handler completes. The change of another object is handed out at once. Workers
-// once waited for low-priority room with a low-priority key in hand, so none was left to
-// take the change.
+// TestAChangeDoesNotWaitForLowPriorityRoom verifies that a change of another object is handed out
+// at once while a first sync has reached the low-priority limit and no handler completes. In an
+// earlier version, workers waited for low-priority room while they held a low-priority key, so no
+// worker was left to take the change.
 func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, keys = 20, 8, 1000
@@ -54,7 +54,7 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 		if got := q.InFlight(); got != all || r.handed() != all {
 			t.Fatalf("%d keys are in flight, want %d", got, all)
 		}
-		for n := range lowPriority { // these keys stay stuck
+		for n := range lowPriority { // the low-priority keys stay in flight
 			r.finish(change(n), Result{})
 		}
 		synctest.Wait()
@@ -62,7 +62,7 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 			t.Errorf("%v are handed out when changes complete, want the two changes that waited", got)
 		}
 		n := 0
-		for n < r.handed() { // each completion hands out more
+		for n < r.handed() { // each completion hands out more keys
 			if _, open := r.open[r.order[n]]; open {
 				r.finish(r.order[n], Result{})
 			}
@@ -75,8 +75,9 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 	})
 }
 
-// TestFailedKeysDelayNoOthers: Kafka rejects a message for an unresponsive partition at
-// once. Its key releases its room, and returns after its back-off.
+// TestFailedKeysDelayNoOthers verifies that failed keys don't delay other keys, for example when
+// Kafka rejects messages for an unresponsive partition at once. A failed key releases its room and
+// returns after its back-off.
 func TestFailedKeysDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, keys = 8, 4, 100
@@ -121,8 +122,9 @@ func TestFailedKeysDelayNoOthers(t *testing.T) {
 	})
 }
 
-// TestLargeEventsLeaveRoomForChanges: the bytes in flight are limited like the keys, and a
-// change does not wait for low-priority bytes. A worker once waited for them.
+// TestLargeEventsLeaveRoomForChanges verifies that the bytes in flight are limited like the keys,
+// and that a change does not wait for low-priority bytes. In an earlier version, a worker waited
+// for them.
 func TestLargeEventsLeaveRoomForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, size, keys = 1000, 500, 100, 50
@@ -133,7 +135,7 @@ func TestLargeEventsLeaveRoomForChanges(t *testing.T) {
 		r := &recorder{}
 		start(t, q, func(ctx context.Context, k event.Key, done func(Result)) {
 			q.Hold(k, 10*size)
-			q.Hold(k, size) // it was too large for the bus
+			q.Hold(k, size) // the event was too large for the bus, so the handler made it smaller
 			r.handle(ctx, k, done)
 		})
 		for n := range keys {
@@ -166,7 +168,7 @@ func TestLargeEventsLeaveRoomForChanges(t *testing.T) {
 	})
 }
 
-// TestAllLowPriorityKeysAreHandedOut: all low-priority keys are handed out during a
+// TestAllLowPriorityKeysAreHandedOut verifies that all low-priority keys are handed out during a
 // constant stream of changes, in which some key is always in flight.
 func TestAllLowPriorityKeysAreHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,8 +209,8 @@ func TestAllLowPriorityKeysAreHandedOut(t *testing.T) {
 	})
 }
 
-// TestRoomOpensWhenAnEighthIsFree: after a limit is reached, a single completion does not
-// hand out keys again, because it would wake a worker each time.
+// TestRoomOpensWhenAnEighthIsFree verifies that a reached limit allows keys again only when an
+// eighth of it is free, so that not every completion wakes a worker.
 func TestRoomOpensWhenAnEighthIsFree(t *testing.T) {
 	for limit, want := range map[int]int{1: 1, 7: 1, 8: 2, 64: 9, 512: 65} {
 		for name, c := range map[string]struct {
@@ -220,7 +222,7 @@ func TestRoomOpensWhenAnEighthIsFree(t *testing.T) {
 		} {
 			b := newBudget(c.limit)
 			m := c.meter(&b)
-			for range 2 { // it fills to the limit again, too
+			for range 2 { // the second round fills the budget to the limit again
 				taken := 0
 				for ; b.open(); taken++ {
 					m.take(1)
@@ -240,8 +242,8 @@ func TestRoomOpensWhenAnEighthIsFree(t *testing.T) {
 	}
 }
 
-// TestRoomOpensForAllWorkers: every waiting worker is woken, even if another key was handed
-// out meanwhile.
+// TestRoomOpensForAllWorkers verifies that every waiting worker is woken, even if another key was
+// handed out meanwhile.
 func TestRoomOpensForAllWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, workers = 512, 64, 3
@@ -257,7 +259,7 @@ func TestRoomOpensForAllWorkers(t *testing.T) {
 			q.AddLowPriority(key(n))
 		}
 		synctest.Wait()
-		r.finish(key(0), Result{}) // too few for the room to open
+		r.finish(key(0), Result{}) // one completion is too few for the room to open
 		q.Add(change(0))
 		for n := range lowPriority - 1 {
 			r.finish(key(n+1), Result{})

@@ -5,16 +5,15 @@ import (
 	"errors"
 )
 
-// ErrDrainDeadline is the error of a Drain that ended with keys left.
+// ErrDrainDeadline is the error of a Drain whose context ended while keys were left.
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
 // Drain rejects new keys, and waits until Run has handed out every key, including those in
-// back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first. It
-// ends a pause. A key that fails during the drain may not be retried. The next start publishes
-// it.
+// back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first. It ends
+// a pause. A key that fails during the drain might not be retried; the next start publishes it.
 //
-// It does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
-// processed, even if others still wait.
+// Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
+// processed, even if other keys still wait.
 func (q *Queue) Drain(ctx context.Context) error {
 	q.staging.Lock()
 	q.draining = true
@@ -22,7 +21,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.RetryNow()
 	q.Resume()
 	select {
-	case <-q.emptied: // ShutDown has to wait, because the queue takes no keys of the backlog after it
+	case <-q.emptied: // wait before ShutDown, because after it the queue accepts no keys from the backlog
 	case <-q.finished:
 	case <-ctx.Done():
 	}

@@ -21,7 +21,7 @@ func TestDrainHandsOutQueuedKeysAndAwaitsCompletions(t *testing.T) {
 		drained := make(chan error, 1)
 		go func() { drained <- q.Drain(t.Context()) }()
 		synctest.Wait()
-		q.Add(key(99)) // refused
+		q.Add(key(99)) // rejected
 		for n := range 3 {
 			select {
 			case err := <-drained:
@@ -98,8 +98,9 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// TestDrainHandsOutLowPriorityKeysAboveTheLimit: client-go's queue treats a queue
-// that hands out nothing at the moment as empty, and ends the workers.
+// TestDrainHandsOutLowPriorityKeysAboveTheLimit verifies that a drain hands out all low-priority
+// keys, even while their limit is reached. client-go's queue treats a queue that currently hands
+// out no key as empty, and then ends the workers.
 func TestDrainHandsOutLowPriorityKeysAboveTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 1000
@@ -118,8 +119,9 @@ func TestDrainHandsOutLowPriorityKeysAboveTheLimit(t *testing.T) {
 	})
 }
 
-// TestDrainHandsOutChangesInFlight: the workers once ended when nothing was queued, so
-// the next start had to publish the later state of a key in flight.
+// TestDrainHandsOutChangesInFlight verifies that a drain hands out a key again if the key changed
+// in flight. In an earlier version, the workers ended when no key was queued, so the next start had
+// to publish the later state.
 func TestDrainHandsOutChangesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
@@ -153,9 +155,9 @@ func (b beforeDone) Done(key item) {
 	b.TypedRateLimitingInterface.Done(key)
 }
 
-// TestDrainWaitsForRequeue: a key that changed in flight is not queued
-// until client-go's queue has put it back. If it were released before that, the workers
-// would find no key queued or held, and end.
+// TestDrainWaitsForRequeue verifies that a key that changed in flight is released only after
+// client-go's queue has queued it again. If the key were released earlier, the workers would find
+// no key queued or held, and end.
 func TestDrainWaitsForRequeue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}

@@ -6,17 +6,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// flows is the order of the normal keys. The changes of one resource in one namespace are a
-// flow, and the flows take turns: each turn hands out one key. So a key waits for at most
-// one key of every other flow, however many keys these have. Within a flow, keys are first
-// in, first out.
+// flows orders the normal keys. The changes of one resource in one namespace form a flow. The flows
+// take turns, and each turn hands out one key. So the next key of a flow waits for at most one key
+// of every other flow, however many keys the other flows have. Within a flow, keys are first in,
+// first out.
 //
-// A flow may hold as much of a limit as it leaves free: one flow alone half of it, two
-// flows a third each. So there is room for a flow that holds nothing, and the message of
-// its first key doesn't wait at the bus behind all that the limit allows. The rule is that
-// of dynamic thresholds in switches with shared buffers (Choudhury and Hahne, 1998). The
-// size of an event is unknown when its key is handed out, so turns count keys. Flows of
-// large events hold the same bytes as the others, and thus get the same share of the bus.
+// A flow may hold as much of a limit as is still free. A single flow can hold half of the limit,
+// and two flows a third each. So room is left for a flow that holds nothing, and the message of its
+// first key doesn't wait on the bus behind a full limit of messages. Switches with shared buffers
+// use the same rule, called a dynamic threshold (Choudhury and Hahne, 1998). The size of an event
+// is unknown when its key is handed out, so turns count keys. A flow of large events may hold only
+// as many bytes as any other flow, and thus gets the same share of the bus.
 //
 // A turn, a push and a release take constant time. A flow without keys takes no memory.
 type flows struct {
@@ -78,8 +78,8 @@ func (s *flows) pop() (item, *flow) {
 	return key, f
 }
 
-// release subtracts from what a flow holds. The flow awaits its turn again when it holds
-// three quarters of its share, so that not every completion wakes a worker.
+// release subtracts from the keys and bytes that a flow holds. The flow awaits its turn again once
+// it holds less than three quarters of its share, so that not every completion wakes a worker.
 func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 	f.keys -= keys
 	f.bytes -= bytes
@@ -96,7 +96,7 @@ func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 	}
 }
 
-// await adds a flow to those that await their turn, at the end.
+// await adds a flow at the end of the queue of flows that await their turn.
 func (s *flows) await(f *flow) {
 	f.awaits = true
 	if s.first == nil {
@@ -107,14 +107,14 @@ func (s *flows) await(f *flow) {
 	s.last = f
 }
 
-// leave removes the first flow of those that await their turn.
+// leave removes and returns the first flow of this queue.
 func (s *flows) leave() *flow {
 	f := s.first
 	s.first, f.next, f.awaits = f.next, nil, false
 	return f
 }
 
-// fifo is a first-in, first-out list. An empty one keeps no memory.
+// fifo is a first-in, first-out list. An empty fifo uses no memory.
 type fifo struct {
 	items []item
 	head  int

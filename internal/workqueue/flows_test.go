@@ -17,8 +17,8 @@ func in(namespace string, n int) event.Key {
 	return event.Key{Resource: "pods", Namespace: namespace, Name: fmt.Sprint(namespace, "-", n)}
 }
 
-// TestFlowsTakeTurns: a thousand keys of one namespace are queued. A key of any other flow
-// waits for one of them, and not for all.
+// TestFlowsTakeTurns queues a thousand keys of one namespace, and verifies that the first key of
+// any other flow waits for only one of them.
 func TestFlowsTakeTurns(t *testing.T) {
 	const hot, quiet = 1000, 50
 	q := oneWorker()
@@ -53,9 +53,9 @@ func TestFlowsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestAFlowLeavesRoom: a busy namespace uses as much of a limit as it leaves free, so that
-// a key of another one is handed out although no handler completes. Two busy namespaces use
-// a third each.
+// TestAFlowLeavesRoom verifies that a busy namespace uses only as much of a limit as it leaves
+// free, so that a key of another namespace is handed out although no handler completes. Two busy
+// namespaces use a third each.
 func TestAFlowLeavesRoom(t *testing.T) {
 	const limit, size = 60, 10
 	for name, of := range map[string]Limit{
@@ -113,8 +113,9 @@ func TestAFlowLeavesRoom(t *testing.T) {
 	}
 }
 
-// TestBackgroundWorkDoesNotUseTheRoomThatAFlowLeaves: a busy namespace holds its share, and
-// its keys wait. One low-priority key goes for every seven of them, and no more.
+// TestBackgroundWorkDoesNotUseTheRoomThatAFlowLeaves verifies that low-priority keys don't use the
+// room that a busy namespace leaves free. While the namespace holds its share and its keys wait,
+// one low-priority key is handed out for every seven of its keys, and no more.
 func TestBackgroundWorkDoesNotUseTheRoomThatAFlowLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 64
@@ -138,9 +139,9 @@ func TestBackgroundWorkDoesNotUseTheRoomThatAFlowLeaves(t *testing.T) {
 	})
 }
 
-// TestFlows: whatever the limits, the sizes and the order of the completions are, each key
-// is handed out once, in the order of its flow, no flow holds more than its share, and
-// nothing is left in memory.
+// TestFlows verifies for random limits, sizes and orders of completion that each key is handed out
+// once and in the order of its flow. No flow holds more than its share, and nothing is left in
+// memory.
 func TestFlows(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -197,7 +198,8 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestManyFlowsLeaveNoMemory: a map never shrinks, so it is replaced after many flows.
+// TestManyFlowsLeaveNoMemory verifies that the maps are replaced after many flows, because a map
+// never shrinks.
 func TestManyFlowsLeaveNoMemory(t *testing.T) {
 	q := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	for n := range 5000 {

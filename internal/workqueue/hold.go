@@ -2,7 +2,7 @@ package workqueue
 
 import "time"
 
-// hold is the use of the budgets by one key.
+// hold is one key's use of the budgets.
 type hold struct {
 	flow  *flow // nil for a key handed out with low priority
 	bytes uint32

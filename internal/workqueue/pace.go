@@ -6,8 +6,8 @@ import "time"
 // it, the events of a first sync take all CPU time of the forwarder, the bus and the readers, and
 // changes wait.
 //
-// Only keys whose events are published count, so a first sync that finds everything on the bus
-// does not rest. The time of a burst doesn't depend on the distance to the bus.
+// Only keys whose events are published count, so a first sync that finds everything on the bus does
+// not rest. The length of a burst doesn't depend on the latency of the bus.
 type pace struct {
 	on      bool
 	changed time.Time // when a normal key was last handed out
@@ -16,10 +16,10 @@ type pace struct {
 }
 
 const (
-	// recently is how long after a change another change is expected.
+	// recently is how long after a change another change is likely.
 	recently = time.Second
-	// A change that comes during a burst waits up to burst longer. The ratio of burst to rest is
-	// the share of CPU time for low-priority keys.
+	// A change that arrives during a burst waits up to burst longer. The ratio of burst to rest
+	// determines the share of CPU time for low-priority keys.
 	burst = 300 * time.Microsecond
 	rest  = 3 * time.Millisecond
 )

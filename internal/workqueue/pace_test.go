@@ -10,8 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestLowPriorityKeysRestWhileObjectsChange: their events are published in short bursts with rests
-// between them, but only while objects change, and only if there are events to publish.
+// TestLowPriorityKeysRestWhileObjectsChange verifies that the events of low-priority keys are
+// published in short bursts with rests between them. Keys rest only while objects change, and only
+// if they have events to publish.
 func TestLowPriorityKeysRestWhileObjectsChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		delay            time.Duration
@@ -32,7 +33,7 @@ func TestLowPriorityKeysRestWhileObjectsChange(t *testing.T) {
 				})
 				var left sync.WaitGroup
 				left.Add(keys)
-				var last, begun time.Time // of the low-priority keys, and of their burst
+				var last, begun time.Time // when the last low-priority key was handed out, and when its burst began
 				rests, longest := 0, time.Duration(0)
 				for n := range keys {
 					q.AddLowPriority(key(n))
@@ -44,7 +45,7 @@ func TestLowPriorityKeysRestWhileObjectsChange(t *testing.T) {
 					}
 					if now := time.Now(); now.Sub(last) >= rest {
 						rests, begun = rests+1, now
-					} else if rests > 1 { // no rest before the first change
+					} else if rests > 1 { // keys do not rest before the first change
 						longest = max(longest, now.Sub(begun))
 					}
 					if last = time.Now(); test.publish {

@@ -2,9 +2,9 @@ package workqueue
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// Pause stops handing out keys until Resume, except keys that match the predicate. Instead
-// it parks them: a parked key takes a fraction of the resources of one that fails again and
-// again. Handlers keep the keys that they hold. A draining queue ignores Pause.
+// Pause stops handing out keys until Resume, except keys that match the predicate. It parks the
+// other keys, because a parked key takes a fraction of the resources of a key that fails
+// repeatedly. Handlers keep the keys that they hold. A draining queue ignores Pause.
 func (q *Queue) Pause(except func(event.Key) bool) {
 	q.staging.Lock()
 	defer q.staging.Unlock()

@@ -39,19 +39,19 @@ func TestNothingIsHandedOutInAPause(t *testing.T) {
 	})
 }
 
-// except is a predicate for Pause.
+// except returns a predicate for Pause that matches the given keys.
 func except(keys ...event.Key) func(event.Key) bool {
 	return func(k event.Key) bool { return slices.Contains(keys, k) }
 }
 
-// TestMatchingKeysAreHandedOutInAPause: keys that match the predicate are handed out, even if an
-// earlier pause parked them.
+// TestMatchingKeysAreHandedOutInAPause verifies that keys that match the predicate are handed out,
+// even if an earlier pause parked them.
 func TestMatchingKeysAreHandedOutInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
 		start(t, q, r.handle)
 		q.Pause(except())
-		for n := range 20 { // more than there are workers
+		for n := range 20 { // more keys than workers
 			q.Add(key(n))
 		}
 		synctest.Wait()

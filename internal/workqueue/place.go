@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Place is where a key is, "" if it is neither in the queue nor handed out.
+// Place is where a key is. It is "" if the key is neither in the queue nor handed out.
 type Place string
 
 // The places.
@@ -46,7 +46,7 @@ func (q *Queue) Find(key event.Key) (at Place, failures int) {
 }
 
 // Background returns how many low-priority keys were added since the queue last had none, and how
-// many of these still wait.
+// many of these keys still wait.
 func (q *Queue) Background() (added, waiting int64) {
 	q.staging.Lock()
 	defer q.staging.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A key is found wherever it is.
+// TestFind verifies that Find returns the right place for a key in each of its states.
 func TestFind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := Limit{Keys: 1}
@@ -44,7 +44,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// A key of low priority is found in the queue and in the backlog.
+// TestFindLowPriority verifies that Find locates low-priority keys in the queue and in the backlog.
 func TestFindLowPriority(t *testing.T) {
 	q := testQueue()
 	for n := range maxStaged + 1 {
@@ -61,8 +61,8 @@ func TestFindLowPriority(t *testing.T) {
 	}
 }
 
-// TestBackground: low-priority keys count from the first one until none waits, and a key counts
-// once.
+// TestBackground verifies that Background counts each low-priority key once, from the first key
+// until none waits.
 func TestBackground(t *testing.T) {
 	q := testQueue()
 	check := func(what string, wantAdded, wantWaiting int64) {

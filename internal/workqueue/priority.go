@@ -7,16 +7,15 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// priorityQueue orders the keys of client-go's queue. It alone counts the keys and bytes that
+// priorityQueue orders the keys of client-go's queue. No other type counts the keys and bytes that
 // handlers hold.
 //
-// Normal keys go before low-priority keys, such as the hundred thousand keys of a first
-// sync. [backlog] is the order of low-priority keys, and [flows] of normal keys. One
-// low-priority key follows every seven normal keys, so that low-priority work always makes
-// progress.
+// Normal keys are handed out before low-priority keys, such as the hundred thousand keys of a first
+// sync. [flows] orders the normal keys, and [backlog] the low-priority keys. One low-priority key
+// follows every seven normal keys, so that low-priority work always makes progress.
 //
-// A key counts against the limits from the moment it is handed out. While the low-priority limit
-// is reached, only normal keys are handed out. So no worker waits while it has a key.
+// A key counts against the limits from the moment it is handed out. While the low-priority limit is
+// reached, only normal keys are handed out. So a worker never waits while it holds a key.
 //
 // A key is handed out once for each Push. A low-priority key that changes while it is
 // queued becomes a normal key.
@@ -131,8 +130,8 @@ func (q *priorityQueue) ready() bool {
 	return q.granted == (item{}) && q.all.open() && (q.isLowTurn() || q.flows.turn(&q.all) != nil)
 }
 
-// isLowTurn reports whether a low-priority key goes next. Low-priority keys do not take what
-// normal keys leave free while they wait for their flow's share of the limits.
+// isLowTurn reports whether a low-priority key is next. While normal keys wait for their flow's
+// share of the limits, low-priority keys don't use the room that the flow leaves free.
 func (q *priorityQueue) isLowTurn() bool {
 	return q.lowFIFO.len() > 0 && q.low.open() && !q.pace.resting && (q.flows.len() == 0 || q.streak >= maxStreak)
 }
@@ -158,7 +157,7 @@ func (q *priorityQueue) wake() {
 	}
 }
 
-// endRest lets low-priority keys be handed out again.
+// endRest allows low-priority keys to be handed out again.
 func (q *priorityQueue) endRest() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,10 +165,10 @@ func (q *priorityQueue) endRest() {
 	q.wake()
 }
 
-// await grants a key, which the caller must then take from client-go's queue. It blocks
-// while no key may be handed out. It returns false when no more keys will be handed out:
-// after end, or after drain once no key is queued or held. A held key may have changed, and
-// is then queued once more.
+// await grants a key, which the caller must then take from client-go's queue. It blocks while no
+// key may be handed out. It returns false when no more keys will be handed out: after end, or after
+// drain once no key is queued or held. Held keys count because a held key that changed is queued
+// once more.
 func (q *priorityQueue) await() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// handedOut returns the names in the order in which one worker receives them.
+// handedOut returns the names of n keys in the order in which one worker receives them.
 func handedOut(t *testing.T, q *Queue, n int, handle func(name string)) []string {
 	t.Helper()
 	var names []string
@@ -38,8 +38,8 @@ func oneWorker() *Queue {
 	return New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Second, MaxDelay: time.Second})
 }
 
-// TestChangesGoFirst: a change goes first even if its key was queued with low priority, and
-// each key is handed out once.
+// TestChangesGoFirst verifies that a changed key is handed out first even if it was queued with low
+// priority, and that each key is handed out once.
 func TestChangesGoFirst(t *testing.T) {
 	q := oneWorker()
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -57,8 +57,8 @@ func TestChangesGoFirst(t *testing.T) {
 	}
 }
 
-// TestLowPriorityStaysLowAfterAPause: an outage during a first sync does not make its keys
-// normal keys.
+// TestLowPriorityStaysLowAfterAPause verifies that an outage during a first sync does not turn its
+// keys into normal keys.
 func TestLowPriorityStaysLowAfterAPause(t *testing.T) {
 	const keys = 20
 	for name, outage := range map[string]func(q *Queue){
@@ -101,8 +101,8 @@ func TestLowPriorityStaysLowAfterAPause(t *testing.T) {
 	}
 }
 
-// TestAChangeWhileAKeyIsHandled: the key is handed out again before low-priority keys, even
-// if it is added with low priority after the change.
+// TestAChangeWhileAKeyIsHandled verifies that a key that changes while it is handled is handed out
+// again before low-priority keys, even if it is added with low priority after the change.
 func TestAChangeWhileAKeyIsHandled(t *testing.T) {
 	q := oneWorker()
 	for _, name := range []string{"a", "b", "c"} {
@@ -121,8 +121,8 @@ func TestAChangeWhileAKeyIsHandled(t *testing.T) {
 	}
 }
 
-// TestLowPriorityKeysMakeProgress: low-priority keys are handed out even if changes never
-// cease.
+// TestLowPriorityKeysMakeProgress verifies that low-priority keys are handed out even if changes
+// never cease.
 func TestLowPriorityKeysMakeProgress(t *testing.T) {
 	q := oneWorker()
 	q.AddLowPriority(named("first"))
@@ -140,7 +140,7 @@ func TestLowPriorityKeysMakeProgress(t *testing.T) {
 	}
 }
 
-// TestPriorityQueue: every pushed key is popped once, whatever changes meanwhile.
+// TestPriorityQueue verifies that every pushed key is popped once, even if keys change meanwhile.
 func TestPriorityQueue(t *testing.T) {
 	l := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	const keys = 5000
@@ -186,8 +186,8 @@ func TestPriorityQueue(t *testing.T) {
 	}
 }
 
-// TestAGrantedKeyIsTaken: between the grant and Pop, another event may reach a limit.
-// client-go's queue would then wait forever.
+// TestAGrantedKeyIsTaken verifies that Pop returns a granted key even if another event reaches a
+// limit between the grant and Pop. Otherwise, client-go's queue would wait forever.
 func TestAGrantedKeyIsTaken(t *testing.T) {
 	for _, as := range []priority{normal, low} {
 		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9}, 0)
@@ -210,8 +210,9 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 	}
 }
 
-// TestAKeyWakesTheNextWorker: two workers wait, and two keys arrive before the first worker
-// takes its key. Only the first worker wakes the second.
+// TestAKeyWakesTheNextWorker verifies that a worker that takes its key wakes the next worker. Two
+// workers wait, and two keys arrive before the first worker takes its key, so only the first worker
+// can wake the second.
 func TestAKeyWakesTheNextWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPriorityQueue(Limit{Keys: 9}, Limit{Keys: 9}, 0)

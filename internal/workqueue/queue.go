@@ -1,16 +1,17 @@
 // Package workqueue hands keys to workers: client-go's rate-limited queue with two
 // priorities, fair turns, limits, and handlers that can finish after they have returned.
 //
-// At most one handler holds a key at any time, from the call until the handler calls done.
-// This keeps the events of each object in order. A key added meanwhile is handed out again
-// afterwards. A key whose handler failed comes back after an exponential back-off with
-// jitter. There is no retry limit, because a limit would be a silent drop.
+// At most one handler holds a key at any time, from the call until the handler calls done. This
+// keeps the events of each object in order. A key that is added meanwhile is handed out again
+// afterward. A key whose handler failed is handed out again after an exponential back-off with
+// jitter. The queue has no retry limit, because a limit would silently drop changes.
 //
-// A key is handed out only while the limits allow it. So a worker never waits while it has a key,
+// A key is handed out only while the limits allow it. So a worker never waits while it holds a key,
 // and low-priority work never keeps a worker from a change.
 //
-// The changes of each resource in each namespace take turns, and may use as much of the limits as
-// they leave free. So a namespace that changes all the time doesn't hold up the others.
+// The changes of each resource in each namespace form a flow. The flows take turns, and each may
+// use as much of the limits as it leaves free. So a namespace that changes constantly doesn't delay
+// the others.
 //
 // The queue holds keys, never events. If the bus is down for hours, memory grows only by
 // the changed keys.
@@ -45,11 +46,12 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count
 	MaxInFlight Limit // limit of the keys handed out and not completed
-	// MaxLowPriorityInFlight limits the low-priority keys among them. The bus processes
-	// messages in order, so a change waits behind them.
+	// MaxLowPriorityInFlight limits the low-priority keys in flight. The bus processes messages in
+	// order, so a change waits behind them.
 	MaxLowPriorityInFlight Limit
-	// MaxLowPriorityDelay limits the low-priority keys further: to so many that none waits on the
-	// bus longer than this for others. 0 means no such limit.
+	// MaxLowPriorityDelay is how long a low-priority event may wait on the bus for other
+	// low-priority events. The queue reduces the low-priority keys in flight accordingly. 0 means
+	// no such limit.
 	MaxLowPriorityDelay time.Duration
 
 	BaseDelay time.Duration // back-off after the first failure
@@ -58,7 +60,8 @@ type Config struct {
 	MetricsProvider kubequeue.MetricsProvider // nil for none
 }
 
-// item is a key in the size of a pointer. client-go keeps a failed key in five maps.
+// item is a key, interned to the size of a pointer, because client-go keeps a failed key in five
+// maps.
 type item = unique.Handle[event.Key]
 
 // Queue is a queue of keys with its workers. Create it with [New].
@@ -106,8 +109,8 @@ func New(c Config) *Queue {
 	}
 }
 
-// Add enqueues a changed key. It does not block. After Drain has begun it does nothing,
-// because the next start finds the change again.
+// Add enqueues a changed key. It does not block. After Drain has begun, Add does nothing, because
+// the next start finds the change again.
 func (q *Queue) Add(key event.Key) {
 	q.staging.Lock()
 	defer q.staging.Unlock()
@@ -154,8 +157,8 @@ func (q *Queue) setDelayed(key item, is bool) {
 	}
 }
 
-// Len returns the number of keys that wait to be handed out, without those of
-// [Queue.Delayed].
+// Len returns the number of keys that wait to be handed out. It does not include the keys that
+// [Queue.Delayed] counts.
 func (q *Queue) Len() int {
 	q.staging.Lock()
 	defer q.staging.Unlock()
@@ -207,9 +210,9 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	return true
 }
 
-// take blocks until a key is handed out. It returns false when no more keys will be. The
-// worker waits in the priorityQueue, because nothing wakes client-go's queue when a limit
-// allows keys again.
+// take blocks until a key is handed out. It returns false when no more keys will be handed out. The
+// worker waits in the priorityQueue, because nothing wakes client-go's queue when a limit allows
+// keys again.
 func (q *Queue) take() (item, bool) {
 	if !q.priorities.await() {
 		return item{}, false
@@ -218,8 +221,8 @@ func (q *Queue) take() (item, bool) {
 	return key, !shutdown
 }
 
-// dispatch calls the handler. A draining queue rejects keys, so dispatch then also runs the next
-// step of a key.
+// dispatch calls the handler. A draining queue rejects keys, so during a drain dispatch itself runs
+// the next step of a key.
 func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	handle(ctx, key.Value(), func(r Result) {
 		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {

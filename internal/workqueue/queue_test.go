@@ -51,7 +51,7 @@ func (r *recorder) finish(k event.Key, result Result) {
 	done(result)
 }
 
-// finishAll completes n keys, in the order in which they are handed out.
+// finishAll completes keys as they are handed out, until the given number is completed.
 func (r *recorder) finishAll(t *testing.T, keys int) {
 	t.Helper()
 	for keys > 0 {
@@ -75,7 +75,8 @@ func (r *recorder) handed() int {
 	return len(r.order)
 }
 
-// start runs the queue, and drains it at the end of the test.
+// start runs the queue until stop is called or the test ends. The test ends only after Run has
+// returned.
 func start(t *testing.T, q *Queue, h Handler) (stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -2,28 +2,29 @@ package workqueue
 
 import "time"
 
-// window is the number of low-priority keys in flight that keeps the bus busy without queueing
-// there. A bus processes messages in order, so a change waits behind what is in flight.
+// window limits the low-priority keys in flight to a number that keeps the bus busy without a queue
+// of messages on the bus. A bus processes messages in order, so a change waits behind the messages
+// in flight.
 //
-// The window follows the time from a publish to its acknowledgement, like TCP Vegas: it grows
-// while the shortest time of a round is near the shortest time overall, and shrinks while every
-// message of a round has waited. The times of single messages vary too much. The shortest time
-// overall covers the last two periods, because the path to the bus can change.
+// Like TCP Vegas, the window follows the time from a publish to its acknowledgement. It grows while
+// the shortest time of a round is near the base time, and shrinks when every message of a round has
+// waited. It ignores the times of single messages, because they vary too much. The base time is the
+// shortest time of the last two periods, because the latency of the bus can change.
 type window struct {
 	delay    time.Duration // how long messages may wait on the bus; 0 for a fixed window
 	max      float64
 	size     float64
 	waited   bool             // messages have waited, so the window grows slowly
-	shortest [2]time.Duration // in this period and in the previous one; 0 for none
+	shortest [2]time.Duration // in this period and in the previous period; 0 for none
 	begun    time.Time        // when this period began
 	round    round
 }
 
-// round is about as many acknowledgements as were in flight at its start.
+// round covers about as many acknowledgements as there were keys in flight at its start.
 type round struct {
 	left     int64
 	shortest time.Duration
-	used     int64 // the highest number in flight
+	used     int64 // the highest number of keys in flight
 }
 
 const (
@@ -58,7 +59,7 @@ func (w *window) acknowledged(took time.Duration, used int64, now time.Time) {
 	}
 }
 
-// base returns the shortest time of the last two periods.
+// base records the shortest time of a round, and returns the shortest time of the last two periods.
 func (w *window) base(took time.Duration, now time.Time) time.Duration {
 	switch since := now.Sub(w.begun); {
 	case since >= 2*windowPeriod:
@@ -70,14 +71,14 @@ func (w *window) base(took time.Duration, now time.Time) time.Duration {
 	return min(w.shortest[0], w.shortest[1])
 }
 
-// resize ends a round.
+// resize ends a round and adjusts the window.
 func (w *window) resize(base time.Duration) {
 	target := base + base/4 + w.delay
 	switch {
 	case w.round.shortest > target:
 		w.waited = true
 		w.size *= max(0.5, float64(target)/float64(w.round.shortest))
-	case w.round.used < w.keys(): // more would make no difference
+	case w.round.used < w.keys(): // a larger window would make no difference
 	case w.waited:
 		w.size++
 	default:

@@ -11,12 +11,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// fifoBus acknowledges messages in order. Each takes it some time, and the way to it and back
-// takes longer.
+// fifoBus processes messages in order. Each message takes the duration each, and its
+// acknowledgement arrives after the additional duration way.
 type fifoBus struct {
 	each, way time.Duration
 	mu        sync.Mutex
-	free      time.Time // when it has processed everything
+	free      time.Time // when the bus has processed all its messages
 }
 
 // publish calls acknowledged when the bus has processed one more message.
@@ -30,9 +30,9 @@ func (b *fifoBus) publish(acknowledged func()) {
 	time.AfterFunc(time.Until(b.free)+b.way, acknowledged)
 }
 
-// TestAChangeDoesNotWaitForAFirstSyncOnTheBus: while a first sync is published, a change takes
-// little longer than without it, and the bus is as busy as with as many messages in flight as
-// the limit allows.
+// TestAChangeDoesNotWaitForAFirstSyncOnTheBus verifies that a change takes little longer during a
+// first sync than without one. Nevertheless, the bus is as busy as with the highest number of
+// messages in flight that the limit allows.
 func TestAChangeDoesNotWaitForAFirstSyncOnTheBus(t *testing.T) {
 	const keys, limit, delay = 20_000, 256, 2 * time.Millisecond
 	for name, bus := range map[string]*fifoBus{
@@ -40,7 +40,7 @@ func TestAChangeDoesNotWaitForAFirstSyncOnTheBus(t *testing.T) {
 		"near and fast":    {each: 10 * time.Microsecond, way: 200 * time.Microsecond},
 		"distant":          {each: 300 * time.Microsecond, way: 50 * time.Millisecond},
 		"slow":             {each: 5 * time.Millisecond, way: time.Millisecond},
-		"distant and fast": {each: 10 * time.Microsecond, way: 50 * time.Millisecond}, // the limit is too low for it
+		"distant and fast": {each: 10 * time.Microsecond, way: 50 * time.Millisecond}, // the limit is too low to keep this bus busy
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,8 +90,9 @@ func TestAChangeDoesNotWaitForAFirstSyncOnTheBus(t *testing.T) {
 				defer mu.Unlock()
 				least := max(keys*bus.each, keys*round/limit)
 				t.Logf("a change takes up to %s, all take %s of %s", longest, took, least)
-				// The window doubles once too often before the first messages wait. On a bus that is
-				// slower than the delay, the smallest window waits for itself.
+				// The window doubles once more than necessary before the first messages wait. On a
+				// bus that takes longer per message than the delay, even the messages of the
+				// smallest window wait for each other.
 				if most := round + 3*(round/4+delay) + minWindow*bus.each; longest > most {
 					t.Errorf("a change took up to %s, want at most %s, of which %s are the way", longest, most, bus.way)
 				}
@@ -134,7 +135,7 @@ func TestWindow(t *testing.T) {
 	if w.keys() != minWindow {
 		t.Errorf("%d although fewer were in flight", w.keys())
 	}
-	// The way becomes longer: that is what an empty bus takes, after two periods.
+	// The latency grows. After two periods, it counts as the latency of an idle bus.
 	now = now.Add(windowPeriod)
 	for range 600 {
 		round(50 * time.Millisecond)
@@ -149,7 +150,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWindowOfAFixedSize: without a delay, there is no other limit.
+// TestWindowOfAFixedSize verifies that the window has a fixed size without a delay. With a delay,
+// it stays between 1 and the limit.
 func TestWindowOfAFixedSize(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Second} {
 		for _, keys := range []int{1, 2, 256} {

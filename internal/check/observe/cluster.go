@@ -21,10 +21,10 @@ import (
 
 const (
 	askers     = 8  // requests at once
-	sampleSize = 20 // objects of a list
+	sampleSize = 20 // objects to read from each list
 )
 
-// Rights asks which of these rights the user has.
+// Rights asks the API server which of these rights the user has.
 func (c *Cluster) Rights(ctx context.Context, rights []check.Right) map[check.Right]check.Answer {
 	answers := map[check.Right]check.Answer{}
 	client, err := authorizationclient.NewForConfig(c.rest)

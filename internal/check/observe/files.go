@@ -43,7 +43,7 @@ func Kubeconfig(rc *rest.Config) map[string][]check.Validity {
 	return all
 }
 
-// Files adds the validity of the files that are configured.
+// Files adds the validities of the configured files.
 func Files(c config.Config, to map[string][]check.Validity) {
 	add := func(id, variable, path string) {
 		if path != "" {

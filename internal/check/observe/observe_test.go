@@ -62,7 +62,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// Each file counts for the check of the sink that uses it.
+// TestFiles verifies that each file counts for the check of the sink that uses it.
 func TestFiles(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	_, cert, _ := ca.Issue("me")
@@ -100,7 +100,7 @@ func TestSkewOf(t *testing.T) {
 		{5000, 5900, 5950, 0},    // a header is in whole seconds
 		{5000, 6500, 6600, -500}, // behind by at least that
 		{9000, 5900, 5950, 3050}, // ahead
-		{5000, 4000, 15000, 0},   // a slow answer says little
+		{5000, 4000, 15000, 0},   // a slow response is imprecise
 		{0, 600_000, 600_000, -599_000},
 	} {
 		if got := skewOf(at(c.date), at(c.sent), at(c.received)).Milliseconds(); got != c.want {

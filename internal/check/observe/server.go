@@ -1,6 +1,6 @@
-// Package observe collects the facts of package check: from the API server, from files and from the
-// volume. It reads and reviews permissions, and changes nothing. A fact that cannot be collected is
-// an error in the facts, so the collection as a whole never fails.
+// Package observe collects the facts of package check from the API server, from files and from the
+// volume. It only reads, and asks for reviews of permissions. A fact that cannot be collected is an
+// error in the facts, so the collection as a whole never fails.
 package observe
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// Cluster asks the API server of a kubeconfig.
+// Cluster sends requests to the API server of a kubeconfig.
 type Cluster struct {
 	rest      *rest.Config
 	dynamic   dynamic.Interface
@@ -42,7 +42,7 @@ func NewCluster(rc *rest.Config, timeout time.Duration) (*Cluster, error) {
 	return c, err
 }
 
-// Server observes the API server. certificate is its own, empty if there is none.
+// Server observes the API server. certificate is the server's own, or empty if it has none.
 func (c *Cluster) Server(ctx context.Context) (s check.Server, certificate []check.Validity) {
 	s.Host = c.rest.Host
 	if certificate, s.Err = c.first(ctx, &s); s.Err != nil {
@@ -59,8 +59,8 @@ func (c *Cluster) Server(ctx context.Context) (s check.Server, certificate []che
 	return s, certificate
 }
 
-// first sends one request, whose answer shows the version, the time and the certificate of the server.
-// The status of the answer does not matter.
+// first sends one request. The response shows the version, the time and the certificate of the
+// server. The status of the response does not matter.
 func (c *Cluster) first(ctx context.Context, s *check.Server) (certificate []check.Validity, err error) {
 	base, _, err := rest.DefaultServerUrlFor(c.rest)
 	if err != nil {
@@ -95,8 +95,8 @@ func (c *Cluster) first(ctx context.Context, s *check.Server) (certificate []che
 	return certificate, nil
 }
 
-// skewOf returns how far a clock is ahead that showed a time, in whole seconds, between sent
-// and received. It is 0 if the clocks can be equal.
+// skewOf returns how far a remote clock is ahead. The remote clock showed date, in whole seconds,
+// at some moment between sent and received. The result is 0 if the clocks can be equal.
 func skewOf(date, sent, received time.Time) time.Duration {
 	switch {
 	case date.After(received):

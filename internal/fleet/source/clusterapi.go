@@ -25,7 +25,8 @@ import (
 
 const (
 	clusterGroup = "cluster.x-k8s.io"
-	// clusterNameLabel is on every Secret of a Cluster: Cluster API itself finds Secrets by it.
+	// clusterNameLabel is on every Secret of a Cluster. Cluster API itself uses the label to find
+	// Secrets.
 	clusterNameLabel = clusterGroup + "/cluster-name"
 	kubeconfigSuffix = "-kubeconfig"
 	kubeconfigKey    = "value"
@@ -33,7 +34,7 @@ const (
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// clusterAPI is the source of Cluster objects.
+// clusterAPI is the source that reads Cluster objects.
 type clusterAPI struct {
 	Config
 	kube      *rest.Config
@@ -71,7 +72,7 @@ func (s *clusterAPI) clusters() (schema.GroupVersionResource, error) {
 	return schema.GroupVersionResource{}, errors.New("the management cluster does not serve clusters." + clusterGroup + "; install Cluster API there")
 }
 
-// namespaces returns the namespaces to read, "" for all.
+// namespaces returns the namespaces to read, or "" for all.
 func (s *clusterAPI) namespaces() []string {
 	if slices.Contains(s.Settings.ClusterAPI, "*") {
 		return []string{metav1.NamespaceAll}
@@ -104,7 +105,7 @@ func (s *clusterAPI) Read(ctx context.Context) ([]Cluster, error) {
 	}), nil
 }
 
-// all returns the clusters of Cluster objects.
+// all returns a cluster for each Cluster object, and one for the management cluster if it is named.
 func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(namespace, name string) (*unstructured.Unstructured, error)) []Cluster {
 	var found []Cluster
 	if s.Settings.Management != "" {
@@ -123,7 +124,8 @@ func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(names
 	return unique(found)
 }
 
-// of returns the cluster with a name, whose kubeconfig is in a Secret, nil for none.
+// of returns the cluster with a name. Its kubeconfig is in secret, which has the name from. secret
+// is nil if it does not exist.
 func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cluster {
 	if secret == nil {
 		return Cluster{Name: name, Err: fmt.Errorf("waiting for its kubeconfig, in a Secret %s with the label %s", from, clusterNameLabel)}
@@ -147,7 +149,7 @@ func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cl
 	return c
 }
 
-// Watch implements [Source]. If the management cluster does not answer, the clusters stay.
+// Watch implements [Source]. While the management cluster does not respond, the clusters stay.
 func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
 	retry := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 30 * time.Second}
 	var resource schema.GroupVersionResource
@@ -170,7 +172,7 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 	for _, i := range slices.Concat(w.objects, w.secrets) {
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
-	running.Go(func() { // an empty list has no event
+	running.Go(func() { // an empty list causes no event
 		if cache.WaitForCacheSync(ctx.Done(), w.synced) {
 			w.notify()
 		}
@@ -203,12 +205,12 @@ type watch struct {
 func (w *watch) notify() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // a change is noted already
+	default: // a change is already pending
 	}
 }
 
-// informer returns an informer that does not run yet. Its methods that return an error fail only
-// for an informer that has started.
+// informer returns an informer that does not run yet. It ignores the errors of the informer's
+// methods, which fail only after the informer has started.
 func (w *watch) informer(namespace string, resource schema.GroupVersionResource, tweak dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
 	i := dynamicinformer.NewFilteredDynamicInformer(w.client, resource, namespace, 0, cache.Indexers{}, tweak).Informer()
 	_ = i.SetTransform(onlyKubeconfigs)
@@ -219,7 +221,7 @@ func (w *watch) informer(namespace string, resource schema.GroupVersionResource,
 		w.Logger.Warn("cannot watch the management cluster, retrying; its clusters stay as they are", "resource", resource.Resource, "err", err)
 		select {
 		case w.failed <- fmt.Errorf("watch %s of the management cluster: %w", resource.Resource, err):
-		default: // another error is noted already
+		default: // another error is already pending
 		}
 	})
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -228,8 +230,8 @@ func (w *watch) informer(namespace string, resource schema.GroupVersionResource,
 	return i
 }
 
-// onlyKubeconfigs drops the content of objects that is not needed: the Secrets of a Cluster are
-// also the keys of its certificate authorities.
+// onlyKubeconfigs removes the content of objects that the source does not need. For example, the
+// Secrets of a Cluster include the keys of its certificate authorities.
 func onlyKubeconfigs(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {

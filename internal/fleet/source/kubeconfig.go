@@ -60,7 +60,7 @@ func (c Config) folder() ([]Cluster, error) {
 		name := strings.TrimSuffix(e.Name(), filepath.Ext(e.Name()))
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it went in the meantime
+			continue // the file was deleted in the meantime
 		}
 		if err != nil {
 			found = append(found, Cluster{Name: name, Err: err})
@@ -86,7 +86,7 @@ func (c Config) folder() ([]Cluster, error) {
 	return found, nil
 }
 
-// parse parses a kubeconfig. Its errors have nothing of the content.
+// parse parses a kubeconfig. Its errors contain none of the content.
 func parse(raw []byte) (*clientcmdapi.Config, error) {
 	kubeconfig, err := clientcmd.Load(raw)
 	if err != nil || len(kubeconfig.Clusters) == 0 {

@@ -1,16 +1,16 @@
-// Package source finds the clusters of a forwarder of several clusters: the contexts of a
+// Package source finds the clusters that one forwarder copies. They are the contexts of a
 // kubeconfig, a folder of kubeconfig files, or the Cluster objects of Cluster API with their
 // kubeconfig Secrets.
 //
 // It guarantees:
 //
-//   - A cluster that cannot be used, because of its name or of its kubeconfig, has an error of its
-//     own, and affects no other cluster. A source that cannot be read at all is not a source without
-//     clusters: [Source.Watch] then reports nothing new.
+//   - A cluster that cannot be used, because of its name or its kubeconfig, has its own error, and
+//     affects no other cluster. A source that cannot be read does not count as a source without
+//     clusters. [Source.Watch] reports only the error, and the clusters stay.
 //   - Two clusters never have the same name.
-//   - No error has the content of a kubeconfig.
+//   - No error contains any part of a kubeconfig.
 //   - The kubeconfig in a Secret of Cluster API can neither start a program nor read a file of this
-//     machine: whoever may write the Secret need not be the operator of the forwarder.
+//     machine, because the person who writes the Secret might not operate the forwarder.
 //
 // It does not connect to the clusters that it finds, and does not know whether a server accepts
 // their credentials.
@@ -32,12 +32,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// Cluster is one cluster. Either Err is set, or the other fields are.
+// Cluster is one cluster. If Err is set, the cluster cannot be used, and only Name is set too.
 type Cluster struct {
 	Name      string
 	Kube      *rest.Config
 	Namespace string            // of the context in the kubeconfig
-	Digest    [sha256.Size]byte // of the kubeconfig: another one is another cluster, or other credentials
+	Digest    [sha256.Size]byte // of the kubeconfig; it differs for another server or other credentials
 	Err       error             // why the cluster cannot be used
 }
 
@@ -45,8 +45,9 @@ type Cluster struct {
 type Source interface {
 	// Read returns the clusters, ordered by name.
 	Read(ctx context.Context) ([]Cluster, error)
-	// Watch calls found with all clusters at once and after each change, and failed with the errors of
-	// the source, nil when it is well again. It blocks until ctx ends. It calls nothing concurrently.
+	// Watch calls found with all clusters at once and after each change. It calls failed with each
+	// error of the source, and with nil when the source works again. It blocks until ctx ends. It
+	// makes no concurrent calls.
 	Watch(ctx context.Context, found func([]Cluster), failed func(error))
 }
 
@@ -55,8 +56,8 @@ type Config struct {
 	Settings config.Fleet
 	// Complete completes the configuration of a client that was read from a kubeconfig.
 	Complete func(*rest.Config) error
-	// Home returns the configuration of the clients for the cluster with the Cluster objects, and its
-	// namespace. Only Cluster API needs it.
+	// Home returns the client configuration for the management cluster, which has the Cluster
+	// objects, and the namespace of its context. Only Cluster API needs Home.
 	Home   func() (*rest.Config, string, error)
 	Logger *slog.Logger
 }
@@ -74,12 +75,11 @@ func New(c Config) (Source, error) {
 	return nil, errors.New("no source of clusters is configured")
 }
 
-// poll is the interval at which files are read again. It is the time that a change takes, because
-// notifications of a file system miss symbolic links to another folder, which is how kubelet
-// updates a volume.
+// poll is the interval between reads of the files. File system notifications would be faster, but
+// they miss symbolic links to another folder, and kubelet uses such links to update a volume.
 const poll = 2 * time.Second
 
-// polled is a source of files.
+// polled is a source that reads files.
 type polled struct {
 	read func() ([]Cluster, error)
 }
@@ -107,8 +107,8 @@ func (p polled) Watch(ctx context.Context, found func([]Cluster), failed func(er
 	}
 }
 
-// unique orders clusters by name. Several of one name become one that cannot be used, and so does
-// one whose name no bus can have.
+// unique sorts clusters by name. It replaces several clusters with the same name by one cluster
+// with an error. A cluster whose name no bus accepts also becomes a cluster with an error.
 func unique(all []Cluster) (distinct []Cluster) {
 	slices.SortStableFunc(all, func(a, b Cluster) int { return cmp.Compare(a.Name, b.Name) })
 	for _, c := range all {
@@ -125,7 +125,8 @@ func unique(all []Cluster) (distinct []Cluster) {
 	return distinct
 }
 
-// Find returns the cluster with a name. Its error has the names of the others.
+// Find returns the cluster with a name. If no cluster has the name, the error lists the names of
+// the clusters.
 func Find(all []Cluster, name string) (Cluster, error) {
 	var names []string
 	for _, c := range all {

@@ -26,7 +26,8 @@ func with(user string) string { return strings.Replace(kubeconfig, "USER", user,
 
 func complete(*rest.Config) error { return nil }
 
-// A file is a cluster. One that cannot be used has an error of its own, without the content of the file.
+// TestFolder verifies that each file is a cluster. A cluster that can't be used has its own error,
+// which does not contain the content of the file.
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
@@ -73,7 +74,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// Who may write a Secret can neither start a program nor read a file of the forwarder.
+// TestSecretIsIsolated verifies that a kubeconfig in a Secret can neither start a program nor read
+// a file of the forwarder.
 func TestSecretIsIsolated(t *testing.T) {
 	s := &clusterAPI{Config: Config{Complete: complete}}
 	for user, refused := range map[string]bool{
@@ -91,7 +93,8 @@ func TestSecretIsIsolated(t *testing.T) {
 	}
 }
 
-// A Secret that cannot be read is not one that does not exist.
+// TestSecretThatCannotBeRead verifies that a Secret that can't be read is not treated as a Secret
+// that does not exist.
 func TestSecretThatCannotBeRead(t *testing.T) {
 	s := &clusterAPI{Config: Config{Complete: complete}}
 	object := &unstructured.Unstructured{}

@@ -1,7 +1,7 @@
 // Package bar shows a progress bar in the last line of a terminal.
 //
-// It guarantees that output never mixes with the bar, and that nothing of the bar is left at the
-// end. Without a terminal it shows nothing. It shows only the first work in progress.
+// It guarantees that output never mixes with the bar, and that the bar is removed at the end.
+// Without a terminal it shows nothing. It shows only the first work in progress.
 package bar
 
 import (
@@ -85,7 +85,7 @@ func (b *bar) run(t *longwork.Tracker, width func() int, done <-chan struct{}) {
 	}
 }
 
-// draw replaces the bar by a text, "" for none.
+// draw replaces the bar with text. If text is "", it only removes the bar.
 func (b *bar) draw(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +129,7 @@ type writer struct {
 // Fd returns the file descriptor of the terminal.
 func (w writer) Fd() uintptr { return w.file.Fd() }
 
-// Write removes the bar before it writes. The bar comes back after the next interval.
+// Write removes the bar before it writes. The bar reappears after the next interval.
 func (w writer) Write(p []byte) (int, error) {
 	w.bar.mu.Lock()
 	defer w.bar.mu.Unlock()

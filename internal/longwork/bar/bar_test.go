@@ -33,7 +33,7 @@ func TestBarLine(t *testing.T) {
 	}
 }
 
-// TestBarIsForTerminals: what is piped gets no bar.
+// TestBarIsForTerminals verifies that output that is not a terminal gets no bar.
 func TestBarIsForTerminals(t *testing.T) {
 	var out strings.Builder
 	var c longwork.Counter
