@@ -46,7 +46,7 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{client}, nil
 }
 
-// get returns the body of a response. An error response becomes an error of
+// get returns the body of a response. For an error response, it returns an error of
 // [k8s.io/apimachinery/pkg/api/errors].
 func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.ReadCloser, error) {
 	path := []string{"/apis", r.Group, r.Version}
@@ -61,9 +61,9 @@ func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.
 		Stream(ctx)
 }
 
-// An API server that shuts down behind a load balancer closes connections instead of
-// refusing them. client-go retries such a watch, and so do we, because an error would make
-// the reflector list everything.
+// An API server that shuts down behind a load balancer closes connections instead of refusing them.
+// This package then retries the watch, as client-go does. With an error instead, the reflector would
+// list everything again.
 const (
 	maxOpenAttempts = 10
 	openRetryDelay  = time.Second
@@ -99,9 +99,8 @@ func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, dec
 	return list, nil
 }
 
-// Watch opens a watch. It calls opened when the API server has responded, before the first
-// event. One goroutine calls show with each event, including errors, before it delivers the
-// event.
+// Watch opens a watch. It calls opened when the API server has responded, before the first event. A
+// single goroutine calls show with each event, including errors, before it delivers the event.
 func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, opened func(), show func(watch.Event)) (watch.Interface, error) {
 	o.Watch = true
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,10 +115,10 @@ func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, de
 	return w, nil
 }
 
-// interruptible replaces the error of a refused connection to a stream that begins with a list.
-// After such an error, a reflector waits for up to a minute without watching its context (client-go
-// 0.37, Reflector.watchList). After any other error it tries a list, and then waits with its
-// context.
+// interruptible replaces a connection-refused error of a stream that begins with a list. After such
+// an error, a reflector waits for up to a minute and ignores its context (client-go 0.37,
+// Reflector.watchList). After any other error, the reflector tries a list, and any later wait ends
+// with the context.
 func interruptible(o metav1.ListOptions, err error) error {
 	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
 		return errors.New(err.Error())
@@ -127,8 +126,8 @@ func interruptible(o metav1.ListOptions, err error) error {
 	return err
 }
 
-// IsExpected reports whether a watch ended normally: the API server closed it, or no longer has the
-// history to continue it (410). The reflector then lists again.
+// IsExpected reports whether err ends a watch normally: the watch was stopped, or the API server no
+// longer has the history to continue it (410). After a 410, the reflector lists again.
 func IsExpected(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, context.Canceled)
 }

@@ -10,8 +10,9 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// TestARefusedConnectionIsInterruptible where client-go would wait without heeding
-// its context; elsewhere it must see what has happened, or it would list again.
+// TestARefusedConnectionIsInterruptible verifies that a connection-refused error is replaced only
+// where client-go would wait and ignore its context. Elsewhere client-go must see the original
+// error, because it would otherwise list again.
 func TestARefusedConnectionIsInterruptible(t *testing.T) {
 	refused := &url.Error{Op: "Get", URL: "https://example.com", Err: syscall.ECONNREFUSED}
 	lists := metav1.ListOptions{SendInitialEvents: new(true)}

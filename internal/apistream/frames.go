@@ -23,10 +23,10 @@ type window struct {
 	b    []byte
 	from int // end of the used bytes
 	to   int // end of the read bytes
-	max  int
+	max  int // maximum number of unused bytes, in which an incomplete object must fit
 
 	first  []byte  // the buffer of a waiting stream, firstSize bytes
-	shared *[]byte // from the pool windows, if it is b
+	shared *[]byte // b, if b comes from the pool windows; otherwise nil
 
 	lastRead int  // bytes of the last read
 	full     bool // the last read filled the buffer
@@ -39,7 +39,7 @@ const (
 
 var windows = sync.Pool{New: func() any { b := make([]byte, sharedSize); return &b }}
 
-// fill reads more bytes. It can move the unused ones.
+// fill reads more bytes. It can move the unused bytes within the buffer or to another buffer.
 func (w *window) fill() error {
 	left, room := w.to-w.from, len(w.b)-w.to
 	switch {
@@ -87,23 +87,23 @@ func (w *window) giveBack() {
 	}
 }
 
-// use skips n bytes. They stay valid until the next fill.
+// use marks n bytes as used. They stay valid until the next fill.
 func (w *window) use(n int) { w.from += n }
 
-// frames splits a watch at its newlines, which JSON does not have within strings.
+// frames splits a watch at its newlines. A JSON string cannot contain a newline.
 type frames struct {
 	window
-	searched int       // bytes after from that have no newline
+	searched int       // number of bytes after from that are known to contain no newline
 	arrived  time.Time // time of the last read
 }
 
 func newFrames(r io.Reader) *frames { return &frames{window: window{r: r, max: maxObject}} }
 
-// In a burst, as at the beginning of a watch, an API server writes each object separately.
-// Waking up, reading and updating the flow-control window for each object takes as long as
-// decoding it. So after a large read, the next read waits briefly, and reads several
-// objects at once. This does not delay an object that arrives alone, because it is read
-// before the wait.
+// In a burst, for example at the start of a watch, an API server writes each object separately.
+// Waking up, reading and updating the flow-control window for each object takes as long as decoding
+// the object. So after a large read, the next read first waits briefly, and then reads several
+// objects at once. The wait does not delay an object that arrives alone, because that object is
+// read before the wait.
 const (
 	burstDelay = 2 * time.Millisecond
 	burstSize  = 4 << 10 // bytes
@@ -118,9 +118,9 @@ func (f *frames) fill() error {
 	return err
 }
 
-// next returns the next non-empty frame, without its newline. It is valid until the next
-// call. After the last frame, next returns the error of the reader, or errCutOff if an
-// incomplete frame is left.
+// next returns the next non-empty frame, without its newline. The frame is valid until the next
+// call. After the last frame, next returns the error of the reader, or errCutOff if an incomplete
+// frame is left.
 func (f *frames) next() ([]byte, error) {
 	for {
 		rest := f.b[f.from:f.to]
@@ -135,7 +135,7 @@ func (f *frames) next() ([]byte, error) {
 		}
 		f.searched = len(rest)
 		if err := f.fill(); err != nil {
-			// fill may have returned the memory of rest, and another stream may use it now.
+			// fill may have returned the memory of rest to the pool, and another stream may use it now.
 			if left := f.b[f.from:f.to]; !errors.Is(err, errTooLong) && len(bytes.TrimSpace(left)) > 0 {
 				return nil, errCutOff
 			}

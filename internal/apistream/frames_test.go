@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// endless is a reader of a frame without an end.
+// endless is a reader that returns one frame without an end.
 type endless struct{ n int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -22,8 +22,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFrameTooLong: a frame that exceeds the limit is an error, before it uses up
-// the memory.
+// TestFrameTooLong verifies that a frame above the size limit causes an error before it fills the
+// memory.
 func TestFrameTooLong(t *testing.T) {
 	in := &endless{}
 	got := read(t, in)
@@ -41,7 +41,7 @@ func TestFrameTooLong(t *testing.T) {
 	}
 }
 
-// TestWindowShrinks: the memory for one large object is released.
+// TestWindowShrinks verifies that a stream releases the memory of a large object after use.
 func TestWindowShrinks(t *testing.T) {
 	f := newFrames(strings.NewReader(strings.Repeat("x", 2*sharedSize) + "\ny\n"))
 	for _, want := range []int{2 * sharedSize, 1} {
@@ -55,8 +55,8 @@ func TestWindowShrinks(t *testing.T) {
 	}
 }
 
-// TestStreamsShareMemory: the frame of a stream stays valid until its next read, whatever
-// other streams read, and a waiting stream holds little memory.
+// TestStreamsShareMemory verifies that the frame of a stream stays valid until the next read of that
+// stream, even if other streams read. A waiting stream holds little memory.
 func TestStreamsShareMemory(t *testing.T) {
 	const streams, length = 8, 3 * firstSize
 	var all [streams]*frames
@@ -85,7 +85,7 @@ func TestStreamsShareMemory(t *testing.T) {
 	}
 }
 
-// TestTruncatedStreams: a stream that ends in the middle of an object returns
+// TestTruncatedStreams verifies that a stream that ends in the middle of an object returns
 // errCutOff, even if other streams use its former memory.
 func TestTruncatedStreams(t *testing.T) {
 	var streams sync.WaitGroup
@@ -114,7 +114,7 @@ func TestTruncatedStreams(t *testing.T) {
 	streams.Wait()
 }
 
-// TestABurstAllocatesNothing: shared buffers are reused.
+// TestABurstAllocatesNothing verifies that streams reuse shared buffers.
 func TestABurstAllocatesNothing(t *testing.T) {
 	line := strings.Repeat("x", 3*firstSize) + "\n"
 	f := newFrames(nil)
@@ -132,7 +132,8 @@ func TestABurstAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzFrames: the frames are the lines of the text, in whatever pieces it arrives.
+// FuzzFrames verifies that the frames are the lines of the text, however the text is split into
+// reads.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("a\nbc\n\nd"), 3)
 	f.Add(bytes.Repeat([]byte("0123456789\n"), 1000), 700)

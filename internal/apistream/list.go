@@ -33,7 +33,7 @@ func (l *List) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// readList reads a list, and holds at most one item as text in memory:
+// readList reads a list. It holds the text of at most one item in memory, apart from the buffer:
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{...},"items":[{...},...]}
 func readList(r io.Reader, decode Decode) (*List, error) {
@@ -67,7 +67,7 @@ func readList(r io.Reader, decode Decode) (*List, error) {
 // values reads JSON values from a stream.
 type values struct{ window }
 
-// peek returns the next byte that is no white space. At the end of the stream it returns
+// peek returns the next byte that is not white space. At the end of the stream, it returns
 // errCutOff.
 func (v *values) peek() (byte, error) {
 	for {
@@ -121,10 +121,10 @@ func (v *values) expect(c byte) error {
 	return err
 }
 
-// value calls consume with the next value. If the value was incomplete, it calls it again
-// with at least twice as much of the stream, or with the rest: consume scans the value from
-// its beginning each time, so this scans a value that arrives in many small reads three
-// times at most.
+// value calls consume with the next value. If the value was incomplete, it calls consume again with
+// at least twice as much of the stream, or with the rest of the stream. consume scans the value
+// from its beginning each time. Doubling limits the total to at most three scans of a value that
+// arrives in many small reads.
 func (v *values) value(consume func(*jsonscan.Scanner) error) error {
 	if _, err := v.peek(); err != nil {
 		return err
@@ -165,8 +165,8 @@ func (v *values) unmarshal(into any) error {
 	})
 }
 
-// object reads an object. It calls member with the name of each member, and member must read the
-// value of that member.
+// object reads an object. It calls member with the name of each member. member must read the value
+// of that member.
 func (v *values) object(member func(name string) error) error {
 	if err := v.expect('{'); err != nil {
 		return err
@@ -184,8 +184,8 @@ func (v *values) object(member func(name string) error) error {
 	})
 }
 
-// array reads an array. It calls item once for each item, and item must read it. Null is an empty
-// array.
+// array reads an array. It calls item once for each item, and item must read that item. null counts
+// as an empty array.
 func (v *values) array(item func() error) error {
 	c, err := v.peek()
 	if err != nil {
@@ -205,7 +205,7 @@ func (v *values) array(item func() error) error {
 	return v.each(']', item)
 }
 
-// each calls next for every element between commas, until the closing bracket.
+// each calls next for each element until the closing bracket, and reads the commas between them.
 func (v *values) each(bracket byte, next func() error) error {
 	if closed, err := v.take(bracket); closed || err != nil {
 		return err

@@ -74,7 +74,7 @@ func describeList(l *List) string {
 	return strings.Join(words, " ")
 }
 
-// TestListForClientGo: client-go uses these functions to take lists apart.
+// TestListForClientGo verifies that the functions that client-go uses to read lists accept a List.
 func TestListForClientGo(t *testing.T) {
 	list, err := readList(strings.NewReader(lists["typed"].in), takeText)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestListForClientGo(t *testing.T) {
 	}
 }
 
-// A connection lost within a list is not the end of the list.
+// TestListConnectionLost verifies that a connection that is lost within a list causes an error.
 func TestListConnectionLost(t *testing.T) {
 	lost := errors.New("reset by peer")
 	in := lists["typed"].in
@@ -101,8 +101,8 @@ func TestListConnectionLost(t *testing.T) {
 	}
 }
 
-// TestListScansAValueOnce: a large item that arrives in many small reads is not scanned
-// again from its beginning with each of them.
+// TestListScansAValueOnce verifies that a large item that arrives in many small reads is not scanned
+// from its beginning after each read.
 func TestListScansAValueOnce(t *testing.T) {
 	for piece, sizes := range map[int][]int{1400: {10 << 10, 100 << 10, 1 << 20}, 1 << 20: {9 << 20, 15 << 20}} {
 		for _, size := range sizes {
@@ -124,7 +124,7 @@ func TestListScansAValueOnce(t *testing.T) {
 	}
 }
 
-// FuzzList compares with encoding/json. The text arrives in pieces.
+// FuzzList compares readList with encoding/json. The text arrives in pieces.
 func FuzzList(f *testing.F) {
 	for _, l := range lists {
 		if len(l.in) < 1000 {

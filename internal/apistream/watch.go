@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// resultBuffer is the number of decoded events that can wait, so that decoding and storing
-// run in parallel.
+// resultBuffer is the number of decoded events that can wait for the reflector, so that decoding and
+// storing run in parallel.
 const resultBuffer = 32
 
 // watcher reads a watch. It ends when the API server ends the watch, when it is stopped, or
@@ -59,7 +59,7 @@ func (w *watcher) run() {
 			e = w.event(frame)
 		case errors.Is(err, errCutOff), errors.Is(err, errTooLong):
 			e = failed(err)
-		default: // end of the watch, or connection lost: the next watch continues from here
+		default: // the watch ended or the connection was lost; the next watch continues from here
 			return
 		}
 		select {
@@ -85,7 +85,7 @@ func (w *watcher) run() {
 func (w *watcher) event(frame []byte) watch.Event {
 	var e watch.Event
 	var err error
-	var early []byte // object that precedes its type
+	var early []byte // text of an object that precedes its type
 	s := jsonscan.NewAt(-1, frame)
 	for s.Object(); s.Next() && err == nil; {
 		switch string(s.Key()) {
@@ -156,8 +156,8 @@ func unmarshal(s *jsonscan.Scanner, into any) error {
 	return nil
 }
 
-// failed returns our own error in the form of an error of the API server. Reflectors do not
-// know its reason, so they list again.
+// failed returns an error of this package in the form of an API server error. Reflectors do not know
+// its reason, so they list again.
 func failed(err error) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusBadGateway, Reason: reasonUnreadable, Message: err.Error(),

@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// item is the text of an object from a stream.
+// item is an object that holds its text from the stream.
 type item struct {
 	metav1.TypeMeta
 	text string
@@ -36,7 +36,7 @@ func takeText(s *jsonscan.Scanner) (runtime.Object, error) {
 	return &item{text: string(text)}, nil
 }
 
-// read returns a summary of all events of a watch with this text.
+// read returns a summary of each event of a watch whose text r returns.
 func read(t *testing.T, r io.Reader) []string {
 	t.Helper()
 	var shown []string
@@ -121,7 +121,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchDeep: an object may have as many levels in a watch as alone.
+// TestWatchDeep verifies that an object in a watch may have as many nesting levels as an object
+// alone.
 func TestWatchDeep(t *testing.T) {
 	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 	const limit = 10_000 // of encoding/json
@@ -134,7 +135,7 @@ func TestWatchDeep(t *testing.T) {
 	}
 }
 
-// FuzzEvent compares with encoding/json.
+// FuzzEvent compares the decoding of events with encoding/json.
 func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":{"a":1}}`))
 	f.Add([]byte(`{"x":[1],"object":{"a":2},"type":"DELETED","y":null}`))
@@ -162,8 +163,8 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// TestWatchConnectionLost: a lost connection ends a watch without an error, and the next watch
-// continues.
+// TestWatchConnectionLost verifies that a lost connection between two events ends a watch without an
+// error, so that the next watch continues. Within an event, it causes an error.
 func TestWatchConnectionLost(t *testing.T) {
 	whole := `{"type":"ADDED","object":1}` + "\n"
 	got := read(t, io.MultiReader(strings.NewReader(whole), iotest.ErrReader(errors.New("reset by peer"))))
@@ -176,7 +177,7 @@ func TestWatchConnectionLost(t *testing.T) {
 	}
 }
 
-// TestStop: a watch without a reader ends when it is stopped.
+// TestStop verifies that a watch ends when it is stopped, even if nothing receives its events.
 func TestStop(t *testing.T) {
 	r, in := io.Pipe()
 	w := &watcher{

@@ -1,8 +1,8 @@
-// Package checkpoint keeps the ledger in step with the bus. It loads the last event of each
-// object from the bus at the start of a term and again at intervals, and schedules comparisons
-// with the cluster. It purges the events of deleted objects after their retention.
+// Package checkpoint keeps the ledger in step with the bus. It loads the last event of each object
+// from the bus at the start of a term and at regular intervals, and schedules comparisons with the
+// cluster. It purges the events of deleted objects after their retention.
 //
-// The bus is the checkpoint. What was read is in [ledger.Term], and nowhere on disk.
+// The bus is the checkpoint. The loaded events are kept in [ledger.Term], not on disk.
 package checkpoint
 
 import (
@@ -17,9 +17,9 @@ import (
 
 // Source reads the last event of every object of this cluster from the bus.
 //
-// Load returns an error unless it has yielded all of them. For each object it yields the last
-// event that the bus had when Load began, or a later one. With an older event, the forwarder
-// might not publish a change until the next load.
+// Load returns an error unless it has yielded the events of all objects. For each object, it yields
+// the last event that the bus had when Load began, or a later event. An older event could keep the
+// forwarder from publishing a change until the next load.
 type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
@@ -33,10 +33,10 @@ type Checkpoint struct {
 	loaded time.Time // start of the last successful load, or creation; wall clock
 	losses uint64    // the result of PossibleLosses at the start of the last successful load
 
-	// Refused, if set, gets each event whose epoch a load rejected. Set it before the first load.
+	// Refused is called with each event whose epoch a load rejects. Set it before the first load.
 	Refused func(event.Key, event.Acked, error)
 
-	// PossibleLosses, if set, is that of [publish.Bus]. Set it before the first load.
+	// PossibleLosses is the method of [publish.Bus]. Set it before the first load.
 	PossibleLosses func() uint64
 
 	now func() time.Time // wall clock
@@ -50,8 +50,8 @@ func NewAt(t *ledger.Term, now func() time.Time) *Checkpoint {
 	return &Checkpoint{term: t, loaded: now(), now: now, Refused: func(event.Key, event.Acked, error) {}, PossibleLosses: func() uint64 { return 0 }}
 }
 
-// Losses returns how many events the bus is known to have lost. It reports false while the bus may
-// have lost more since the last load.
+// Losses returns the number of events that the bus is known to have lost. known is false while the
+// bus may have lost more events since the last load.
 func (c *Checkpoint) Losses() (lost uint64, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (c *Checkpoint) Age() time.Duration {
 // machine sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// Load replaces what the term knows with the events of source. It returns the number of
-// objects whose last event the bus has lost. On an error it changes nothing. See
+// Load replaces the events in the term with the events of source. It returns the number of objects
+// whose last event the bus has lost. If it returns an error, it has changed nothing. See
 // [ledger.Load.Finish].
 func (c *Checkpoint) Load(ctx context.Context, source Source) (lost int, err error) {
 	c.loading.Lock()

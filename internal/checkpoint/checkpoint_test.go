@@ -115,14 +115,14 @@ func TestEpochIsTheHighest(t *testing.T) {
 	}
 }
 
-// TestLoad has a case for each change of an entry during a load. A Put during the load is
-// an acknowledgement, so it is at least as new as the loaded entry.
+// TestLoad has a case for each change of an entry during a load. A Put during the load represents an
+// acknowledgement, so it is at least as new as the loaded entry.
 func TestLoad(t *testing.T) {
 	failure := errors.New("connection lost")
 	for name, c := range map[string]struct {
 		before map[event.Key]event.Acked
 		bus    map[event.Key]event.Acked
-		during func(*bench) // when the bus has been read to its end
+		during func(*bench) // called after the whole bus has been read
 		err    error
 		want   string
 	}{
@@ -165,8 +165,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLost: a load counts objects whose last event the bus no longer holds. The bus may hold no event
-// of a deleted object, and the first load of a term finds nothing lost.
+// TestLost verifies that a load counts the objects whose last event the bus has lost. The missing
+// event of a deleted object does not count.
 func TestLost(t *testing.T) {
 	c := newBench()
 	at := func(version string) event.Acked {
@@ -190,7 +190,7 @@ func TestLost(t *testing.T) {
 			t.Errorf("got %d, %v; want %d", got, err, want)
 		}
 	}
-	c.Put(key("kept"), event.Acked{}) // a refused publish shows it
+	c.Put(key("kept"), event.Acked{}) // a refused publish shows another loss
 	if got := c.LostTotal(); got != 4 {
 		t.Errorf("%d in all, want 4", got)
 	}
@@ -199,8 +199,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestLoadOfAnEarlierState: a leader that is cut off answers a load with an earlier state, after the
-// forwarder has published to the others. The event counts as lost until the next load shows it.
+// TestLoadOfAnEarlierState verifies a load that a partitioned leader of the bus serves from an
+// earlier state, after the forwarder has published to the other servers. The event counts as lost
+// until the next load shows it.
 func TestLoadOfAnEarlierState(t *testing.T) {
 	c := newBench()
 	before, after := at("1"), at("2")
@@ -224,8 +225,8 @@ func TestLoadOfAnEarlierState(t *testing.T) {
 	}
 }
 
-// TestLoadTakesTheLastOfAKey: a bus can yield an object twice if it is written during the
-// load.
+// TestLoadTakesTheLastOfAKey verifies that a load keeps the last event if the source yields an
+// object twice. This can happen if the object is written during the load.
 func TestLoadTakesTheLastOfAKey(t *testing.T) {
 	c := newBench()
 	_, err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
@@ -236,8 +237,8 @@ func TestLoadTakesTheLastOfAKey(t *testing.T) {
 	}
 }
 
-// TestLoadIsNotSeenBeforeItsEnd: readers see the old entries until a load ends, and loads
-// run one at a time.
+// TestLoadIsNotSeenBeforeItsEnd verifies that readers see the old entries until a load ends, and
+// that only one load runs at a time.
 func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 	c := newBench()
 	c.Put(key("a"), at("1"))
@@ -270,7 +271,7 @@ func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector.
+// TestConcurrentUse lets the race detector find unsynchronized access.
 func TestConcurrentUse(t *testing.T) {
 	c := newBench()
 	bus := map[event.Key]event.Acked{}

@@ -18,9 +18,9 @@ func (l loads) Load(_ context.Context, yield func(event.Key, event.Acked) error)
 	return nil
 }
 
-// TestLoadKeepsDigests: a load keeps a digest that the forwarder computed, because the
-// event has none or another, as long as that event is the last one. Packed and unpacked
-// entries take separate paths.
+// TestLoadKeepsDigests verifies that a load keeps the digest of a known entry while its event is
+// still the last one on the bus. The forwarder may have computed that digest, so the event can have
+// another digest or none. Packed and unpacked entries take separate paths.
 func TestLoadKeepsDigests(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	for form, uid := range map[string]string{"packed": "6f1b9f6e-6c5d-4c6e-8d5e-0c9b3f3c1a11", "unpacked": "A"} {

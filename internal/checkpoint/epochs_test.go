@@ -7,13 +7,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestForgedEpoch: a start and a refresh refuse an epoch that no restore explains. An epoch
-// of 9999 once was adopted for ever, and 65535 wrapped.
+// TestForgedEpoch verifies that the first load and a refresh refuse an epoch that no restore
+// explains. An earlier version adopted an epoch of 9999 forever, and an epoch of 65535 overflowed.
 func TestForgedEpoch(t *testing.T) {
 	const jump = event.MaxEpochJump
 	for _, c := range []struct {
 		name   string
-		known  uint16   // epoch of the checkpoint before; there is none without
+		known  uint16   // epoch of an earlier checkpoint; 0 if none exists
 		epochs []uint16 // of the events
 		want   uint16   // highest
 		refuse int

@@ -7,9 +7,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestLoadMarksForeignEvents: after the first load, an event at another position than the
-// known one is foreign, and nothing that it claims becomes known. Packed and unpacked
-// entries take separate paths.
+// TestLoadMarksForeignEvents verifies that after the first load, an event at a later position than
+// the known event is foreign, and that the entry takes over no claim of that event. Packed and
+// unpacked entries take separate paths.
 func TestLoadMarksForeignEvents(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	for form, uid := range map[string]string{"packed": "6f1b9f6e-6c5d-4c6e-8d5e-0c9b3f3c1a11", "unpacked": "A"} {
@@ -60,7 +60,8 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 	}
 }
 
-// TestFirstLoadMarksNothing: at the start, the bus is all that is known.
+// TestFirstLoadMarksNothing verifies that the first load of a term marks no event as foreign,
+// because the term has no earlier events to compare with.
 func TestFirstLoadMarksNothing(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
@@ -73,7 +74,7 @@ func TestFirstLoadMarksNothing(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedDuringTheLoad: the event of an acknowledgement that arrives during a load
+// TestAcknowledgedDuringTheLoad verifies that an event whose acknowledgement arrives during a load
 // is not foreign.
 func TestAcknowledgedDuringTheLoad(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}

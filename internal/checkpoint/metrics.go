@@ -2,7 +2,7 @@ package checkpoint
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Register registers the metric of the events that the bus has lost.
+// Register registers the metric that counts the objects whose last event the bus has lost.
 func (c *Checkpoint) Register(registerer prometheus.Registerer) {
 	registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuberelay_bus_lost_total",

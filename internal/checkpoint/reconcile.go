@@ -26,10 +26,10 @@ type Cluster interface {
 	EnqueueAll()
 }
 
-// Reconciler compares the checkpoint with the cluster, resource by resource. It compares a
-// resource on request, and all resources after each reload of the checkpoint from the bus.
-// It finds what no watch reports: deletes that happened while no forwarder watched, and
-// events that the bus lost.
+// Reconciler compares the checkpoint with the cluster, resource by resource. It compares a resource
+// on request, and all resources after each reload of the checkpoint from the bus. It finds changes
+// that no watch reports: deletes that happened while no forwarder watched, and events that the bus
+// lost.
 type Reconciler struct {
 	checkpoint *Checkpoint
 	acked      *ledger.Term
@@ -41,24 +41,24 @@ type Reconciler struct {
 	mu     sync.Mutex
 	due    map[schema.GroupResource]map[event.Key]bool // the keys to compare, nil for all
 	reload bool                                        // a reload of the checkpoint is requested
-	wake   chan struct{}                               // has a token if something may be due
+	wake   chan struct{}                               // has a token if a reload or a comparison may be due
 	failed map[schema.GroupResource]Failure            // due again at retryAt; only Once writes
 
-	// Only Once uses these.
+	// Only Once uses the following fields.
 	retryAt  time.Time     // zero while no comparison has failed
 	delay    time.Duration // before the next retry
 	reloadAt time.Time     // zero before the first call
 }
 
-// Failure is the error of the last comparison of a resource. Since is when its comparisons began to
-// fail.
+// Failure is the error of a resource's last failed comparison. Since is the time when the
+// comparisons of the resource began to fail.
 type Failure struct {
 	Err   error
 	Since time.Time
 }
 
-// NewReconciler returns a reconciler, which does nothing until Run. Refresh is the interval
-// between reloads of the checkpoint from the bus. Source is nil if the bus cannot be read.
+// NewReconciler returns a reconciler that does nothing until Run. refresh is the interval between
+// reloads of the checkpoint from the bus. source is nil if the bus cannot be read.
 func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		checkpoint: c, acked: c.term, source: source, cluster: cluster, refresh: refresh, log: log,
@@ -196,7 +196,7 @@ func (r *Reconciler) compareDue(ctx context.Context, now func() time.Time) {
 	}
 }
 
-// fail logs a failed comparison of a resource, and schedules another one.
+// fail logs a failed comparison of a resource and records the failure, so that Once retries.
 func (r *Reconciler) fail(gr schema.GroupResource, err error, now time.Time) {
 	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", refusal.Explain(err))
 	r.mu.Lock()

@@ -48,15 +48,15 @@ func TestReconcilerComparesOnRequest(t *testing.T) {
 		if got, want := rec.take(), "nodes:0 pods:1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		time.Sleep(refresh / 2) // of the test's clock
+		time.Sleep(refresh / 2) // on the synctest clock
 		if got := rec.take(); got != "" {
 			t.Errorf("later, without a request: got %q", got)
 		}
 	})
 }
 
-// TestReconcilerComparesKeys: a due key does not cause a comparison of its whole resource,
-// unless the resource is due too, or the comparison of the key fails.
+// TestReconcilerComparesKeys verifies that a due key does not cause a comparison of its whole
+// resource, unless the resource is due too or the comparison of the key fails.
 func TestReconcilerComparesKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := newBench(), &recorder{}
@@ -83,15 +83,15 @@ func TestReconcilerComparesKeys(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		rec.failWith(nil)
-		time.Sleep(2 * retryDelay) // of the test's clock
+		time.Sleep(2 * retryDelay) // on the synctest clock
 		if got, want := rec.take(), "pods:2"; got != want {
 			t.Errorf("after a failure: got %q, want %q", got, want)
 		}
 	})
 }
 
-// TestReconcilerFailing: the error of a resource stays until a comparison of the whole resource
-// succeeds, with the time of the first failure.
+// TestReconcilerFailing verifies that Failing reports a resource, with the time of the first
+// failure, until a comparison of the whole resource succeeds.
 func TestReconcilerFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec, first, second := &recorder{}, errors.New("no answer"), errors.New("denied")
@@ -108,7 +108,7 @@ func TestReconcilerFailing(t *testing.T) {
 		r.CompareResource(pods)
 		want(map[schema.GroupResource]Failure{pods: {first, began}})
 		rec.failWith(second)
-		time.Sleep(retryDelay) // of the test's clock
+		time.Sleep(retryDelay) // on the synctest clock
 		want(map[schema.GroupResource]Failure{pods: {second, began}})
 		rec.failWith(nil)
 		r.CompareKey(key("a"))
@@ -118,7 +118,8 @@ func TestReconcilerFailing(t *testing.T) {
 	})
 }
 
-// TestReconcilerRequestBeforeRun: informers can sync before Run.
+// TestReconcilerRequestBeforeRun verifies that Run handles requests from before its start, because
+// informers can sync before Run.
 func TestReconcilerRequestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
@@ -135,8 +136,8 @@ func TestReconcilerRequestBeforeRun(t *testing.T) {
 	})
 }
 
-// TestReconcilerRequestDuringComparison: a request during a comparison may be too late for it,
-// so one more comparison follows.
+// TestReconcilerRequestDuringComparison verifies that one more comparison follows if requests arrive
+// during a comparison, because they may be too late for it.
 func TestReconcilerRequestDuringComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec, release := &recorder{}, make(chan struct{})
@@ -155,8 +156,8 @@ func TestReconcilerRequestDuringComparison(t *testing.T) {
 	})
 }
 
-// TestReconcilerRetries: it retries only the resources that failed, after growing
-// delays.
+// TestReconcilerRetries verifies that the reconciler retries only the resources that failed, after
+// growing delays.
 func TestReconcilerRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
@@ -202,8 +203,8 @@ func TestReconcilerRetries(t *testing.T) {
 	})
 }
 
-// TestReconcilerRetriesAfterAKey: a comparison of a key does not stand for that of its resource,
-// which failed.
+// TestReconcilerRetriesAfterAKey verifies that the comparison of a key does not cancel the retry for
+// its resource.
 func TestReconcilerRetriesAfterAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
@@ -225,8 +226,8 @@ func TestReconcilerRetriesAfterAKey(t *testing.T) {
 	})
 }
 
-// TestReconcilerRequestRetriesFailure: a request retries a failed comparison at once. If that
-// succeeds, no retry follows after the delay.
+// TestReconcilerRequestRetriesFailure verifies that a request retries a failed comparison
+// immediately. If the comparison succeeds, no retry follows after the delay.
 func TestReconcilerRequestRetriesFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
@@ -258,8 +259,8 @@ func TestReconcilerRequestRetriesFailure(t *testing.T) {
 	})
 }
 
-// TestReconcilerRefresh: a refresh finds what the bus lost or gained, and compares every
-// resource that has entries.
+// TestReconcilerRefresh verifies that a refresh finds the events that the bus lost or gained, and
+// compares every resource that has entries.
 func TestReconcilerRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := newBench(), &recorder{}
@@ -279,7 +280,8 @@ func TestReconcilerRefresh(t *testing.T) {
 	})
 }
 
-// TestReconcilerRefreshFails: an error of the bus changes nothing.
+// TestReconcilerRefreshFails verifies that a failed refresh changes nothing and is retried after
+// retryDelay.
 func TestReconcilerRefreshFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := newBench(), &recorder{}
@@ -298,7 +300,7 @@ func TestReconcilerRefreshFails(t *testing.T) {
 			t.Errorf("got %q, the checkpoint has %q; want nothing and a.1", got, content(c))
 		}
 		works.Store(true)
-		time.Sleep(retryDelay) // not only after the next refresh
+		time.Sleep(retryDelay) // long before the next refresh
 		synctest.Wait()
 		if got := rec.take(); got != "all" || content(c) != "" {
 			t.Errorf("got %q, the checkpoint has %q; want all and nothing", got, content(c))
@@ -306,8 +308,8 @@ func TestReconcilerRefreshFails(t *testing.T) {
 	})
 }
 
-// TestReconcilerWithoutASource: if the bus cannot be read, the reconciler compares the
-// entries it has.
+// TestReconcilerWithoutASource verifies that the reconciler compares the known entries if the bus
+// cannot be read.
 func TestReconcilerWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := newBench(), &recorder{}
@@ -321,7 +323,8 @@ func TestReconcilerWithoutASource(t *testing.T) {
 	})
 }
 
-// TestReconcilerEndsWithItsContext: it ends during a comparison too.
+// TestReconcilerEndsWithItsContext verifies that Run ends with its context, even during a
+// comparison.
 func TestReconcilerEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

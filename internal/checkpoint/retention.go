@@ -15,26 +15,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Purger removes the events of an object from the bus, up to and including a position.
-// Later events stay. With [event.ErrNewest] it keeps the events for now.
+// Purger removes the events of an object from the bus, up to and including a position. It keeps
+// later events. If it returns [event.ErrNewest], it cannot remove the events yet.
 type Purger interface {
 	Purge(ctx context.Context, k event.Key, upTo uint64) error
 }
 
-// Retention purges the events of objects that were deleted long ago, so that the bus stays as
-// large as the cluster. Each delete that it keeps takes memory here and on the bus, so it purges
-// the oldest earlier if there are too many. It keeps every delete for at least five minutes.
-// After that, no watch is so far behind that it still shows the object. Nor can a create arrive
-// any more that a stale leader left in a dead connection: the bus refuses it only while it has
-// events of the object.
+// Retention purges the events of objects that were deleted long ago. So the size of the bus depends
+// on the size of the cluster, not on its age. Each delete that is kept takes memory in the forwarder
+// and on the bus. If too many deletes are kept, Retention purges the oldest ones early.
 //
-// An object that is recreated meanwhile is safe in either order. If the bus stores its
-// create before the purge, the create is after the position and stays. If the purge is
-// first, the create expects the position of the delete, so the bus refuses it. The
-// forwarder then decides again, with no event of the object on the bus.
+// Retention keeps every delete for at least five minutes, or for After if that is shorter. After
+// five minutes, two late messages no longer occur: no watch is so far behind that it still shows the
+// object, and no create of a stale leader arrives from a dead connection. The bus refuses such a
+// create only while it has events of the object.
 //
-// The last event with the highest epoch of a resource stays. The epoch is stored nowhere
-// else, and events with a lower epoch would sort before those that subscribers have seen.
+// An object that is recreated during a purge is safe in either order. If the bus stores the create
+// before the purge, the create is after the position and stays. If the purge is first, the bus
+// refuses the create, because the create expects the position of the delete. The forwarder then
+// decides again, with no event of the object on the bus.
+//
+// Retention keeps the last event with the highest epoch of a resource. The epoch is stored nowhere
+// else, and events with a lower epoch would sort before the events that subscribers have received.
 type Retention struct {
 	Acked *ledger.Term
 	Bus   Purger
@@ -44,7 +46,7 @@ type Retention struct {
 	Log   *slog.Logger
 
 	early  atomic.Int64 // deletes purged before After
-	warned time.Time    // when Run last logged a warning about them
+	warned time.Time    // when Run last logged a warning about such deletes
 }
 
 const (
@@ -53,8 +55,8 @@ const (
 	warnInterval  = time.Hour        // minimum time between warnings about deletes purged before After
 )
 
-// Run purges until ctx ends. The interval is a tenth of After, limited to between one
-// second and one hour. While there are too many deletes, it is ten seconds.
+// Run purges until ctx ends. The interval is a tenth of After, but at least one second and at most
+// one hour. While too many deletes are kept, the interval is ten seconds.
 func (r *Retention) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(max(r.After/10, time.Second), time.Hour))
 	defer ticker.Stop()
@@ -89,9 +91,9 @@ func (r *Retention) Run(ctx context.Context) {
 
 func (r *Retention) tooMany() bool { return r.Max > 0 && r.Acked.Deletes() > r.Max }
 
-// Once purges the deletes that are due. Then, if there are more than Max, it purges the oldest
-// others until an eighth of Max is free. It returns the number of purged objects. It continues
-// after an error, and returns the first error.
+// Once purges the deletes that are due. If more than Max deletes remain, it then purges the oldest
+// of them until an eighth of Max is free. It returns the number of purged objects. It continues
+// after an error and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 	now := r.Now()
 	purged, first = r.purge(ctx, deletedBefore(r.Acked, now.Add(-r.After).UnixMilli()))
@@ -124,9 +126,9 @@ func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (p
 	return purged, first
 }
 
-// deletedBefore returns the deletes that the bus stored at or before a time, in Unix
-// milliseconds. It leaves out foreign entries: the event on the bus may show an object whose
-// delete is due.
+// deletedBefore returns the deletes that the bus stored at or before a time, in Unix milliseconds.
+// It leaves out foreign entries, because the event on the bus may show an object whose delete has
+// not been published yet.
 func deletedBefore(acked *ledger.Term, before int64) map[event.Key]event.Acked {
 	due := map[event.Key]event.Acked{}
 	for k, a := range acked.Removals() {

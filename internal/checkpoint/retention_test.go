@@ -85,8 +85,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestRetentionWhileLoading: a checkpoint that is loaded meanwhile may have been
-// read before the purge, and must not bring back what was purged.
+// TestRetentionWhileLoading verifies that a load that read a delete before its purge does not
+// restore the purged entry.
 func TestRetentionWhileLoading(t *testing.T) {
 	c := newBench()
 	c.Put(key("web"), deletedAt(1, 7))
@@ -125,7 +125,7 @@ func TestRetentionRuns(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Run(ctx) }()
-		time.Sleep(20 * time.Hour) // of the test's clock
+		time.Sleep(20 * time.Hour) // on the synctest clock
 		cancel()
 		<-ended
 		if want := []string{"old"}; !slices.Equal(purged, want) {
@@ -134,8 +134,8 @@ func TestRetentionRuns(t *testing.T) {
 	})
 }
 
-// TestRetentionGoesOnAfterAnError: a stuck partition of the bus does not block the purge of
-// objects in other partitions.
+// TestRetentionGoesOnAfterAnError verifies that a stuck partition of the bus does not block the
+// purge of objects in other partitions.
 func TestRetentionGoesOnAfterAnError(t *testing.T) {
 	const objects = 20
 	cp, stuck, asked := newBench(), errors.New("the partition is stuck"), 0
@@ -163,8 +163,8 @@ func TestRetentionGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
-// TestRetentionLeavesTheNewest: an event that has to stay for now is no error, and its
-// purge is retried.
+// TestRetentionLeavesTheNewest verifies that ErrNewest is not reported as an error, and that the
+// next call retries the purge.
 func TestRetentionLeavesTheNewest(t *testing.T) {
 	cp, newest := newBench(), uint64(2)
 	cp.Put(key("a"), deletedAt(1, 1))
@@ -187,8 +187,8 @@ func TestRetentionLeavesTheNewest(t *testing.T) {
 	}
 }
 
-// TestRetentionKeepsTheEpoch: only the events hold the epoch. All events of the highest
-// epoch but one can be purged, and the last one as soon as there is another.
+// TestRetentionKeepsTheEpoch verifies that one event of the highest epoch stays, because only events
+// store the epoch. That event can be purged as soon as another event of the epoch exists.
 func TestRetentionKeepsTheEpoch(t *testing.T) {
 	cp := newBench()
 	of := func(epoch uint16, position uint64) event.Acked {
@@ -201,7 +201,7 @@ func TestRetentionKeepsTheEpoch(t *testing.T) {
 	cp.Put(key("b"), of(2, 3))
 	cp.Put(key("live"), at("9"))
 	other := event.Key{Group: "example.com", Resource: "readings", Name: "a"}
-	cp.Put(other, event.Acked{UID: uid, ResourceVersion: "1", Epoch: 7, Position: 4}) // says nothing of this one
+	cp.Put(other, event.Acked{UID: uid, ResourceVersion: "1", Epoch: 7, Position: 4}) // an epoch of another resource
 	r := Retention{
 		Acked: cp.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),

@@ -15,8 +15,8 @@ func ofResource(resource, name string) event.Key {
 	return event.Key{Resource: resource, Namespace: "default", Name: name}
 }
 
-// TestCountsAreThoseOfAScan: after any sequence of writes, the counts equal those of a
-// scan.
+// TestCountsAreThoseOfAScan verifies that the counts equal those of a scan after any sequence of
+// writes.
 func TestCountsAreThoseOfAScan(t *testing.T) {
 	c := newBench()
 	check := func(step int) {
@@ -116,7 +116,7 @@ func BenchmarkPurge(b *testing.B) {
 	}
 }
 
-// BenchmarkPurgeOfManyEpochs purges 20,000 deletes, each of another epoch.
+// BenchmarkPurgeOfManyEpochs purges 20,000 deletes, each with a different epoch.
 func BenchmarkPurgeOfManyEpochs(b *testing.B) {
 	const deletes = 20_000
 	for b.Loop() {
@@ -136,7 +136,7 @@ func BenchmarkPurgeOfManyEpochs(b *testing.B) {
 	}
 }
 
-// BenchmarkRefresh reports the longest wait of an acknowledgement during a load.
+// BenchmarkRefresh reports how long an acknowledgement waits at most during a load.
 func BenchmarkRefresh(b *testing.B) {
 	c := filled(100_000)
 	bus := map[event.Key]event.Acked{}

@@ -9,12 +9,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// deleteBytes is the memory of a deleted object until its events are purged, including garbage:
-// see Deleted and GC in internal/sizing.
+// deleteBytes is the memory that a deleted object takes until its events are purged, including
+// garbage. See Deleted and GC in internal/sizing.
 const deleteBytes = 1200
 
-// MaxDeletes returns the number of deletes that half of a memory limit can hold. The limit
-// is in bytes, and [math.MaxInt64] for none.
+// MaxDeletes returns the number of deletes that fit in half of a memory limit. The limit is in
+// bytes. [math.MaxInt64] means no limit.
 func MaxDeletes(memoryLimit int64) int {
 	if memoryLimit == math.MaxInt64 {
 		return 500_000
@@ -23,12 +23,12 @@ func MaxDeletes(memoryLimit int64) int {
 }
 
 // surplus returns the deletes to purge before the end of their retention, so that at most limit
-// deletes are kept. The namespaces with the most deletes give up their oldest ones: a namespace
-// that deletes all the time does not shorten the retention of the others. It does not return
-// deletes that the bus stored after a time, in Unix milliseconds, or at an unknown time.
+// deletes are kept. It takes the oldest deletes of the namespaces that have the most. So a namespace
+// with many deletes does not shorten the retention of the others. surplus does not return deletes
+// that the bus stored after the time after, in Unix milliseconds, or at an unknown time.
 func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Acked {
 	kept := map[string]int{}       // by namespace
-	stored := map[string][]int64{} // of those that may be purged
+	stored := map[string][]int64{} // times of the deletes that may be purged, by namespace
 	for k, a := range acked.Removals() {
 		if a.Foreign {
 			continue
@@ -76,8 +76,8 @@ func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Ack
 	return due
 }
 
-// fairShare returns the largest n for which the counts, each limited to n, have a sum of at
-// most limit.
+// fairShare returns the largest n for which the sum of the counts, each limited to n, is at most
+// limit.
 func fairShare(counts []int, limit int) int {
 	slices.Sort(counts)
 	for i, count := range counts {

@@ -24,7 +24,7 @@ func inNamespace(namespace string, n int) event.Key {
 	return event.Key{Resource: "pods", Namespace: namespace, Name: strconv.Itoa(n)}
 }
 
-// kept returns the names of the deletes that are left in each namespace.
+// kept returns the names of the remaining deletes, by namespace.
 func kept(c *bench) map[string][]int {
 	names := map[string][]int{}
 	for k, a := range c.Entries(pods) {
@@ -61,8 +61,8 @@ func upTo(first, last int) (all []int) {
 	return all
 }
 
-// TestTooManyDeletes: one namespace deletes more objects than the limit allows. Its own
-// oldest deletes are purged, and those of the other namespaces stay.
+// TestTooManyDeletes verifies that if one namespace deletes more objects than the limit allows, its
+// own oldest deletes are purged and the deletes of other namespaces stay.
 func TestTooManyDeletes(t *testing.T) {
 	const now, limit = 100_000, 80
 	for name, c := range map[string]struct {
@@ -165,8 +165,8 @@ func TestTooManyDeletes(t *testing.T) {
 	}
 }
 
-// TestTiesOfTooManyDeletes: many deletes have the same time. No more of them are purged
-// than necessary.
+// TestTiesOfTooManyDeletes verifies that no more deletes than necessary are purged if many have the
+// same time.
 func TestTiesOfTooManyDeletes(t *testing.T) {
 	cp := newBench()
 	for n := range 1000 {
@@ -181,8 +181,8 @@ func TestTiesOfTooManyDeletes(t *testing.T) {
 	}
 }
 
-// TestDeletesAreCounted: after any sequence of writes and a load, the count is that of a
-// scan.
+// TestDeletesAreCounted verifies that the count of deletes equals that of a scan, after any sequence
+// of writes and after a load.
 func TestDeletesAreCounted(t *testing.T) {
 	c := newBench()
 	for step := range 2000 {
@@ -203,8 +203,8 @@ func TestDeletesAreCounted(t *testing.T) {
 	}
 }
 
-// TestTooManyDeletesArePurgedSoon: Run does not wait for its interval of an hour while a
-// namespace deletes objects, and a bus that fails delays the purge and loses nothing.
+// TestTooManyDeletesArePurgedSoon verifies that Run does not wait for its interval of one hour while
+// too many deletes are kept. A failing bus delays the purge and loses nothing.
 func TestTooManyDeletesArePurgedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 800

@@ -20,17 +20,17 @@ type AccessReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
 }
 
-// ReviewInterval is how long the answer of an access review is used before the next review.
+// ReviewInterval is the time for which the result of an access review stays valid.
 const ReviewInterval = 30 * time.Second
 
 // reviewTimeout limits one review.
 const reviewTimeout = 10 * time.Second
 
-// neededVerbs are the verbs that a watch of a resource needs. Confirming a delete needs get too,
-// but that request gets the refusal itself.
+// neededVerbs are the verbs that a watch of a resource needs. Confirming a delete also needs get,
+// but no review checks that verb: if it is denied, the get request itself fails.
 var neededVerbs = [...]string{"list", "watch"}
 
-// Access finds out what the forwarder may read. It is safe for concurrent use.
+// Access checks which resources the forwarder may read. It is safe for concurrent use.
 type Access struct {
 	reviews AccessReviews
 	rules   rules
@@ -44,15 +44,15 @@ type Access struct {
 	}
 }
 
-// NewAccess makes an Access. Without reviews, it denies nothing, like a nil Access. Without
-// rules, it asks about each resource.
+// NewAccess returns an Access. If reviews is nil, the Access denies nothing, like a nil Access. If
+// r is nil, the Access reviews each resource separately.
 func NewAccess(reviews AccessReviews, r RulesReviews, now func() time.Time) *Access {
 	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
 }
 
-// Denied returns an error if the forwarder may not list and watch a resource in a namespace, ""
-// for all namespaces. The error has the form of the API server's refusal and names the missing
-// permission. A review that fails denies nothing.
+// Denied returns an error if the forwarder may not list and watch a resource in a namespace. The
+// namespace "" means all namespaces. The error is a Forbidden error, as from the API server, and
+// names the missing permission. A failed review denies nothing.
 func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
 	if a == nil || a.reviews == nil || a.allowsAll(ctx) {
 		return nil
@@ -85,8 +85,8 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 	return nil
 }
 
-// allowsAll reports whether the forwarder may list and watch everything, with one review for all
-// resources.
+// allowsAll reports whether the forwarder may list and watch all resources. It needs only one review
+// for each verb.
 func (a *Access) allowsAll(ctx context.Context) bool {
 	a.all.Lock()
 	defer a.all.Unlock()
@@ -108,8 +108,8 @@ func (a *Access) allowsAll(ctx context.Context) bool {
 	return a.all.allowed
 }
 
-// Review asks the API server for one permission in all versions of a resource. why is its reason,
-// if it gives one.
+// Review checks one permission for all versions of a resource. why is the reason of the API server,
+// if it returns one.
 func (a *Access) Review(ctx context.Context, verb, group, resource, namespace string) (allowed bool, why string, err error) {
 	return a.review(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource})
 }

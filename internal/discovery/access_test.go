@@ -45,7 +45,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRulesOfANamespace: one question about a namespace answers for all resources.
+// TestRulesOfANamespace verifies that one rules review of a namespace covers all resources.
 func TestRulesOfANamespace(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

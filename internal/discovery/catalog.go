@@ -1,9 +1,9 @@
-// Package discovery finds out which resources an API server serves, which of them a selection
-// picks, and which of those the forwarder may read.
+// Package discovery determines which resources an API server serves, which of them are selected, and
+// which of those the forwarder may read.
 //
-// It draws no conclusion from a failure. A group whose discovery fails is in [Catalog.Failed]. A
-// permission that the API server does not tell counts as granted. If it is missing, the request
-// itself fails.
+// The package draws no conclusion from a failure. A group whose discovery fails is in
+// [Catalog.Failed]. If a permission cannot be reviewed, it counts as granted. If the permission is
+// actually missing, the request itself fails.
 package discovery
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// Catalog is what the API server serves, in one answer of discovery.
+// Catalog contains the resources that the API server serves, from one run of discovery.
 type Catalog struct {
-	discovery.DiscoveryInterface // for the shortcut expander, which calls only ServerGroupsAndResources
+	discovery.DiscoveryInterface // always nil; the shortcut expander calls only ServerGroupsAndResources
 
 	groups    []*restmapper.APIGroupResources
 	lists     []*metav1.APIResourceList
 	resources map[schema.GroupVersionResource]discovered
-	versions  map[schema.GroupVersion]bool // every version in the answer, even without resources
+	versions  map[schema.GroupVersion]bool // every version in the response, even without resources
 
-	// Failed has the error of each group whose discovery failed, at least in one version.
-	// Nothing may be concluded about such a group, in particular not that a resource is gone.
+	// Failed contains the error of each group whose discovery failed in at least one version. Draw
+	// no conclusion about such a group, in particular not that a resource is gone.
 	Failed map[string]error
 
-	// Kept has the watched resources that stay as they are, although the answer shows them
+	// Kept contains the watched resources that stay unchanged although discovery shows them
 	// differently or not at all.
 	Kept map[schema.GroupResource]Decision
 
-	// etags is incomplete if the API server sent none, or if client-go made the request.
+	// etags is incomplete if the API server sent no ETag, or if client-go made the request.
 	etags etags
 }
 
@@ -48,8 +48,8 @@ type discovered struct {
 	verbs metav1.Verbs
 }
 
-// discover asks the API server through client-go. A group that fails is in Failed. An
-// error means that nothing is known.
+// discover runs discovery through client-go. Failed contains the groups that failed. An error means
+// that discovery failed as a whole.
 func discover(ctx context.Context, client discovery.DiscoveryInterface) (*Catalog, error) {
 	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
 	var partial *discovery.ErrGroupDiscoveryFailed
@@ -72,7 +72,8 @@ func newCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, fail
 		c.Failed[gv.Group] = refusal.Explain(err)
 	}
 	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
-		// To client-go, "not found" means an aggregated API server, but this is the API server.
+		// client-go ignores "not found" for /api, because an aggregated API server has no core group.
+		// kube-apiserver always has one.
 		c.Failed[""] = errors.New("discovery does not list the core group of the API server")
 	}
 	byVersion := map[string]*metav1.APIResourceList{}
@@ -108,7 +109,7 @@ func (c *Catalog) addGroup(g *metav1.APIGroup, lists map[string]*metav1.APIResou
 	c.groups = append(c.groups, group)
 }
 
-// ServerGroupsAndResources returns what was discovered, without a request.
+// ServerGroupsAndResources returns the discovered groups and resources, without a request.
 func (c *Catalog) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	groups := make([]*metav1.APIGroup, len(c.groups))
 	for i, g := range c.groups {
@@ -123,8 +124,8 @@ func (c *Catalog) Resource(gvr schema.GroupVersionResource) (event.Resource, boo
 	return d.Resource, ok
 }
 
-// All returns each resource once: a kept one in its kept version, any other in the preferred
-// version of its group, or in the first version that serves it.
+// All returns each resource once. A kept resource has its kept version. Any other resource has the
+// preferred version of its group or, if that version does not serve it, the first one that does.
 func (c *Catalog) All() []event.Resource {
 	return c.preferred(func(string) bool { return true })
 }
@@ -195,8 +196,8 @@ func (c *Catalog) Verbs(r event.Resource) []string {
 	return c.resources[r.GroupVersionResource()].verbs
 }
 
-// Versions returns the versions that serve a resource, the preferred one first. It
-// returns none after Compact.
+// Versions returns the versions that serve a resource, in the order of discovery, with the preferred
+// version first. It returns none after Compact.
 func (c *Catalog) Versions(gr schema.GroupResource) []string {
 	versions := []string{}
 	for _, g := range c.groups {
@@ -209,15 +210,16 @@ func (c *Catalog) Versions(gr schema.GroupResource) []string {
 	return versions
 }
 
-// IsMissing reports whether no version shows the resource, although its group did not fail
-// and the resource is not kept. An API server of another version may still serve it.
+// IsMissing reports whether no version contains the resource, although its group did not fail and
+// the resource is not kept. An API server of another Kubernetes version may still serve the
+// resource.
 func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
 	_, failed := c.Failed[gr.Group]
 	_, kept := c.Kept[gr]
 	return !failed && !kept && !c.Shows(gr)
 }
 
-// Shows reports whether any version shows the resource.
+// Shows reports whether any version contains the resource.
 func (c *Catalog) Shows(gr schema.GroupResource) bool {
 	for gvr := range c.resources {
 		if gvr.GroupResource() == gr {
@@ -227,6 +229,6 @@ func (c *Catalog) Shows(gr schema.GroupResource) bool {
 	return false
 }
 
-// Compact drops the groups and their lists, which are large and which only a selection needs.
-// Call it for a catalog that stays in memory.
+// Compact drops the groups and their lists. They are large, and only a selection needs them. Call
+// Compact for a catalog that stays in memory.
 func (c *Catalog) Compact() { c.groups, c.lists = nil, nil }

@@ -25,8 +25,8 @@ func TestDiscoverFailure(t *testing.T) {
 	}
 }
 
-// TestIsMissing: a group whose discovery failed proves nothing, even if only one of its versions
-// failed.
+// TestIsMissing verifies that no resource counts as missing if the discovery of its group failed,
+// even in only one version.
 func TestIsMissing(t *testing.T) {
 	s := discoverytest.Cluster()
 	partly := discoverytest.Cluster().Failing("apps/v1beta1").Failing("metrics.k8s.io/v1beta1")

@@ -17,7 +17,7 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[s
 
 func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
 
-// patience bounds every wait.
+// patience limits every wait.
 const patience = 3 * time.Minute
 
 func newClient(t *testing.T, config *rest.Config) discovery.DiscoveryInterface {

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// etags are the ETags of the two documents of aggregated discovery. An ETag is a hash of
-// the whole document (kube-apiserver, endpoints/discovery/aggregated/etag.go), stale groups
-// included: two answers with the same ETags report the same failed groups.
+// etags holds the ETags of the two documents of aggregated discovery. An ETag is a hash of the whole
+// document (kube-apiserver, endpoints/discovery/aggregated/etag.go), including stale groups. So two
+// responses with the same ETags report the same failed groups.
 type etags struct{ api, apis string }
 
 // complete reports whether both documents have an ETag.
@@ -24,12 +24,14 @@ func (e etags) complete() bool { return e.api != "" && e.apis != "" }
 
 var aggregatedList = schema.GroupVersionKind{Group: apidiscovery.GroupName, Version: "v2", Kind: "APIGroupDiscoveryList"}
 
-// Discover returns the catalog of what the API server serves. If it is the same as known, which
-// may be nil, unchanged is true and c is nil: the API server compares ETags and sends no
-// document. A group that fails is in [Catalog.Failed]; an error means that nothing is known.
+// Discover returns the catalog of the resources that the API server serves. known is an earlier
+// catalog, or nil. If nothing has changed since known, unchanged is true and c is nil: the API
+// server compares ETags and sends no document. [Catalog.Failed] contains the groups that failed. An
+// error means that discovery failed as a whole.
 //
-// An API server without aggregated discovery (before Kubernetes 1.30), or with any other
-// answer, is asked through client-go, which respects Retry-After and classifies errors.
+// Discover falls back to client-go if the API server does not support aggregated discovery (before
+// Kubernetes 1.30) or sends any other unexpected response. client-go respects Retry-After and
+// classifies errors.
 func Discover(ctx context.Context, client discovery.DiscoveryInterface, known *Catalog) (c *Catalog, unchanged bool, err error) {
 	if d, ok := client.RESTClient().(*rest.RESTClient); ok && d != nil {
 		var before etags
@@ -45,10 +47,10 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterface, known *C
 	return c, false, err
 }
 
-// IsConditional reports whether [Discover] can tell by ETags that this catalog is current.
+// IsConditional reports whether [Discover] can use ETags to check whether this catalog is current.
 func (c *Catalog) IsConditional() bool { return c.etags.complete() }
 
-// Ready returns nil if the API server says that it is ready.
+// Ready returns nil if the API server reports that it is ready.
 func Ready(ctx context.Context, client discovery.DiscoveryInterface) error {
 	r := client.RESTClient()
 	if r == nil {
@@ -57,11 +59,12 @@ func Ready(ctx context.Context, client discovery.DiscoveryInterface) error {
 	return r.Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// documents reads the two documents of aggregated discovery. client-go's discovery client
-// does not expose the headers of an answer.
+// documents reads the two documents of aggregated discovery. It does not use client-go's discovery
+// client, because that client does not expose the headers of a response.
 type documents struct{ client *rest.RESTClient }
 
-// read returns nothing if an answer does not have the expected form.
+// read returns a catalog, or unchanged if both ETags equal those of known. It returns nil and false
+// if a request fails or a response does not have the expected form.
 func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged bool) {
 	if !known.complete() {
 		known = etags{}
@@ -78,7 +81,7 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 	if known.complete() && now == known {
 		return nil, true
 	}
-	// One of the two has changed, and the catalog needs both.
+	// At least one of the documents has changed, and the catalog needs both.
 	if api.list == nil {
 		if api, ok = d.get(ctx, "/api", ""); !ok {
 			return nil, false
@@ -94,7 +97,7 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 	return c, false
 }
 
-// document is one of the two documents. list is nil if it has not changed.
+// document is one of the two documents. list is nil if the document has not changed.
 type document struct {
 	etag string
 	list *apidiscovery.APIGroupDiscoveryList

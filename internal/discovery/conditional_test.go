@@ -14,15 +14,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestNothingHasChanged: the API server does not send an unchanged answer of discovery again, and
-// Discover distinguishes it from a changed one.
+// TestNothingHasChanged verifies that the API server does not send unchanged discovery documents
+// again, and that Discover distinguishes them from changed documents.
 func TestNothingHasChanged(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	var q controlplanetest.Requests
 	client := newClient(t, q.Through(cp.Config()))
 	var first *Catalog
-	// The cluster may still be busy with the remains of earlier tests. Two answers are comparable if
-	// nothing changed around them.
+	// Earlier tests may still cause changes in the cluster. The responses are comparable only if
+	// nothing changes between them.
 	poll(t, "nothing changes", func() error {
 		var unchanged bool
 		var err error
@@ -44,7 +44,7 @@ func TestNothingHasChanged(t *testing.T) {
 		}
 		return sameCatalog(first, whole)
 	})
-	// Only one of the two documents changes; the catalog must have both.
+	// If only one of the two documents changes, the catalog must still contain both.
 	known := &Catalog{etags: first.etags}
 	known.etags.apis = `"OTHER"`
 	c, unchanged, err := Discover(t.Context(), client, known)
@@ -65,8 +65,8 @@ func sameCatalog(got, want *Catalog) error {
 	return nil
 }
 
-// TestAnAnswerOfAnotherForm: client-go handles API servers, and proxies in front of them, that do
-// not support aggregated discovery, send no ETag, or fail.
+// TestAnAnswerOfAnotherForm verifies that Discover still returns a catalog if the API server, or a
+// proxy in front of it, does not support aggregated discovery, sends no ETag, or fails.
 func TestAnAnswerOfAnotherForm(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, change := range map[string]func(*http.Response){
@@ -81,7 +81,7 @@ func TestAnAnswerOfAnotherForm(t *testing.T) {
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 				return controlplanetest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 					response, err := next.RoundTrip(r)
-					if err == nil && !strings.Contains(r.Header.Get("Accept"), ",") { // client-go takes two forms
+					if err == nil && !strings.Contains(r.Header.Get("Accept"), ",") { // client-go accepts several forms
 						change(response)
 					}
 					return response, err

@@ -13,12 +13,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Definitions watches the objects that define resources: the CustomResourceDefinitions, and the
-// APIServices, each of which says where a version of a group is served. It only reports that they
-// change. Everything that discovery depends on, such as the conditions Established and Available,
-// is in their status.
+// Definitions watches the objects that define resources: CustomResourceDefinitions and APIServices.
+// An APIService names the server of one version of a group. Definitions only reports that these
+// objects have changed. This suffices, because everything that discovery depends on, such as the
+// conditions Established and Available, is part of these objects.
 type Definitions struct {
-	changed chan struct{} // has a token when there may have been a change
+	changed chan struct{} // has a token after a possible change
 	all     []*definitionWatch
 	running sync.WaitGroup
 }
@@ -26,23 +26,23 @@ type Definitions struct {
 type definitionWatch struct {
 	of     schema.GroupVersionResource
 	shared cache.SharedIndexInformer
-	open   atomic.Bool // the last watch was opened, and has not failed since
+	open   atomic.Bool // the last watch was opened and has not failed since
 }
 
 // Redefinition names the resources that the API server may serve differently after the change of
 // a definition or an APIService.
 type Redefinition struct {
 	Group             string
-	Resource, Version string // one of them is "", for all
+	Resource, Version string // one of them is "", which means all
 }
 
-// Concerns reports whether the API server may serve a resource differently.
+// Concerns reports whether the API server may serve r differently.
 func (d Redefinition) Concerns(r event.Resource) bool {
 	return d.Group == r.Group && (d.Resource == "" || d.Resource == r.Resource) && (d.Version == "" || d.Version == r.Version)
 }
 
-// redefinition compares two states of a definition or of an APIService. It returns false if no
-// resource is served differently.
+// redefinition compares two states of a definition or of an APIService. It returns false if the
+// change does not affect how the API server serves resources.
 func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, bool) {
 	before, err := meta.Accessor(old)
 	if err != nil {
@@ -56,12 +56,13 @@ func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, boo
 	if of == DefinitionResource {
 		return Redefinition{Group: group, Resource: name}, before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID()
 	}
-	// The APIService may have another API server now, whose version is not known.
+	// The APIService may now point to another API server. That server can have any version.
 	return Redefinition{Group: group, Version: name}, before.GetResourceVersion() != after.GetResourceVersion()
 }
 
-// WatchDefinitions watches until ctx ends. It calls redefined for each change that may change how
-// resources are served. If access is denied, only the periodic discovery finds new resources.
+// WatchDefinitions watches definitions and APIServices until ctx ends. It calls redefined for each
+// change after which the API server may serve resources differently. If access is denied, only the
+// periodic discovery finds new resources.
 func (w Watcher) WatchDefinitions(ctx context.Context, redefined func(Redefinition)) *Definitions {
 	d := &Definitions{changed: make(chan struct{}, 1)}
 	for _, of := range []schema.GroupVersionResource{DefinitionResource, APIServiceResource} {
@@ -80,10 +81,10 @@ func (d *Definitions) notify() {
 	}
 }
 
-// Changed has a token when there may have been a change.
+// Changed returns a channel that receives a token after a possible change.
 func (d *Definitions) Changed() <-chan struct{} { return d.changed }
 
-// IsWatched reports whether no change can be missed.
+// IsWatched reports whether all watches are open and synced, so that no change can be missed.
 func (d *Definitions) IsWatched() bool {
 	for _, w := range d.all {
 		if !w.open.Load() || !w.shared.HasSynced() {
@@ -114,13 +115,13 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 		}
 	}, func(err error) {
 		if d.open.Swap(false) {
-			notify() // a change may have been missed, and discovery has to poll from now on
+			notify() // a change may have been missed, and discovery must poll from now on
 		}
 		if why := ErrorReason(err); logged.Swap(why) != why {
 			w.Logger.Info("watch of definitions failed, polling discovery", "resource", d.of.GroupResource().String(), "err", err)
 		}
 	})
-	// An error is possible only after the informer has started.
+	// AddEventHandler returns an error only after the informer has stopped.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify() },
 		UpdateFunc: func(old, o any) {

@@ -10,7 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestRedefinition: what may be served in another way is listed again, and nothing else.
+// TestRedefinition verifies that a redefinition concerns exactly the resources that the API server
+// may serve differently.
 func TestRedefinition(t *testing.T) {
 	state := func(name, uid, version string, generation int64) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version, Generation: generation}}

@@ -18,17 +18,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Watcher watches the objects that define which resources and namespaces exist. It publishes none
-// of them.
+// Watcher watches the objects that define which resources and namespaces exist. It does not publish
+// them.
 type Watcher struct {
 	Dynamic dynamic.Interface // tells client-go which lists the API server supports
 	Streams *apistream.Client
 	Logger  *slog.Logger
 }
 
-// metadataInformer makes an informer of a resource. Because definitions are large, it caches only
-// name, UID, resourceVersion, generation and labels, as [metav1.PartialObjectMetadata]. It calls
-// opened after each watch was opened, and failed after each unexpected error of a list or a
+// metadataInformer returns an informer of a resource. Because definitions are large, the informer
+// caches only name, UID, resourceVersion, generation and labels, as [metav1.PartialObjectMetadata].
+// It calls opened when a watch has opened, and failed after each unexpected error of a list or a
 // watch.
 func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(), failed func(error)) cache.SharedIndexInformer {
 	from := apistream.Resource{GroupVersionResource: of}
@@ -44,7 +44,7 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 			return w.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
 		},
 	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
-	// An error is possible only after the informer has started.
+	// SetWatchErrorHandlerWithContext returns an error only after the informer has started.
 	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if !apistream.IsExpected(err) && ctx.Err() == nil {
 			failed(err)
@@ -53,7 +53,7 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 	return shared
 }
 
-// readMetadata is an [apistream.Decode].
+// readMetadata is an [apistream.Decode] that keeps only the cached metadata.
 func readMetadata(s *jsonscan.Scanner) (runtime.Object, error) {
 	var m struct {
 		Name            string            `json:"name"`
@@ -79,8 +79,8 @@ func readMetadata(s *jsonscan.Scanner) (runtime.Object, error) {
 	}}, nil
 }
 
-// ErrorReason classifies the error of a request as "forbidden", "not_found", "unauthorized", or
-// "failing" for all others. It returns "" for no error. Metrics have it as a label.
+// ErrorReason classifies the error of a request as "forbidden", "not_found" or "unauthorized", or as
+// "failing" for all other errors. It returns "" for no error. The result is a metric label.
 func ErrorReason(err error) string {
 	switch {
 	case err == nil:

@@ -18,13 +18,13 @@ import (
 
 // The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second // while one is missing, or the API server doesn't answer
-	existingInterval = 10 * time.Minute // while all exist
+	missingInterval  = 10 * time.Second // while a namespace is missing or the API server doesn't respond
+	existingInterval = 10 * time.Minute // while all namespaces exist
 )
 
-// FindNamespaces starts a goroutine that checks which of the included namespaces exist, until ctx
-// ends. It does nothing if namespaces are watched. It skips namespaces that it may not get. The
-// caller waits for the WaitGroup.
+// FindNamespaces starts a goroutine that repeatedly checks which of the included namespaces exist,
+// until ctx ends. It does nothing if namespaces are watched. The goroutine skips namespaces that
+// the forwarder may not get. The caller waits for the WaitGroup.
 func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynamic.Interface, a *Access) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if n.NeedsWatch() || len(n.include) == 0 {
@@ -52,8 +52,8 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 	return &running
 }
 
-// findNamed checks which of the named namespaces exist. It reports whether the API server has
-// answered for all of them.
+// findNamed checks which of the named namespaces exist. It reports whether the API server responded
+// to every check.
 func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, reads dynamic.Interface, a *Access) (answered bool) {
 	before, missing := n.Missing(), map[string]string{}
 	for _, name := range names {
@@ -62,7 +62,7 @@ func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, r
 			return false
 		}
 		if !allowed {
-			continue // whether it exists is unknown
+			continue // the namespace may or may not exist
 		}
 		switch _, err := reads.Resource(NamespaceResource).Get(ctx, name, metav1.GetOptions{}); {
 		case apierrors.IsNotFound(err):
@@ -81,7 +81,7 @@ func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, r
 	return true
 }
 
-// listNames returns the names of all namespaces, or none if they can't be listed.
+// listNames returns the names of all namespaces, or nil if they can't be listed.
 func (w Watcher) listNames(ctx context.Context, a *Access) (names []string) {
 	if allowed, err := a.allows(ctx, "list", ""); err != nil || !allowed {
 		return nil
@@ -98,18 +98,19 @@ func (w Watcher) listNames(ctx context.Context, a *Access) (names []string) {
 	return names
 }
 
-// allows reports whether the verb is allowed on a namespace, or on all of them if it is "".
+// allows reports whether a verb is allowed on a namespace. The namespace "" means all namespaces.
 func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, error) {
 	if a == nil || a.reviews == nil {
 		return true, nil
 	}
-	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow this too
+	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can also allow this
 		Namespace: namespace, Name: namespace, Verb: verb, Version: "*", Resource: NamespaceResource.Resource,
 	})
 	return allowed, err
 }
 
-// Missing returns the included namespaces that don't exist, each with a similar name that exists, or "".
+// Missing returns the included namespaces that don't exist. The value of each is a similar name that
+// exists, or "".
 func (n *Namespaces) Missing() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +127,8 @@ func (n *Namespaces) MissingExcluded() map[string]string {
 	return n.unknown(n.exclude.UnsortedList())
 }
 
-// unknown returns the names of namespaces that don't exist. The caller holds the lock.
+// unknown returns those of the names that don't exist, in the form of Missing. The caller holds the
+// lock.
 func (n *Namespaces) unknown(names []string) map[string]string {
 	missing := map[string]string{}
 	if !n.NeedsWatch() || !n.Listed() {
@@ -149,7 +151,7 @@ func (n *Namespaces) unknown(names []string) map[string]string {
 	return missing
 }
 
-// SelectsNone reports whether there is a label selector, and it matches no namespace.
+// SelectsNone reports whether the selection has a label selector that matches no namespace.
 func (n *Namespaces) SelectsNone() bool {
 	if n.selector == nil {
 		return false
@@ -158,8 +160,7 @@ func (n *Namespaces) SelectsNone() bool {
 	return known && len(selected) == 0
 }
 
-// Looked reports whether Missing is complete: each included namespace that is readable has been
-// checked.
+// Looked reports whether Missing is complete: every readable included namespace has been checked.
 func (n *Namespaces) Looked() bool {
 	if n.NeedsWatch() {
 		return n.Listed()

@@ -11,42 +11,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// NamespaceSelection selects namespaces: those that it includes and does not exclude, and
-// whose labels match. The zero value selects all. Cluster-scoped objects are always
-// selected.
+// NamespaceSelection selects the namespaces that are included, that are not excluded, and whose
+// labels match. The zero value selects all namespaces. Cluster-scoped objects are always selected.
 type NamespaceSelection struct {
-	Include  []string // empty for all
+	Include  []string // empty to include all
 	Exclude  []string
-	Selector labels.Selector // nil for all; the selection follows changes of labels
+	Selector labels.Selector // nil for any labels; the selection follows changes of labels
 
-	// MaxSeparate is the maximum number of selected namespaces that get a watch each; 0 means 10.
-	// For more, one watch of all namespaces is cheaper for the API server, although it also sends
-	// objects that are not selected. It needs permission for all namespaces.
+	// MaxSeparate is the maximum number of selected namespaces that get a separate watch. 0 means
+	// 10. For more namespaces, one watch of all namespaces is cheaper for the API server, although
+	// it also sends objects that are not selected. Such a watch needs permission for all
+	// namespaces.
 	MaxSeparate int
 }
 
 const defaultMaxSeparate = 10
 
-// Namespaces knows which namespaces are selected. The watch of namespaces calls Put, Remove,
-// Synced and Fail. Make one with [NewNamespaces].
+// Namespaces tracks which namespaces are selected. The watch of namespaces calls Put, Remove, Synced
+// and Fail. Make one with [NewNamespaces].
 type Namespaces struct {
 	include, exclude sets.Set[string]
 	selector         labels.Selector
 	maxSeparate      int
 
-	// known has the namespaces that exist, and whether their labels match. It is empty if
-	// namespaces are not watched.
+	// known maps each existing namespace to whether its labels match. It is empty if namespaces are
+	// not watched.
 	mu      sync.RWMutex
 	known   map[string]bool
-	failing error             // of the last list or watch, nil if it succeeded
-	missing map[string]string // without a watch: the included namespaces that do not exist, see Missing
-	looked  bool              // whether missing is known
-	similar map[string]string // names in known, by similar names that are not; nil after a change
+	failing error             // error of the last list or watch, nil if it succeeded
+	missing map[string]string // result of Missing if namespaces are not watched
+	looked  bool              // missing is known
+	similar map[string]string // cache: similar names in known, by missing name; nil after a change
 
 	listed chan struct{} // closed when known is complete for the first time
 }
 
-// NewNamespaces makes a Namespaces that knows no namespace yet.
+// NewNamespaces returns a Namespaces without any known namespace.
 func NewNamespaces(n NamespaceSelection) *Namespaces {
 	return &Namespaces{
 		include: sets.New(n.Include...), exclude: sets.New(n.Exclude...), selector: n.Selector, maxSeparate: cmp.Or(n.MaxSeparate, defaultMaxSeparate),
@@ -54,35 +54,35 @@ func NewNamespaces(n NamespaceSelection) *Namespaces {
 	}
 }
 
-// NeedsWatch reports whether the selection depends on the namespaces that exist: it selects by
-// labels, or it excludes some of all namespaces, and each of the others may need a watch of its
-// own.
+// NeedsWatch reports whether the selection depends on the existing namespaces. It does if the
+// selection uses labels. It also does if the selection includes all namespaces and excludes some,
+// because each remaining namespace may need a separate watch.
 func (n *Namespaces) NeedsWatch() bool {
 	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
 }
 
-// SelectsAll reports whether every namespace is selected, always.
+// SelectsAll reports whether every namespace is always selected.
 func (n *Namespaces) SelectsAll() bool {
 	return n.selector == nil && len(n.include) == 0 && len(n.exclude) == 0
 }
 
-// SelectsMost reports whether all namespaces but the excluded ones are selected.
+// SelectsMost reports whether all namespaces except the excluded ones are selected.
 func (n *Namespaces) SelectsMost() bool { return n.selector == nil && len(n.include) == 0 }
 
-// MaxSeparate returns the maximum number of selected namespaces that get a watch each.
+// MaxSeparate returns the maximum number of selected namespaces that get a separate watch.
 func (n *Namespaces) MaxSeparate() int { return n.maxSeparate }
 
-// Named returns the included namespaces, in order.
+// Named returns the included namespaces in alphabetical order.
 func (n *Namespaces) Named() []string { return sets.List(n.include) }
 
 // MaySelect reports whether a namespace is selected if its labels match. The namespace of
-// cluster-scoped objects is "". The answer never changes.
+// cluster-scoped objects is "". The result for a namespace never changes.
 func (n *Namespaces) MaySelect(namespace string) bool {
 	return namespace == "" || (len(n.include) == 0 || n.include.Has(namespace)) && !n.exclude.Has(namespace)
 }
 
-// Selects reports whether a namespace is selected at present. With a label selector, it is valid
-// only once Ready returns nil.
+// Selects reports whether a namespace is currently selected. With a label selector, the result is
+// valid only after Ready returns nil.
 func (n *Namespaces) Selects(namespace string) bool {
 	if !n.MaySelect(namespace) {
 		return false
@@ -95,7 +95,7 @@ func (n *Namespaces) Selects(namespace string) bool {
 	return n.known[namespace]
 }
 
-// Exists is false only if the watch of namespaces proves that there is no such namespace.
+// Exists returns false only if the watch of namespaces shows that the namespace does not exist.
 func (n *Namespaces) Exists(namespace string) bool {
 	if namespace == "" || !n.NeedsWatch() || !n.Listed() {
 		return true
@@ -106,7 +106,8 @@ func (n *Namespaces) Exists(namespace string) bool {
 	return ok
 }
 
-// Selected returns the selected namespaces in order. It returns false if they are not known.
+// Selected returns the selected namespaces in alphabetical order. It returns false if they are not
+// known.
 func (n *Namespaces) Selected() ([]string, bool) {
 	if !n.NeedsWatch() {
 		names := sets.List(n.include.Difference(n.exclude))
@@ -137,11 +138,11 @@ func (n *Namespaces) Listed() bool {
 	}
 }
 
-// ErrNotListed means that the selection needs the labels of namespaces, which are not
+// ErrNotListed means that the selection needs the labels of namespaces, but the namespaces are not
 // listed yet.
 var ErrNotListed = errors.New("namespaces are not listed yet")
 
-// Ready returns nil if it is known which namespaces are selected.
+// Ready returns nil if Selects returns valid results.
 func (n *Namespaces) Ready() error {
 	if n.selector == nil || n.Listed() {
 		return nil
@@ -157,8 +158,8 @@ func (n *Namespaces) Ready() error {
 // Synced records that Put was called for all namespaces. Call it only once.
 func (n *Namespaces) Synced() { close(n.listed) }
 
-// Fail records the error of the last list or watch, nil if it succeeded, and returns the previous
-// one.
+// Fail records the error of the last list or watch, nil if it succeeded. It returns the previous
+// error.
 func (n *Namespaces) Fail(err error) (before error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +167,7 @@ func (n *Namespaces) Fail(err error) (before error) {
 	return before
 }
 
-// Put records a namespace, and reports whether the selection has changed.
+// Put records a namespace and reports whether the selection has changed.
 func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	matches := n.selector == nil || n.selector.Matches(labels.Set(l))
 	n.mu.Lock()
@@ -178,7 +179,7 @@ func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	return before != matches && n.MaySelect(name)
 }
 
-// Remove records that a namespace is gone, and reports whether the selection has changed.
+// Remove records that a namespace is gone and reports whether the selection has changed.
 func (n *Namespaces) Remove(name string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

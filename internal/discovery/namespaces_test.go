@@ -12,8 +12,8 @@ func TestNamespaceSelection(t *testing.T) {
 	known := map[string]map[string]string{"a": {"team": "x"}, "b": {"team": "y"}, "c": nil}
 	for name, c := range map[string]struct {
 		selection NamespaceSelection
-		want      []string // of a, b, c and d, which does not exist
-		list      []string // nil where it cannot be told
+		want      []string // the selected ones of a, b, c and d; d does not exist
+		list      []string // result of Selected; nil if unknown
 	}{
 		"all":                   {NamespaceSelection{}, []string{"a", "b", "c", "d"}, nil},
 		"a list":                {NamespaceSelection{Include: []string{"d", "a"}}, []string{"a", "d"}, []string{"a", "d"}},
@@ -72,8 +72,8 @@ func labelSelector(t *testing.T, s string) labels.Selector {
 	return l
 }
 
-// TestMissingNamespaces: what is named and does not exist is known once namespaces were looked for, with
-// a similar name.
+// TestMissingNamespaces verifies that named namespaces that don't exist are reported with a similar
+// name once they have been checked.
 func TestMissingNamespaces(t *testing.T) {
 	include := NamespaceSelection{Include: []string{"defaultx", "shop"}}
 	labeled := NamespaceSelection{Include: []string{"defaultx", "shop"}, Selector: labelSelector(t, "team"), Exclude: []string{"kube-systm", "elsewhere"}}
@@ -110,7 +110,7 @@ func TestMissingNamespaces(t *testing.T) {
 	}
 }
 
-// put notes the last of the namespaces.
+// put records the namespaces, and that all namespaces are listed.
 func put(n *Namespaces, names ...string) {
 	for _, name := range names {
 		n.Put(name, nil)

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// builtInGroups are the groups with a dot that kube-apiserver serves by itself, up to
-// Kubernetes 1.37. Every group without a dot is built in: the group of a
-// CustomResourceDefinition needs a dot.
+// builtInGroups contains the groups with a dot that kube-apiserver itself serves, up to Kubernetes
+// 1.37. Every group without a dot is built in, because the group of a CustomResourceDefinition
+// needs a dot.
 var builtInGroups = []string{
 	"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "auditregistration.k8s.io",
 	"authentication.k8s.io", "authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io",
@@ -28,21 +28,21 @@ var builtInGroups = []string{
 	"storagemigration.k8s.io",
 }
 
-// IsBuiltIn reports whether kube-apiserver serves a group by itself. An API server of another
-// version, or with other flags, may not serve every resource of the group. The objects of such a
+// IsBuiltIn reports whether kube-apiserver itself serves a group. An API server of another version,
+// or with other flags, may not serve every resource of the group, but the objects of such a
 // resource stay in etcd. So the absence of a built-in resource never proves that its objects are
 // gone.
 func IsBuiltIn(group string) bool {
 	return !strings.Contains(group, ".") || slices.Contains(builtInGroups, group)
 }
 
-// ErrUnprovable means that no later read can prove that a resource is gone.
+// ErrUnprovable means that a retry cannot prove that a resource is gone.
 var ErrUnprovable = errors.New("no read can prove that its objects are gone")
 
 var errBuiltIn = fmt.Errorf("its group is built into the API server: %w", ErrUnprovable)
 
-// Proof proves that resources that discovery does not show are gone. All its reads are
-// consistent. It reuses its reads, so make a new Proof for each answer of discovery.
+// Proof proves that resources that discovery does not show are gone. All its reads are consistent.
+// It reuses results, so create a new Proof for each run of discovery.
 type Proof struct {
 	reads    dynamic.Interface
 	ready    func() error
@@ -60,16 +60,16 @@ func NewProof(ctx context.Context, client discovery.DiscoveryInterface, reads dy
 	}
 }
 
-// Gone returns nil if a resource that discovery does not show is gone: it is not built in,
-// and no CustomResourceDefinition and no APIService can make an API server serve it. The
-// API server deletes the objects of a definition before it removes the definition. The
-// error is [ErrUnprovable] if a retry cannot help.
+// Gone returns nil if a resource that discovery does not show is gone. This is proven if the
+// resource is not built in and no CustomResourceDefinition or APIService exists that could make an
+// API server serve it. The API server deletes the objects of a definition before it removes the
+// definition. If a retry cannot help, the error is [ErrUnprovable].
 func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 	if IsBuiltIn(gr.Group) {
 		return errBuiltIn
 	}
-	// An API server that has just started does not know its custom resources yet. That is
-	// the usual reason why resources are missing, often many of them.
+	// An API server that has just started does not know its custom resources yet. This is the usual
+	// reason for missing resources, and often affects many at once.
 	if err := p.ready(); err != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("the API server is not ready: %w", err)
 	}
@@ -106,22 +106,23 @@ func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 	return nil
 }
 
-// AutoRegisteredLabel marks the APIServices that the API server makes: "onstart" for
-// built-in groups, "true" for CustomResourceDefinitions (kube-aggregator,
+// AutoRegisteredLabel marks the APIServices that the API server itself creates. Its value is
+// "onstart" for built-in groups and "true" for CustomResourceDefinitions (kube-aggregator,
 // autoregister_controller.go).
 const AutoRegisteredLabel = "kube-aggregator.kubernetes.io/automanaged"
 
-// IsObjectNotFound reports whether the API server says that an object does not exist. While a
-// resource appears or disappears, the API server says instead that the path does not exist. Only
-// an error about an object names it.
+// IsObjectNotFound reports whether an error of the API server means that an object does not exist.
+// While a resource appears or disappears, the API server instead returns that the path does not
+// exist. Only an error about an object contains the name of the object.
 func IsObjectNotFound(err error) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
-// IsRemoved reports whether the API server no longer serves a resource, so that its objects are
-// gone. last is the catalog in effect. If it does not show the resource, IsRemoved runs discovery
-// again and then proves the removal. An error means that nothing is known; see [ErrUnprovable].
+// IsRemoved reports whether the API server no longer serves a resource, so its objects are gone.
+// last is the current catalog. If last does not show the resource, IsRemoved runs discovery again
+// and then proves the removal. An error means that the removal is neither proven nor disproven. See
+// [ErrUnprovable].
 func IsRemoved(ctx context.Context, gr schema.GroupResource, last *Catalog, client discovery.DiscoveryInterface, reads dynamic.Interface) (bool, error) {
 	if !last.IsMissing(gr) {
 		return false, nil

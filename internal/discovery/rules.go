@@ -18,10 +18,10 @@ type RulesReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error)
 }
 
-// rules asks for the permissions in a whole namespace: one request instead of two for each
+// rules reads the permissions for a whole namespace. This takes one request instead of two for each
 // resource.
 type rules struct {
-	reviews RulesReviews // nil if they are not available
+	reviews RulesReviews // nil if rules reviews are not available
 
 	mu      sync.Mutex
 	answers map[string]rulesAnswer
@@ -29,11 +29,11 @@ type rules struct {
 
 type rulesAnswer struct {
 	asked time.Time
-	rules []authorizationv1.ResourceRule // nil if the answer is not complete
+	rules []authorizationv1.ResourceRule // nil if the review failed or is incomplete
 }
 
-// in returns the rules for the forwarder in a namespace, nil if the API server cannot tell: some
-// authorizers cannot list their rules.
+// in returns the rules for the forwarder in a namespace. It returns nil if the API server cannot
+// list all rules, because some authorizers do not support that.
 func (r *rules) in(ctx context.Context, namespace string, now time.Time) []authorizationv1.ResourceRule {
 	if r.reviews == nil || namespace == "" {
 		return nil
@@ -57,7 +57,7 @@ func (r *rules) in(ctx context.Context, namespace string, now time.Time) []autho
 	}
 	for other, old := range r.answers {
 		if now.Sub(old.asked) >= ReviewInterval {
-			delete(r.answers, other) // namespaces come and go
+			delete(r.answers, other) // the namespace may no longer exist
 		}
 	}
 	if r.answers == nil {

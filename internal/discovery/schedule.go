@@ -2,10 +2,10 @@ package discovery
 
 import "time"
 
-// Discovery runs after a change of a definition: when no other change has come for debounce, at
-// the latest maxDelay after the first change. So many changes at once cost one discovery per
-// maxDelay. Discovery lags behind the definitions a little, so it is repeated after each of
-// followUps.
+// After a change of a definition, discovery runs when no other change has arrived for debounce, but
+// at the latest maxDelay after the first change. So a burst of changes causes only one discovery
+// per maxDelay. Discovery documents lag slightly behind the definitions, so discovery repeats after
+// each delay in followUps.
 const (
 	debounce = 100 * time.Millisecond
 	maxDelay = time.Second
@@ -13,14 +13,14 @@ const (
 
 var followUps = [...]time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
-// MaxPerChange is the number of discoveries that one change of a definition causes at most.
+// MaxPerChange is the maximum number of discoveries that one change of a definition causes.
 const MaxPerChange = 1 + len(followUps)
 
-// Schedule decides when the next discovery is due. It has no clock of its own.
+// Schedule decides when the next discovery is due. Its callers pass the time.
 type Schedule struct {
-	finished    time.Time // of the last discovery
-	first, last time.Time // of the changes since the last discovery began, zero for none
-	left        int       // the number of followUps that remain
+	finished    time.Time // when the last discovery ended
+	first, last time.Time // first and last change since the last discovery began, zero for none
+	left        int       // number of remaining followUps
 }
 
 // Changed records that a definition has changed.
@@ -31,7 +31,7 @@ func (s *Schedule) Changed(now time.Time) {
 	s.last = now
 }
 
-// Begin records that discovery begins. It covers all changes so far.
+// Begin records that a discovery begins, which covers all changes so far.
 func (s *Schedule) Begin() {
 	switch {
 	case !s.first.IsZero():
@@ -42,10 +42,10 @@ func (s *Schedule) Begin() {
 	}
 }
 
-// Finish records that discovery has ended, with or without an answer.
+// Finish records that a discovery has ended, successfully or not.
 func (s *Schedule) Finish(now time.Time) { s.finished = now }
 
-// Due returns when the next discovery begins. The poll interval applies if nothing changes.
+// Due returns the time when the next discovery is due. poll is the interval if nothing changes.
 func (s *Schedule) Due(poll time.Duration) time.Time {
 	switch {
 	case !s.first.IsZero():

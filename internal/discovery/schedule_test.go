@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// asks runs a schedule with changes at these times until only polling is left, and returns the times
-// at which a discovery begins.
+// asks runs a schedule with changes at the given times until only polling is left. It returns the
+// start times of all discoveries.
 func asks(changes []time.Duration, poll time.Duration) (asked []time.Duration) {
 	epoch := time.Unix(0, 0)
 	var a Schedule
@@ -22,7 +22,7 @@ func asks(changes []time.Duration, poll time.Duration) (asked []time.Duration) {
 			return append(asked, due.Sub(epoch)) // the first poll
 		}
 		a.Begin()
-		a.Finish(due) // discovery answers at once
+		a.Finish(due) // discovery takes no time
 		asked = append(asked, due.Sub(epoch))
 	}
 }

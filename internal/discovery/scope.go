@@ -6,17 +6,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Coverage is how the informers cover a resource at present.
+// Coverage describes how the informers currently cover a resource.
 type Coverage struct {
-	Everywhere bool // by one watch of all namespaces
+	Everywhere bool // one watch covers all namespaces
 	Working    bool // that watch is not forbidden
-	Separately bool // by a watch for each namespace
+	Separately bool // each namespace has a separate watch
 }
 
-// Scopes decides which watches cover a resource. It returns a namespace for each watch, "" for
-// one watch of all namespaces, and the namespaces to which access is denied. The choice between
-// separate watches and one watch changes only at half or twice the limit of namespaces, so that
-// it does not alternate when the number of namespaces goes up and down.
+// Scopes decides which watches cover a resource. It returns the namespace of each watch and the
+// namespaces to which access is denied. The namespace "" means one watch of all namespaces. The
+// choice between separate watches and one watch changes only at half or twice the limit of
+// namespaces, so it does not alternate when the number of namespaces varies.
 func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now Coverage) (namespaces []string, denied map[string]error) {
 	everywhere := []string{""}
 	if !r.Namespaced {
@@ -47,8 +47,8 @@ func (c Coverage) maxSeparate(atFirst int) int {
 	return atFirst
 }
 
-// permitted splits the namespaces into those in which the forwarder may list and watch, and the
-// denied ones.
+// permitted splits the namespaces into those in which the forwarder may list and watch the
+// resource, and the denied ones.
 func (a *Access) permitted(ctx context.Context, r event.Resource, namespaces []string) (names []string, denied map[string]error) {
 	denied = map[string]error{}
 	for _, namespace := range namespaces {

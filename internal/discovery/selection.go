@@ -12,14 +12,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Selection selects resources of the cluster. Package selector describes the selectors; an
-// invalid one matches nothing.
+// Selection selects resources of the cluster. Package selector describes the syntax of selectors. An
+// invalid selector matches nothing.
 type Selection struct {
 	Include []string
 	Exclude []string
 
-	// UnlessNamed has selectors of resources that a wildcard does not select. They are watched
-	// only if a selector of Include names them.
+	// UnlessNamed contains selectors of resources that a wildcard does not select. These resources
+	// are watched only if a selector in Include names them.
 	UnlessNamed []string
 }
 
@@ -27,14 +27,14 @@ type Selection struct {
 type Resolution struct {
 	Watch []event.Resource
 
-	// Unmatched has the selectors of Include that match nothing now, and UnmatchedExclude those
-	// of Exclude. They may match later.
+	// Unmatched contains the selectors in Include that currently match nothing. UnmatchedExclude
+	// contains those in Exclude. They may match later.
 	Unmatched, UnmatchedExclude []string
 
-	// Left has the reason, as a sentence, for each selected resource that is not watched.
+	// Left contains each selected resource that is not watched, with the reason in words.
 	Left map[schema.GroupResource]string
 
-	// Decisions has each resource that a selector of Include or Exclude matches.
+	// Decisions contains each resource that a selector in Include or Exclude matches.
 	Decisions map[schema.GroupResource]Decision
 }
 
@@ -42,13 +42,13 @@ type Resolution struct {
 type Decision struct {
 	Resource event.Resource // in the version that a watch uses
 
-	// Selectors has the selectors of Include that match, in order. Selector is the one that
-	// decided, "" if there is none.
+	// Selectors contains the matching selectors in Include, in order. Selector is the one that
+	// decided, "" if none matches.
 	Selectors []string
 	Selector  string
 
-	ExcludedBy string // the first selector of Exclude that matches, "" if none does
-	Reason     Reason // why it is not watched, "" if it is
+	ExcludedBy string // the first matching selector in Exclude, "" if none matches
+	Reason     Reason // why the resource is not watched, "" if it is watched
 }
 
 // Reason is the reason why a resource is not watched, or only in some namespaces.
@@ -58,7 +58,7 @@ type Reason string
 const (
 	NotSelected  Reason = "not_selected"
 	Excluded     Reason = "excluded"
-	NotNamed     Reason = "not_named" // only a wildcard selects it, and it is in UnlessNamed
+	NotNamed     Reason = "not_named" // only a wildcard selects the resource, and it is in UnlessNamed
 	NotWatchable Reason = "not_watchable"
 )
 
@@ -110,8 +110,8 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 	return res
 }
 
-// Followable returns the resources that references can select in addition: those that can be
-// watched and that neither Exclude nor UnlessNamed matches.
+// Followable returns the resources that references can select in addition: the watchable resources
+// that neither Exclude nor UnlessNamed matches.
 func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	m := newMatcher(c)
 	never := map[schema.GroupResource]bool{}
@@ -129,8 +129,8 @@ func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	return known
 }
 
-// weigh adds a selector of Include that matches r. The first selector that makes the resource
-// watched decides, so that a selector with a version can precede a wildcard.
+// weigh adds a selector in Include that matches r. The first selector for which the resource is
+// watched decides, so a selector with a version can take precedence over a later wildcard.
 func (d *Decision) weigh(r event.Resource, selector string, unlessNamed, watchable bool) {
 	before, first := d.Reason, len(d.Selectors) == 0
 	d.Selectors = append(d.Selectors, selector)
@@ -187,8 +187,8 @@ func newMatcher(c *Catalog) matcher {
 // Match returns the resources that a selector names. It returns none after Compact.
 func (c *Catalog) Match(selector string) []event.Resource { return newMatcher(c).match(selector) }
 
-// match returns the resources that a selector names, in the version of the selector, or else in
-// the preferred version of the group.
+// match returns the resources that a selector names. They have the version of the selector or, if it
+// names none, the preferred version of the group.
 func (m matcher) match(text string) []event.Resource {
 	c := m.catalog
 	s, err := selector.Parse(text)
@@ -203,7 +203,7 @@ func (m matcher) match(text string) []event.Resource {
 	}
 	gvr, ok := s.Resource(m.mapper)
 	if !ok {
-		return nil // no match today; an ambiguous name cannot come out of a priority mapper
+		return nil // no match now; a priority mapper returns no error for an ambiguous name
 	}
 	if r, ok := c.resources[gvr]; ok {
 		return []event.Resource{r.Resource}

@@ -124,8 +124,9 @@ func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
 	}
 }
 
-// TestResolveSaysWhoDecided: of several matching selectors, the decision names the first by which
-// the resource is watched, or else the last with its own reason against it.
+// TestResolveSaysWhoDecided verifies which of several matching selectors a decision names: the
+// first one for which the resource is watched. If the resource is not watched, the decision names
+// the last selector that changed the reason.
 func TestResolveSaysWhoDecided(t *testing.T) {
 	s := Selection{
 		Include:     []string{"*", "ev", "Pod", "widgets.v1alpha1.example.com", "bindings"},
@@ -161,7 +162,8 @@ func TestResolveSaysWhoDecided(t *testing.T) {
 	}
 }
 
-// TestFollowable: references do not select resources that are excluded or must be named.
+// TestFollowable verifies that references do not select resources that are excluded or must be
+// named.
 func TestFollowable(t *testing.T) {
 	c := mustDiscover(t, discoverytest.Cluster())
 	all := Selection{}.Followable(c)

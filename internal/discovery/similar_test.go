@@ -8,7 +8,7 @@ import (
 
 func TestSimilar(t *testing.T) {
 	c := mustDiscover(t, discoverytest.Cluster())
-	c.Compact() // as the informers keep it
+	c.Compact() // as the informers do
 	for selector, want := range map[string]string{
 		"deploymnts": "deployments.apps", "Deploymnt": "deployments.apps", "deploymnts.apps": "deployments.apps",
 		"podz": "pods", "Pds": "pods", "nothingofthekind": "", "*.example.org": "",

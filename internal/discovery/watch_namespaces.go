@@ -12,9 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// WatchNamespaces keeps the namespaces current until ctx ends, if the selection needs that. It
-// calls changed with each namespace that becomes selected or deselected, and synced after the
-// first list. It retries while access is denied. The caller waits for the WaitGroup.
+// WatchNamespaces keeps n current until ctx ends, if the selection needs a watch. It calls changed
+// with each namespace that becomes selected or deselected, and synced after the first list. It
+// retries while access is denied. The caller waits for the WaitGroup.
 func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed func(namespace string), synced func()) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if !n.NeedsWatch() {
@@ -33,7 +33,7 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 			changed(m.GetObjectMeta().GetName())
 		}
 	}
-	// An error is possible only after the informer has started.
+	// AddEventHandler returns an error only after the informer has stopped.
 	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    put,
 		UpdateFunc: func(_, o any) { put(o) },

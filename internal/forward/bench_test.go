@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// immediate is a bus that acknowledges at once.
+// immediate is a bus that acknowledges each message immediately.
 type immediate struct{ position uint64 }
 
 func (i *immediate) publish(_ context.Context, _ *event.Message, done func(uint64, error)) {
@@ -19,8 +19,7 @@ func (i *immediate) publish(_ context.Context, _ *event.Message, done func(uint6
 	done(i.position, nil)
 }
 
-// BenchmarkSync measures one key from lookup to record, with a bus that acknowledges at
-// once.
+// BenchmarkSync measures one key from lookup to record, with a bus that acknowledges immediately.
 func BenchmarkSync(b *testing.B) {
 	for name, acked := range map[string]event.Acked{"created": {}, "unchanged": live("A", "11")} {
 		b.Run(name, func(b *testing.B) {

@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestSyncDeleteOfALostObject: subscribers have seen the object, so they get its
-// delete. If another writer may have published and purged the delete, it is not published
-// twice.
+// TestSyncDeleteOfALostObject verifies that the forwarder publishes the delete of an object whose
+// events the bus has lost, because subscribers have seen the object. If another writer may have
+// published and purged the delete, the forwarder does not publish it twice.
 func TestSyncDeleteOfALostObject(t *testing.T) {
 	gone := event.Tombstone{UID: "A", Object: object("A", "11"), Observed: time.Unix(100, 0), Cause: event.CauseWatch}
 	for name, c := range map[string]struct {
@@ -96,9 +96,10 @@ func TestSyncDeleteOfAResourceThatIsNotWatchedAnyMore(t *testing.T) {
 	}
 }
 
-// The last state of a deleted object can have another API version than the one that is
-// watched now. The subject of the event once named the new version, and its apiversion the
-// old one (found by the torture suite).
+// TestSyncDeleteOfAnObjectLastSeenInAnotherVersion verifies that the subject and the apiversion of a
+// delete name the same API version. The last state of a deleted object can have another API version
+// than the one that is watched now. Before the fix, the subject named the new API version and
+// apiversion the old one (found by the torture suite).
 func TestSyncDeleteOfAnObjectLastSeenInAnotherVersion(t *testing.T) {
 	moved := event.Resource{Version: "v2", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	for name, c := range map[string]struct {

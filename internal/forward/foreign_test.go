@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// foreignAt is where the foreign event of these tests is.
+// foreignAt is the position of the foreign event in these tests.
 const foreignAt = 9
 
 func foreign(known event.Acked) event.Acked {
@@ -29,8 +29,8 @@ func counted(t *testing.T, f *Forwarder) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// TestSyncRepairsAForeignEvent: the forwarder asks for a consistent read, publishes the state
-// once after the foreign event, and counts it.
+// TestSyncRepairsAForeignEvent verifies that the forwarder requests a consistent read, publishes the
+// object's state once after the foreign event, and counts the repair.
 func TestSyncRepairsAForeignEvent(t *testing.T) {
 	b := &bench{view: view(whole("A", "5", 1)), acked: foreign(live("A", "5")), shown: at(deleted("A", "5"), foreignAt), answer: []answer{
 		{err: errors.New("no answer")}, {position: 10},
@@ -59,8 +59,8 @@ func TestSyncRepairsAForeignEvent(t *testing.T) {
 	}
 }
 
-// TestConflictsThatAreNotForeign: another forwarder published an object that the checkpoint
-// does not know, and a bus that lost its end shows an earlier event.
+// TestConflictsThatAreNotForeign verifies that an event that another forwarder or an earlier state
+// of the bus explains does not make the entry foreign.
 func TestConflictsThatAreNotForeign(t *testing.T) {
 	gone := view(nil, tombstone("A", "5"))
 	for name, c := range map[string]struct {
@@ -82,8 +82,9 @@ func TestConflictsThatAreNotForeign(t *testing.T) {
 	}
 }
 
-// TestConflictOfADeleteDoesNotTrustTheDigest: a foreign writer copied the digest of a state that the
-// object has when it is selected again. The forged content stayed.
+// TestConflictOfADeleteDoesNotTrustTheDigest verifies that a conflict of a delete drops the digest
+// of the event on the bus. In an earlier version, a foreign writer copied the digest of a state
+// that the object had again when it was selected again, and the forged content stayed on the bus.
 func TestConflictOfADeleteDoesNotTrustTheDigest(t *testing.T) {
 	bus := at(live("A", "6"), 50)
 	bus.Digest = event.Digest{1}
@@ -96,8 +97,8 @@ func TestConflictOfADeleteDoesNotTrustTheDigest(t *testing.T) {
 	}
 }
 
-// TestConflictsThatMayBeForeign: an event that the change does not follow needs a look at the
-// cluster.
+// TestConflictsThatMayBeForeign verifies that a conflict with an event that the change does not
+// follow makes the entry foreign.
 func TestConflictsThatMayBeForeign(t *testing.T) {
 	for name, bus := range map[string]event.Acked{
 		"the state of the update": live("A", "5"),
@@ -117,8 +118,8 @@ func TestConflictsThatMayBeForeign(t *testing.T) {
 	}
 }
 
-// TestSyncAnswersASteadyForeignWriterWithABackOff: each conflict of a repair is an error, so
-// that the queue delays the next one.
+// TestSyncAnswersASteadyForeignWriterWithABackOff verifies that a conflict of a repair is an error,
+// so the queue delays the next repair.
 func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 	b := &bench{view: view(whole("A", "5", 1)), acked: foreign(live("A", "5")), answer: []answer{
 		{err: &publish.ConflictError{Key: key, Bus: at(deleted("A", "5"), 12)}},
@@ -132,8 +133,8 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 	}
 }
 
-// TestSyncFindsItsUnansweredPublish: an event of ours whose acknowledgement was lost is not
-// foreign, also if its object has changed since.
+// TestSyncFindsItsUnansweredPublish verifies that an event of this forwarder whose acknowledgement
+// was lost does not count as foreign, even if its object has changed since.
 func TestSyncFindsItsUnansweredPublish(t *testing.T) {
 	b := &bench{view: view(whole("A", "5", 1)), acked: live("A", "4"), answer: []answer{{err: errors.New("no answer")}, {position: 12}}}
 	f := b.forwarder()
@@ -142,7 +143,7 @@ func TestSyncFindsItsUnansweredPublish(t *testing.T) {
 	}
 	stored := b.sent[0].Acked
 	stored.Position = foreignAt
-	b.acked, b.shown = b.acked.Before(stored), stored // a refresh finds it
+	b.acked, b.shown = b.acked.Before(stored), stored // a refresh finds the event
 	b.view = view(nil, tombstone("A", "6"))
 	if again, err := syncOnce(t, f); !again || err != nil || b.acked != stored {
 		t.Fatalf("got again %v, err %v, acked %+v; want the event of ours", again, err, b.acked)
@@ -155,8 +156,9 @@ func TestSyncFindsItsUnansweredPublish(t *testing.T) {
 	}
 }
 
-// TestInferredDeleteChecksTheLastState: the data must be of the version in the checkpoint, and
-// of the digest in the event if that can be computed.
+// TestInferredDeleteChecksTheLastState verifies that an inferred delete takes the last state from
+// the bus only if the data has the version of the checkpoint entry. The data must also match the
+// digest, if that digest can be computed from the published form.
 func TestInferredDeleteChecksTheLastState(t *testing.T) {
 	genuine := withDigest(t, sent("A", "10", `"spec":1`))
 	forged := sent("A", "10", `"spec":2`)
@@ -183,9 +185,10 @@ func TestInferredDeleteChecksTheLastState(t *testing.T) {
 	}
 }
 
-// TestSyncAfterTheBusLostAForeignEvent: a delete is published without an event before it, as
-// the delete that it is, if the object was known. The UID of another writer needs none: it
-// once was published as a repair of the event at position 0.
+// TestSyncAfterTheBusLostAForeignEvent verifies the delete of an object after the bus has lost all
+// of its events. If the object was known, the forwarder publishes an ordinary delete. If only a
+// foreign writer named the UID, no delete is due. An earlier version published one as a repair of
+// an event at position 0.
 func TestSyncAfterTheBusLostAForeignEvent(t *testing.T) {
 	for name, c := range map[string]struct {
 		acked, want event.Acked
@@ -206,9 +209,10 @@ func TestSyncAfterTheBusLostAForeignEvent(t *testing.T) {
 	}
 }
 
-// TestSyncFindsAnUnansweredPublishOfAnotherUID: two objects of a name were published in turn,
-// both without an answer, and the first one was stored. Only the tombstone of the second was
-// kept, so the delete of the first waited for the next refresh.
+// TestSyncFindsAnUnansweredPublishOfAnotherUID verifies that the forwarder rechecks a key if the bus
+// stored an unacknowledged publish of an earlier object of the name. In an earlier version, only the
+// tombstone of the later object was kept, so the delete of the earlier object waited for the next
+// refresh.
 func TestSyncFindsAnUnansweredPublishOfAnotherUID(t *testing.T) {
 	noAnswer := answer{err: errors.New("no answer")}
 	b := &bench{view: view(object("B", "5")), acked: deleted("A", "3"), answer: []answer{noAnswer, noAnswer}}
@@ -222,16 +226,17 @@ func TestSyncFindsAnUnansweredPublishOfAnotherUID(t *testing.T) {
 	if _, err := syncOnce(t, f); err == nil {
 		t.Fatal("no error")
 	}
-	b.acked, b.shown, b.rechecked = b.acked.Before(stored), stored, nil // a refresh finds it
+	b.acked, b.shown, b.rechecked = b.acked.Before(stored), stored, nil // a refresh finds the event
 	if again, err := syncOnce(t, f); !again || err != nil || b.acked != stored || len(b.rechecked) != 1 {
 		t.Fatalf("got again %v, err %v, acked %+v, %d rechecks; want the event of ours and one recheck", again, err, b.acked, len(b.rechecked))
 	}
 }
 
-// TestSyncIsBehindAnother: of two forwarders without leader election, the other one published
-// the delete of an object, and the create and the delete of the next one. One whose watch had
-// not come to the next object took its delete for a forgery, answered it, and published the
-// object again when its watch came to it.
+// TestSyncIsBehindAnother verifies that a forwarder accepts another forwarder's events about an
+// object that its own watch has not shown yet. Two forwarders run without leader election. The
+// other one published the delete of an object, and the create and the delete of the next object of
+// that name. In an earlier version, the forwarder with the late watch treated the last delete as
+// forged and repaired it. It published the object again when its watch showed the object.
 func TestSyncIsBehindAnother(t *testing.T) {
 	b := &bench{view: view(nil, tombstone("A", "6")), acked: foreign(live("A", "5")), shown: at(deleted("B", "8"), foreignAt)}
 	b.view.Version, b.view.Outlived = "6", foreignAt
@@ -246,7 +251,7 @@ func TestSyncIsBehindAnother(t *testing.T) {
 	if want := (event.Acked{UID: "B", Deleted: true, Position: foreignAt}); b.acked != want {
 		t.Fatalf("acked %+v, want %+v", b.acked, want)
 	}
-	b.view = view(object("B", "7"), tombstone("A", "6")) // the watch goes on
+	b.view = view(object("B", "7"), tombstone("A", "6")) // the watch advances
 	sync(false, 1)
 	b.view = view(nil, tombstone("A", "6"), tombstone("B", "8"))
 	sync(false, 1)
@@ -255,9 +260,10 @@ func TestSyncIsBehindAnother(t *testing.T) {
 	}
 }
 
-// TestATruncatedEventOfAnother: another forwarder published an object that is too large for the
-// bus. Its event has no content, so it once counted as a forgery. A forged one of an object that
-// the bus takes is repaired.
+// TestATruncatedEventOfAnother verifies that the forwarder adopts another forwarder's truncated
+// event of an object that is too large for the bus. An earlier version treated the event as forged,
+// because it has no content. A forged truncated event of an object that fits on the bus is
+// repaired.
 func TestATruncatedEventOfAnother(t *testing.T) {
 	large := withData(whole("A", "6", 1), "6")
 	digest := large.Digest
@@ -299,8 +305,8 @@ func TestATruncatedEventOfAnother(t *testing.T) {
 	}
 }
 
-// TestARepairIsNotCompared: the content that the bus had before a foreign event says nothing
-// about whether to repair it.
+// TestARepairIsNotCompared verifies that a repair is published even if the last known content on the
+// bus equals the object's content, because the foreign event replaced that content.
 func TestARepairIsNotCompared(t *testing.T) {
 	o, known := sent("A", "5", `"spec":1`), live("A", "5")
 	known.Digest = withDigest(t, sent("A", "5", `"spec":1`)).Digest

@@ -26,7 +26,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	case adopt != nil:
 		f.Ledger.Adopt(key, acked, *adopt)
 		if adopt.Live() && (view.Live == nil || string(view.Live.UID) != adopt.UID) {
-			f.Recheck(key) // its tombstone may be settled
+			f.Recheck(key) // the tombstone of that UID may be gone
 		}
 		done(true, nil)
 	case c == nil:
@@ -40,7 +40,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	}
 }
 
-// repaired records that the object's state was published again after a foreign event.
+// repaired records that the forwarder published an object's state again after a foreign event.
 func (f *Forwarder) repaired(c event.Change) {
 	f.metrics.foreign.Inc()
 	f.foreign.Add(1)

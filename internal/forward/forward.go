@@ -1,12 +1,12 @@
-// Package forward publishes the changes that [ledger.Decide] decides on.
+// Package forward publishes the changes that [ledger.Decide] returns.
 //
-// [Forwarder.Sync] processes one key: look up, decide, build the event, publish, record. The
-// package knows nothing of queues, clusters or brokers; the interfaces below are all that it
-// needs of them.
+// [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it
+// and records the result. The package does not depend on queues, clusters or brokers. It uses them
+// only through the interfaces below.
 //
-// The ledger is never ahead of the bus: Sync records an event after the acknowledgement and
-// before it completes the key. Sync does not retry. A failed key goes back to the
-// queue, and Sync decides again when it returns.
+// The ledger is never ahead of the bus: Sync records an event after the acknowledgement and before
+// it completes the key. Sync does not retry. A failed key returns to the queue, and the next Sync
+// decides again.
 package forward
 
 import (
@@ -24,20 +24,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Informers tells the state of the cluster.
+// Informers provides the state of the cluster.
 type Informers interface {
-	// Lookup returns what is known of a key. It does not block.
+	// Lookup returns the current view of a key. It does not block.
 	Lookup(event.Key) event.View
 	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
-	// Settled is called when the bus may lack less of this key than before.
+	// Settled is called when the bus may have received missing changes of this key.
 	Settled(event.Key)
-	// Unpublishable is called when the present state of this key cannot be published and a retry
+	// Unpublishable is called when the current state of this key cannot be published and a retry
 	// cannot help.
 	Unpublishable(event.Key)
 }
 
-// Ledger records what the bus has. See [ledger.Term] for the methods.
+// Ledger records the last event of each key on the bus. See [ledger.Term] for the methods.
 type Ledger interface {
 	State(event.Key) (acked event.Acked, attempted string)
 	IsAttempt(key event.Key, bus event.Acked) bool
@@ -56,8 +56,8 @@ type Publish func(ctx context.Context, m *event.Message, done func(position uint
 
 // History reads events from the bus.
 type History interface {
-	// At returns the event of an object at a position. It returns the zero value without an
-	// error if the bus no longer has it. It may block on the bus.
+	// At returns the event of an object at a position. If the bus no longer has the event, At
+	// returns the zero value without an error. It may block on the bus.
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
@@ -67,37 +67,37 @@ type Config struct {
 	Ledger    Ledger
 	Publish   Publish
 	History   History
-	// Recheck schedules a comparison of a key with the cluster, because its state on the
-	// bus does not follow from what the informers show. It must not block.
+	// Recheck schedules a comparison of a key with the cluster. It is called if the informers
+	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
-	// Lost decides about an object that has an entry in the checkpoint but no event on the bus.
-	// It reports whether the bus has lost its events. If false, another writer may have published
-	// the delete and purged it after the retention.
+	// Lost is called for an object that has an entry in the checkpoint but no event on the bus.
+	// It reports whether the bus has lost the events of the object. If false, another writer may
+	// have published the delete and purged it after the retention.
 	Lost    func() bool
 	Builder event.Builder
-	// Published, if set, is called for each acknowledged event with its version, and the times
-	// when its change was observed and when it was acknowledged. Calls are concurrent, and must
-	// not block.
+	// Published is called for each acknowledged event with its version and two times: when the
+	// change was observed and when the event was acknowledged. It is optional. Calls are
+	// concurrent and must not block.
 	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
-	// Go runs a function that may block on the bus, concurrently.
+	// Go runs a function that may block on the bus, without waiting for it.
 	Go         func(func())
 	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Forwarder publishes the changes of keys. Several goroutines can use it at once if each has
-// another key.
+// Forwarder publishes the changes of keys. Several goroutines can use it at once if each uses a
+// different key.
 type Forwarder struct {
 	Config
 	metrics  *metrics
-	reads    chan struct{} // holds one token for each read of the bus in progress
+	reads    chan struct{} // holds one token for each read in progress
 	foreign  atomic.Int64  // foreign events that were repaired
 	outcomes *outcomes
 }
 
-// maxReads limits the concurrent reads of the bus. On a distant bus, a read takes as long
-// as many publishes, so reads run outside of the workers.
+// maxReads limits the concurrent reads from the bus. On a distant bus, one read takes as long as
+// many publishes, so reads do not run in the workers.
 const maxReads = 16
 
 // New returns a Forwarder.
@@ -106,9 +106,9 @@ func New(c Config) *Forwarder {
 	return &Forwarder{Config: c, metrics: m, reads: make(chan struct{}, maxReads), outcomes: &outcomes{metrics: m}}
 }
 
-// Sync publishes at most one change of key, and calls done exactly once, possibly after
-// Sync has returned. If again is true, another change may be due. If err is not nil, the
-// change was not published, and the key must come back later.
+// Sync publishes at most one change of key, and calls done exactly once, possibly after Sync has
+// returned. If again is true, another change may be due. If err is not nil, the change was not
+// acknowledged, and the caller must call Sync for the key again later.
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
 	view := f.Informers.Lookup(key)
@@ -135,7 +135,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	}
 	change.Key, change.Resource = key, view.Resource
 	if reason == ledger.ReasonUncertain {
-		f.step(ctx, change, nil, acked, func(again bool, err error) { done(again || err == nil, err) }) // its delete is due
+		f.step(ctx, change, nil, acked, func(again bool, err error) { done(again || err == nil, err) }) // a delete may follow
 		return
 	}
 	if needs, must := ledger.NeedsState(change, acked); needs {
@@ -145,8 +145,8 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	f.step(ctx, change, nil, acked, done)
 }
 
-// step publishes a change, unless the bus has its content. last is the state on the bus, or nil
-// if it was not read.
+// step publishes a change, unless the bus already has the content. last is the state on the bus, or
+// nil if it was not read.
 func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Object, acked event.Acked, done func(again bool, err error)) {
 	switch same, err := ledger.Complete(c, last, acked); {
 	case err != nil:
@@ -159,13 +159,13 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 	f.publish(ctx, *c, acked, done)
 }
 
-// unchanged settles a key whose present state is on the bus.
+// unchanged settles a key whose current state is on the bus.
 func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Acked) {
-	if was := acked; acked.Digest != live.Digest { // the comparison found the same content
+	if was := acked; acked.Digest != live.Digest { // the content is equal although the digests differ
 		acked.Digest = live.Digest
 		f.Ledger.Replace(key, was, acked)
 	}
-	acked.ResourceVersion = live.ResourceVersion // a later version can differ in unpublished fields only
+	acked.ResourceVersion = live.ResourceVersion // the live version can differ only in unpublished fields
 	f.settle(key, acked)
 }
 
@@ -235,7 +235,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	if tooLarge {
 		smaller = f.smallerForm(c)
 	}
-	if conflict == nil && smaller == none { // with a smaller form, the publish goes on
+	if conflict == nil && smaller == none { // otherwise another publish follows, or the conflict is recorded below
 		var sent event.Acked
 		if !notSent && !tooLarge {
 			sent = m.Acked
@@ -249,7 +249,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
 		f.Ledger.Conflict(c, acked, bus, f.Lost())
-		f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
+		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left an object on the bus that is gone
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off
 			return
@@ -281,7 +281,8 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
-	// The ledger keeps the key. With the strings of the cached object, it takes no more memory.
+	// The ledger keeps the key. A key that shares the strings of the cached object takes no extra
+	// memory.
 	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
 	f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
 	f.Informers.Settled(c.Key)

@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/ledgertest"
 )
 
-// The objects and events of these tests.
+// Objects and events for the tests.
 var (
 	object     = ledgertest.Object
 	live       = ledgertest.Live
@@ -43,11 +43,11 @@ type answer struct {
 	err      error
 }
 
-// bench is one key: what the informers and the bus hold of it, and a bus with the answers
-// that the test sets.
+// bench is a test bench for one key: the informers' view of the key, its entry in the term, and a
+// bus that returns the results that the test sets.
 type bench struct {
 	view      event.View
-	acked     event.Acked // what the term has of it; a test can change it
+	acked     event.Acked // the entry of the key in the term; a test can change it
 	term      *ledger.Term
 	settled   []event.Acked
 	answer    []answer // in order of publishes
@@ -60,7 +60,7 @@ type bench struct {
 	lost      bool            // result of Lost
 	states    []*event.Object // arguments of Acknowledge
 
-	attempted     []string // what the bus may show, at each call of Settle, Acknowledge and Unanswered
+	attempted     []string // the attempted UID after each call of Settle, Acknowledge and Unanswered
 	unpublishable int
 	log           strings.Builder
 }
@@ -77,7 +77,7 @@ func (b *bench) Unpublishable(event.Key) {
 
 var _ Ledger = (*bench)(nil)
 
-// known returns the term, which has the entry of the bench.
+// known sets the term's entry to acked and returns the term.
 func (b *bench) known() *ledger.Term {
 	b.term.Replace(key, b.term.Get(key), b.acked)
 	return b.term
@@ -150,7 +150,7 @@ func (b *bench) sync(t *testing.T) (again bool, err error) {
 	return syncOnce(t, f)
 }
 
-// syncOnce waits until a step is done, including reads in the background.
+// syncOnce calls Sync and waits for done, including background reads.
 func syncOnce(t *testing.T, f *Forwarder) (again bool, err error) {
 	t.Helper()
 	var calls atomic.Int32
@@ -188,8 +188,8 @@ func TestSyncRecordsOnlyAfterTheAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestSyncTimeNeverFalls: the time of an event is not before that of the last one, unless that
-// is too far in the future.
+// TestSyncTimeNeverFalls verifies that the time of an event is not before the time of the last
+// event, unless the latter is too far in the future.
 func TestSyncTimeNeverFalls(t *testing.T) {
 	observed := time.Now().Add(-time.Minute).Round(0)
 	for name, c := range map[string]struct{ last, want time.Time }{
@@ -261,7 +261,8 @@ func TestSyncAfterAConflictDecidesAgain(t *testing.T) {
 	}
 }
 
-// TestSyncOfADeleteInTheLiveVersion: only a consistent read shows whether the object exists.
+// TestSyncOfADeleteInTheLiveVersion verifies that a delete on the bus in the version of the live
+// object causes a recheck, because only a consistent read shows whether the object exists.
 func TestSyncOfADeleteInTheLiveVersion(t *testing.T) {
 	b := &bench{view: view(object("A", "5")), acked: event.Acked{UID: "A", ResourceVersion: "5", Deleted: true, Position: 7}}
 	if again, err := b.sync(t); again || err != nil {
@@ -272,8 +273,8 @@ func TestSyncOfADeleteInTheLiveVersion(t *testing.T) {
 	}
 }
 
-// TestSyncUnansweredKeepsTheTombstone: the tombstone of a UID that the bus may show stays,
-// even if the next attempt fails too.
+// TestSyncUnansweredKeepsTheTombstone verifies that the term still records a UID that the bus may
+// show if the next publish fails too.
 func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
 	b := &bench{view: view(object("A", "11")), answer: []answer{{err: errors.New("no answer")}, {err: publish.ErrNotSent}}}
 	f := b.forwarder()
@@ -285,8 +286,9 @@ func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 }
 
-// TestSyncAfterAnUnansweredRemoval: an object leaves the selection and is back, and the bus may
-// show its removal, which arrived late. The state on the bus must not be taken for the last one.
+// TestSyncAfterAnUnansweredRemoval verifies that an object that leaves the selection and returns is
+// published again after an unacknowledged removal. The removal may have reached the bus late, so the
+// last acknowledged state must not count as the state on the bus.
 func TestSyncAfterAnUnansweredRemoval(t *testing.T) {
 	projected := func(version string) *event.Object {
 		o := object("A", version)
@@ -340,8 +342,8 @@ func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	}
 }
 
-// TestSyncUnpublishableIsLoggedOnce: the queue retries an unpublishable state forever, but
-// only its first attempt logs.
+// TestSyncUnpublishableIsLoggedOnce verifies that only the first attempt to publish an unpublishable
+// state logs errors and warnings. The queue retries that state forever.
 func TestSyncUnpublishableIsLoggedOnce(t *testing.T) {
 	o := object("A", "11")
 	o.Body = event.JSON([]byte(`{"metadata":{}}`))
@@ -363,7 +365,8 @@ func TestSyncUnpublishableIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestSyncTooLargeDelete: a delete is published without its object rather than not at all.
+// TestSyncTooLargeDelete verifies that a delete whose metadata is too large is published with the
+// object's identity only.
 func TestSyncTooLargeDelete(t *testing.T) {
 	gone := tombstone("A", "12")
 	gone.Object.Body = event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"big":"x"}}}`))
@@ -378,7 +381,8 @@ func TestSyncTooLargeDelete(t *testing.T) {
 	}
 }
 
-// TestSyncTooDeep: an object that subscribers could not parse is published truncated.
+// TestSyncTooDeep verifies that an object is truncated if its nesting is too deep for subscribers to
+// parse.
 func TestSyncTooDeep(t *testing.T) {
 	deep := func(levels int) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`)
@@ -398,8 +402,9 @@ func TestSyncTooDeep(t *testing.T) {
 	}
 }
 
-// A publish that lands without an answer must not hide the delete of its object, whatever
-// happens in between (found by the torture suite, seeds 34 and 37).
+// TestSyncUnansweredCreateAndThenADelete verifies that the delete of an object is published after
+// an unacknowledged create, whether or not the bus stored that create (found by the torture suite,
+// seeds 34 and 37).
 func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
 	o := tombstone("A", "12").Object
 	landed := event.Acked{UID: "A", ResourceVersion: "11", Position: 5}

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestSyncAfterAProjectionChange: after a change of the projection, only objects that
-// differ on the bus are published.
+// TestSyncAfterAProjectionChange verifies that after a change of the projection, only objects whose
+// content on the bus differs are published.
 func TestSyncAfterAProjectionChange(t *testing.T) {
 	const small, whole = `"spec":1`, `"spec":1,"noise":2`
 	digest := withDigest(t, sent("A", "10", small)).Digest
@@ -66,8 +66,9 @@ func TestSyncAfterAProjectionChange(t *testing.T) {
 	}
 }
 
-// TestSyncOfTheSameContentAfterAnUnansweredRemoval: the removal can be on the bus, or arrive later, so the object
-// is published although the last acknowledged event has its content.
+// TestSyncOfTheSameContentAfterAnUnansweredRemoval verifies that an object is published after an
+// unacknowledged removal although the last acknowledged event has its content. The bus can have the
+// removal, or receive it later.
 func TestSyncOfTheSameContentAfterAnUnansweredRemoval(t *testing.T) {
 	for name, unanswered := range map[string]bool{"an unanswered removal": true, "none": false} {
 		t.Run(name, func(t *testing.T) {
@@ -83,9 +84,9 @@ func TestSyncOfTheSameContentAfterAnUnansweredRemoval(t *testing.T) {
 	}
 }
 
-// TestSyncOfAnotherTextOfTheSameVersion: another text of the same version is published if
-// its content differs. Otherwise the result is recorded, so that the comparison does not
-// repeat.
+// TestSyncOfAnotherTextOfTheSameVersion verifies that another text of the same version is published
+// only if its content differs. Otherwise the new digest is recorded, so the comparison is not
+// repeated.
 func TestSyncOfAnotherTextOfTheSameVersion(t *testing.T) {
 	now, before := event.Digest{1}, event.Digest{2}
 	for name, c := range map[string]struct {
@@ -141,7 +142,7 @@ func TestSyncOfAnotherTextOfTheSameVersion(t *testing.T) {
 	}
 }
 
-// TestSyncSetsChanged: the attribute compares with the last acknowledged state.
+// TestSyncSetsChanged verifies that the changed attribute compares with the last acknowledged state.
 func TestSyncSetsChanged(t *testing.T) {
 	before, after := sent("A", "10", `"spec":1,"same":0`), sent("A", "11", `"spec":2,"same":0`)
 	for name, c := range map[string]struct {
@@ -173,8 +174,8 @@ func TestSyncSetsChanged(t *testing.T) {
 	}
 }
 
-// TestSyncTooLargeWithPreviousState: the previous state is left out before the object is
-// truncated.
+// TestSyncTooLargeWithPreviousState verifies that an event that is too large loses its previous
+// state before its object is truncated.
 func TestSyncTooLargeWithPreviousState(t *testing.T) {
 	v := view(sent("A", "11", `"spec":2`))
 	v.Before = sent("A", "10", `"spec":1`)
@@ -194,8 +195,9 @@ func TestSyncTooLargeWithPreviousState(t *testing.T) {
 	}
 }
 
-// TestReloadDuringComparisonWins: during a comparison, a reload of the checkpoint finds an
-// event of another writer. The digest of the comparison once overwrote that entry.
+// TestReloadDuringComparisonWins verifies that a comparison of contents does not overwrite an entry
+// that a reload of the checkpoint has changed meanwhile. An earlier version stored the digest of the
+// comparison in that entry.
 func TestReloadDuringComparisonWins(t *testing.T) {
 	o := sent("A", "10", `"spec":1,"same":2`)
 	o.Digest = event.Digest{1}
@@ -216,8 +218,9 @@ func TestReloadDuringComparisonWins(t *testing.T) {
 	}
 }
 
-// TestLoadDuringAReadDecidesAgain: during the read of the last state, a load finds that the bus lost
-// its end and used the position again. The bus once accepted the update after a later state.
+// TestLoadDuringAReadDecidesAgain verifies that Sync decides again if a load changes the entry
+// while the last state is read. In an earlier version, the bus had lost its end and reused the
+// position, so it accepted the update after a later state.
 func TestLoadDuringAReadDecidesAgain(t *testing.T) {
 	b := &bench{view: view(sent("A", "11", `"spec":2`)), acked: live("A", "10")}
 	f := b.forwarder()

@@ -60,9 +60,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// wroteAt returns when the API server wrote the state that c publishes. It is unknown for a
-// delete, and for a change that metadata.managedFields does not record: one that only removes
-// fields, and one in the same second as the previous change.
+// wroteAt returns the time when the API server wrote the state that c publishes. The time is
+// unknown for a delete. It is also unknown for a change that metadata.managedFields does not
+// record: a change that only removes fields, or a change in the same second as the previous one.
 func wroteAt(c event.Change) (at time.Time, ok bool) {
 	switch {
 	case c.Object.Written == 0 || c.Cause != event.CauseWatch || c.After != 0:

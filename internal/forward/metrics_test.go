@@ -38,8 +38,8 @@ func TestWroteAt(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedMetrics: an acknowledgement counts the bytes of the data, and the time since the
-// write at the API server, which is 0 if its clock is ahead.
+// TestAcknowledgedMetrics verifies that an acknowledgement counts the bytes of the data and the time
+// since the write at the API server. The time is 0 if the API server's clock is ahead.
 func TestAcknowledgedMetrics(t *testing.T) {
 	o := object("A", "11")
 	o.Written = 1_000
@@ -69,7 +69,7 @@ func TestAcknowledgedMetrics(t *testing.T) {
 	check(2, 7, 2*size)
 }
 
-// gathered returns the only metric of a name.
+// gathered returns the only metric with the given name.
 func gathered(t *testing.T, r prometheus.Gatherer, name string) *dto.Metric {
 	t.Helper()
 	families, err := r.Gather()

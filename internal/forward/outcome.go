@@ -19,8 +19,9 @@ type Outcome struct {
 	Published time.Time     // when the bus last acknowledged an event; the zero value for never
 	Lag       time.Duration // from the observation of that event's change to its acknowledgement
 	Truncated int64         // states that were published with metadata only
-	// Err is the error of the last failed publish of an object that still needs one, which is Key, and
-	// nil without such an object. Since is when publishes of the resource began to fail.
+	// Err is the error of the last failed publish of an object that still waits for a publish. Key is
+	// the key of that object. Err is nil if no such object exists. Since is the time when publishes of
+	// the resource began to fail.
 	Err   error
 	Key   event.Key
 	Since time.Time
@@ -45,20 +46,20 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 	return is
 }
 
-// Description is what is known of a key.
+// Description is the state of a key in the forwarder.
 type Description struct {
 	Acked         event.Acked
-	Reason        ledger.Reason // of the decision that is due now; [ledger.ReasonForeign] if it needs a read of the bus
+	Reason        ledger.Reason // of the pending decision; [ledger.ReasonForeign] if the decision needs a read of the bus
 	Unpublishable bool
 
-	// Err is the key's own error, if Own, and Since is when its publishes began to fail. Otherwise
-	// they are those of [Outcome] for the key's resource.
+	// If Own is true, Err is the key's own error, and Since is the time when publishes of the key
+	// began to fail. Otherwise Err and Since are those of [Outcome] for the key's resource.
 	Err   error
 	Since time.Time
 	Own   bool
 }
 
-// Describe describes a key. It does not block, and changes nothing.
+// Describe describes a key. It does not block and changes nothing.
 func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
 	acked, attempted := f.Ledger.State(key)
@@ -77,7 +78,7 @@ func (f *Forwarder) Describe(key event.Key) Description {
 	return d
 }
 
-// outcomes has an *outcome for each resource. Access to an existing one takes no lock.
+// outcomes maps each resource to an *outcome. Access to an existing *outcome takes no lock.
 type outcomes struct {
 	sync.Map
 	metrics *metrics
@@ -86,13 +87,13 @@ type outcomes struct {
 type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
 	bytes     prometheus.Counter
-	lag       atomic.Int64 // nanoseconds; of two concurrent events, either may stay
+	lag       atomic.Int64 // nanoseconds; of two concurrent events, either lag may be stored
 	truncated atomic.Int64
 	failed    atomic.Pointer[failures] // nil for none
 }
 
-// failures are the keys of a resource whose last publish failed, at most maxFailures, the last
-// failed one last. They do not change.
+// failures holds the keys of a resource whose last publish failed, at most maxFailures. The key that
+// failed last is the last one. The value is immutable.
 type failures struct {
 	since time.Time
 	keys  []failure // not empty
@@ -104,8 +105,8 @@ type failure struct {
 	since time.Time
 }
 
-// maxFailures limits the errors that are kept of each resource. A key that is left out fails again
-// at its next retry.
+// maxFailures limits the number of errors to keep for each resource. A key that is left out appears
+// again when its next retry fails.
 const maxFailures = 10
 
 func (f *failures) last() failure { return f.keys[len(f.keys)-1] }
@@ -115,7 +116,7 @@ func (f *failures) find(k event.Key) int {
 	return slices.IndexFunc(f.keys, func(of failure) bool { return of.key == k })
 }
 
-// with returns f, which can be nil, with the error of a key.
+// with returns a copy of f with the error of a key added. f can be nil.
 func (f *failures) with(k event.Key, err error, now time.Time) *failures {
 	if f == nil {
 		return &failures{now, []failure{{k, err, now}}}
@@ -129,7 +130,7 @@ func (f *failures) with(k event.Key, err error, now time.Time) *failures {
 	return &failures{f.since, keys[max(0, len(keys)-maxFailures):]}
 }
 
-// without returns f without the key at an index, nil if it is the only one.
+// without returns a copy of f without the key at an index, or nil if no other key is left.
 func (f *failures) without(i int) *failures {
 	if len(f.keys) == 1 {
 		return nil
@@ -137,7 +138,7 @@ func (f *failures) without(i int) *failures {
 	return &failures{f.since, slices.Delete(slices.Clone(f.keys), i, i+1)}
 }
 
-// withoutID is the error of a publish without the ID of the event, which has a UID.
+// withoutID is a publish error whose text omits the event ID, because the ID contains a UID.
 type withoutID struct {
 	error
 	id string
@@ -150,7 +151,7 @@ func (o *outcomes) of(gr schema.GroupResource) *outcome {
 	of, ok := o.Load(gr)
 	if !ok {
 		name := gr.String()
-		o.metrics.truncated.WithLabelValues(name) // create the series with 0, so that the first event is an increase
+		o.metrics.truncated.WithLabelValues(name) // create the series with 0, so that the first event counts as an increase
 		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
@@ -162,7 +163,7 @@ func (o *outcomes) truncate(gr schema.GroupResource) {
 	o.of(gr).truncated.Add(1)
 }
 
-// succeeded records the acknowledgement of an event. size is that of its data.
+// succeeded records the acknowledgement of an event. size is the size of the event's data in bytes.
 func (o *outcomes) succeeded(k event.Key, size int, observed, now time.Time) {
 	of := o.of(k.GroupResource())
 	of.bytes.Add(float64(size))

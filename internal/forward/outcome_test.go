@@ -50,7 +50,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// Each key has its own error, which only that key clears. The last ones are kept.
+// TestFailures verifies that each key has its own error, that only a success of that key clears it,
+// and that only the latest errors are kept.
 func TestFailures(t *testing.T) {
 	f, now, gr := (&bench{view: view(object("a", "1"))}).forwarder(), time.Unix(1000, 0), key.GroupResource()
 	of := func(i int) event.Key {
@@ -87,7 +88,8 @@ func TestFailures(t *testing.T) {
 	want(of(1), false, nil)
 }
 
-// The error has no ID of an event, and is still that of the bus.
+// TestOutcomeNamesNoID verifies that the error text of an outcome contains no event ID, and that the
+// error still wraps the error of the bus.
 func TestOutcomeNamesNoID(t *testing.T) {
 	b := &bench{view: view(object("a", "1"))}
 	f := b.forwarder()
@@ -100,7 +102,7 @@ func TestOutcomeNamesNoID(t *testing.T) {
 	}
 }
 
-// A state that is too large counts once, however often it is published.
+// TestOutcomeTruncated verifies that a state that is too large counts as one truncated state.
 func TestOutcomeTruncated(t *testing.T) {
 	b := &bench{view: view(object("a", "1")), answer: []answer{{err: publish.ErrTooLarge}}}
 	f := b.forwarder()
@@ -110,7 +112,8 @@ func TestOutcomeTruncated(t *testing.T) {
 	}
 }
 
-// Describe says what is due, and whose error it is, and changes nothing.
+// TestDescribe verifies that Describe returns the pending decision, the error, and whether the error
+// belongs to the key. Describe changes nothing.
 func TestDescribe(t *testing.T) {
 	b := &bench{view: view(object("a", "1"))}
 	f := b.forwarder()
@@ -139,7 +142,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// Published is told of an event when the bus has acknowledged it, and of nothing else.
+// TestPublished verifies that Published is called only for acknowledged events.
 func TestPublished(t *testing.T) {
 	b := &bench{view: view(object("a", "11")), acked: live("a", "10"), answer: []answer{{err: publish.ErrNotSent}, {position: 8}}}
 	f := b.forwarder()
@@ -163,7 +166,7 @@ func TestPublished(t *testing.T) {
 	if want := (publication{key, event.Updated, "11", b.view.Observed, clock}); len(told) != 1 || told[0] != want {
 		t.Errorf("told %+v, want %+v", told, want)
 	}
-	_, _ = syncOnce(t, f) // it has the present state
+	_, _ = syncOnce(t, f) // the bus has the current state
 	if len(told) != 1 {
 		t.Errorf("told of nothing new: %+v", told)
 	}

@@ -10,8 +10,9 @@ import (
 // readTimeout limits how long an update waits for its previous state.
 const readTimeout = 5 * time.Second
 
-// withLastState reads the state on the bus and then calls step, without blocking the worker. If
-// too many reads are in progress, a change that does not need the state is published without it.
+// withLastState reads the state on the bus and then calls step, without blocking the worker. must
+// means that the change needs that state. If too many reads are in progress, withLastState publishes
+// a change that does not need the state without it.
 func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must bool, acked event.Acked, done func(again bool, err error)) {
 	if !must {
 		select {
@@ -21,7 +22,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 			return
 		}
 	}
-	f.Go(func() { // the queue waits for done, and limits the number of these functions
+	f.Go(func() { // the number of these functions is limited, because the queue limits the keys in flight
 		reading := ctx
 		if !must {
 			var cancel context.CancelFunc
@@ -37,8 +38,8 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 			done(false, err)
 			return
 		}
-		// A load can find that the bus lost its end. The bus uses positions again, so it could
-		// accept the change after another event than acked.
+		// A load can find that the bus lost its end. The bus then reuses positions, so it could accept
+		// the change after another event than acked.
 		if is, _ := f.Ledger.State(c.Key); is != acked {
 			done(true, nil)
 			return
@@ -47,7 +48,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 	})
 }
 
-// mayRead waits until a read may begin. It calls done and returns false if ctx ends first.
+// mayRead waits until a read may begin. If ctx ends first, it calls done and returns false.
 func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error)) bool {
 	select {
 	case f.reads <- struct{}{}:

@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// inferred is a tombstone without an object, so that only the bus has the last state.
+// inferred is a tombstone without an object, so only the bus has the last state.
 var inferred = event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 
-// blockedHistory blocks each read until let or until its context ends.
+// blockedHistory blocks each read until it receives from let or its context ends.
 type blockedHistory struct {
 	let     chan struct{}
 	reading atomic.Int32
@@ -46,8 +46,8 @@ func (h historyFunc) At(ctx context.Context, _ event.Key, _ uint64) (publish.Sto
 	return publish.Stored{Object: o}, err
 }
 
-// anotherForwarder returns a forwarder for which every key has the view of the bench's key,
-// with its own results of publishes.
+// anotherForwarder returns a forwarder for which every key has the view of the bench's key. Its bus
+// acknowledges every publish and counts it in published.
 func (b *bench) anotherForwarder(h History, published *atomic.Int32) *Forwarder {
 	f := b.forwarder()
 	f.History = h
@@ -60,7 +60,7 @@ func (b *bench) anotherForwarder(h History, published *atomic.Int32) *Forwarder 
 	return f
 }
 
-// ledgerOf has the same entry for every key, and ignores what happens.
+// ledgerOf is a Ledger that returns the same entry for every key and ignores all updates.
 type ledgerOf event.Acked
 
 var _ Ledger = ledgerOf{}
@@ -74,7 +74,7 @@ func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest)    
 func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)                  {}
 func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                                {}
 
-// quiet ignores all calls, so that many keys can use it at once.
+// quiet is a bench that many keys can use at once, because Lookup changes nothing in it.
 type quiet struct{ *bench }
 
 var _ Informers = quiet{}
@@ -94,8 +94,9 @@ func keyOf(n int) event.Key {
 	return k
 }
 
-// TestReadsAreLimited: if maxReads reads are in progress, an update goes without its
-// previous state, and a delete waits. Each completed read lets another one start.
+// TestReadsAreLimited verifies the limit of maxReads concurrent reads. At the limit, an update is
+// published without its previous state, and a delete waits. When a read completes, another one can
+// start.
 func TestReadsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -124,7 +125,7 @@ func TestReadsAreLimited(t *testing.T) {
 		}
 		want("all reads are taken", maxReads, 0)
 
-		var returned atomic.Int32 // Sync, to its worker, which has changes of other keys to publish
+		var returned atomic.Int32 // number of Sync calls that have returned to their workers
 		go func() { updates.Sync(ctx, keyOf(maxReads), count); returned.Add(1) }()
 		want("an update more", maxReads, 1)
 
@@ -135,7 +136,7 @@ func TestReadsAreLimited(t *testing.T) {
 		}
 
 		h.let <- struct{}{}
-		want("a read has ended", maxReads, 2) // and the delete's has begun
+		want("a read has ended", maxReads, 2) // and the read for the delete has begun
 
 		close(h.let)
 		want("all have ended", 0, maxReads+2)
@@ -147,7 +148,7 @@ func TestReadsAreLimited(t *testing.T) {
 	})
 }
 
-// TestWaitForAReadEndsWithItsContext: the wait for a read ends with the context.
+// TestWaitForAReadEndsWithItsContext verifies that the wait for a free read ends with the context.
 func TestWaitForAReadEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -166,8 +167,8 @@ func TestWaitForAReadEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestOptionalReadHasADeadline: an update does not wait for a bus that does not
-// answer. A change that needs the last state does.
+// TestOptionalReadHasADeadline verifies that an update does not wait for a bus that does not
+// respond. A change that needs the last state waits.
 func TestOptionalReadHasADeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		view event.View

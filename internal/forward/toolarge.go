@@ -7,17 +7,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// form says what the event of a change leaves out, because the event before it was too large for the bus.
+// form is a smaller form of an event that was too large for the bus. Each form leaves out more.
 type form int
 
 const (
-	none form = iota // there is no smaller event
+	none form = iota // no smaller form exists
 	withoutBefore
 	metadataOnly
 	identityOnly
 )
 
-// smallerForm returns the form in which a change that is too large is published next.
+// smallerForm returns the next form in which to publish a change that is too large.
 func (f *Forwarder) smallerForm(c event.Change) form {
 	switch {
 	case c.Before != nil && f.Builder.Data == event.DataChange:
@@ -26,13 +26,14 @@ func (f *Forwarder) smallerForm(c event.Change) form {
 		return none
 	case !c.Truncated:
 		return metadataOnly
-	case c.Type.IsRemoval(): // a delete must not be lost
+	case c.Type.IsRemoval(): // a removal must not be lost
 		return identityOnly
 	}
 	return none
 }
 
-// truncate publishes only the identity and the metadata of the object, unless the bus has them.
+// truncate publishes only the metadata of the object. If c.Present is set, the bus already has that
+// event, and truncate adopts it instead.
 func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
 	if c.Present != nil {
 		f.Ledger.Adopt(c.Key, acked, *c.Present)
@@ -48,8 +49,8 @@ func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Ac
 	f.publish(ctx, c, acked, done)
 }
 
-// once returns the level of a message about the present state of a key: debug if the state
-// was found unpublishable before, because the queue retries it forever.
+// once returns the level for a log message about the current state of a key. If the state is already
+// known to be unpublishable, the level is debug, because the queue retries that state forever.
 func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
 	if f.Informers.Lookup(key).Unpublishable {
 		return slog.LevelDebug

@@ -25,14 +25,14 @@ func reviews(t *testing.T, config *rest.Config) discovery.AccessReviews {
 	return client.SelfSubjectAccessReviews()
 }
 
-// access asks the API server as the user of a configuration.
+// access returns an Access that reviews the permissions of a configuration's user.
 func access(t *testing.T, config *rest.Config) *discovery.Access {
 	t.Helper()
 	return discovery.NewAccess(reviews(t, config), nil, time.Now)
 }
 
-// TestAskedFirst: what we may not watch is found out by asking, without a request that is
-// refused, and starts by itself when it is allowed.
+// TestAskedFirst verifies that an access review finds denied resources without a refused list or
+// watch. When access is granted, the informer starts without a restart.
 func TestAskedFirst(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

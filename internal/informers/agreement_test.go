@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestExplainAgreesWithASet: what is explained is what a Set of the same configuration
-// does, for a user who may do some of it.
+// TestExplainAgreesWithASet verifies that explain describes what a Set with the same configuration
+// does, for a user with only some of the permissions.
 func TestExplainAgreesWithASet(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -42,7 +42,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 		}
 		return nil
 	})
-	// Each watch, and each that is missing since it is forbidden.
+	// Collect each watch, and each watch that is missing because access is denied.
 	var want []string
 	for _, e := range x.Resources {
 		for _, namespace := range e.Namespaces {
@@ -73,7 +73,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 	})
 }
 
-// told writes of each resource "pods=yes" or "pods=no:reason".
+// told formats each resource as "pods=yes" or "pods=no:reason".
 func told(x explain.Explanation) string {
 	var words []string
 	for _, r := range x.Resources {

@@ -31,7 +31,7 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[s
 
 func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
 
-// patience bounds every wait. A reflector that was refused may pause for a minute.
+// patience limits every wait. A reflector may pause for a minute after a refused request.
 const patience = 3 * time.Minute
 
 var (
@@ -39,10 +39,10 @@ var (
 	priorityClasses = schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}
 )
 
-// running is a Set that runs against a real API server, and what it has told. The
-// moment it enqueues a key, the key is looked up, as the quickest of workers
-// would; what a test waits for is always the state shown at the last enqueuing,
-// so that a change which is not enqueued is never seen.
+// running is a Set that runs against a real API server, with a record of its calls. Each time the
+// Set enqueues a key, running looks up the key immediately, as the fastest possible worker would. A
+// test always waits for the state at the last enqueue, so it never sees a change that is not
+// enqueued.
 type running struct {
 	*Set
 	stubForwarder
@@ -51,12 +51,12 @@ type running struct {
 	ended  chan struct{} // closed when Run has returned
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed and made anew at each change of what follows
+	changed   chan struct{} // closed and replaced at each change of the fields below
 	views     map[event.Key]event.View
 	enqueued  map[event.Key]int
-	buried    map[event.Key]bool // whether it ever had a tombstone
+	buried    map[event.Key]bool // the key had a tombstone at some time
 	compare   map[schema.GroupResource]int
-	completed map[schema.GroupResource]int // objects
+	completed map[schema.GroupResource]int // number of objects in the completed marker
 	started   map[schema.GroupResource]bool
 	bus       map[event.Key]event.Acked
 }
@@ -69,8 +69,8 @@ func start(t *testing.T, config *rest.Config, c Config) *running {
 	return r
 }
 
-// newRunning makes a Set that does not run yet. The configuration needs a
-// selection and gets everything else, but for what the test changes.
+// newRunning returns a Set that does not run yet. The configuration must contain a selection.
+// newRunning adds all other required fields.
 func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	t.Helper()
 	r := &running{
@@ -86,7 +86,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Converter, c.Now, c.Registerer = event.NewConverter(nil, ""), time.Now, prometheus.NewRegistry()
 	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if c.Rediscover == 0 {
-		c.Rediscover = time.Hour // what is found sooner was found by itself
+		c.Rediscover = time.Hour // polling finds no change during a test
 	}
 	c.Enqueue, c.EnqueueLowPriority = r.onEnqueue, r.onEnqueue
 	c.Discovered = func() {}
@@ -151,7 +151,8 @@ func (r *running) onEnqueue(k event.Key) {
 	})
 }
 
-// Completed implements [Snapshots], as are the next two: a bus that keeps markers.
+// Completed implements [Snapshots], like Started and Finished. They simulate a bus that stores
+// markers.
 func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,12 +160,12 @@ func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, e
 	return ok, nil
 }
 
-// Started keeps a marker, and is an error if the resource's objects came first.
+// Started stores a marker. It returns an error if an object of the resource was enqueued before.
 func (r *running) Started(_ context.Context, of event.Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.enqueued {
-		// The informers may look at the reference before its object exists.
+		// A key can be enqueued because of a reference before its object exists.
 		if k.GroupResource() == of.GroupResource() && r.views[k].Live != nil && !r.started[of.GroupResource()] {
 			return fmt.Errorf("%s was enqueued before the marker", k)
 		}
@@ -173,13 +174,13 @@ func (r *running) Started(_ context.Context, of event.Resource) error {
 	return nil
 }
 
-// Finished keeps a marker.
+// Finished stores a marker.
 func (r *running) Finished(_ context.Context, of event.Resource, objects int) error {
 	r.change(func() { r.completed[of.GroupResource()] = objects })
 	return nil
 }
 
-// await waits until a condition that is read under the lock holds.
+// await waits until a condition is true. It evaluates the condition with the lock held.
 func (r *running) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -201,8 +202,8 @@ func (r *running) await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// awaitView waits until the last enqueuing of the key showed this: live is nil for
-// nothing, gone are the UIDs with tombstones.
+// awaitView waits until the view at the last enqueue of a key has this live object, nil for none,
+// and tombstones of the gone objects.
 func (r *running) awaitView(t *testing.T, what string, k event.Key, live *unstructured.Unstructured, gone ...*unstructured.Unstructured) {
 	t.Helper()
 	want := "-"
@@ -239,7 +240,7 @@ func describeView(v event.View) string {
 	return strings.Join(words, " ")
 }
 
-// view is that of the last enqueuing.
+// view returns the view at the last enqueue of a key.
 func (r *running) view(k event.Key) event.View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +254,7 @@ func (r *running) hasBeenBuried(k event.Key) bool {
 	return r.buried[k]
 }
 
-// acknowledge makes the bus hold an object in this state.
+// acknowledge puts an event of an object on the simulated bus.
 func (r *running) acknowledge(k event.Key, a event.Acked) {
 	r.mu.Lock()
 	r.bus[k] = a
@@ -261,7 +262,7 @@ func (r *running) acknowledge(k event.Key, a event.Acked) {
 	r.Settle(k, a)
 }
 
-// reconcile compares everything that the bus has of the resource.
+// reconcile compares all events of a resource on the simulated bus.
 func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (reconcile.Comparison, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -282,7 +283,7 @@ func (r *running) awaitSynced(t *testing.T, gr schema.GroupResource) {
 	r.await(t, gr.String()+" syncs", func() bool { return r.compare[gr] > 0 })
 }
 
-// poll is for what nobody tells of.
+// poll waits for a condition that changes without a notification.
 func poll(t *testing.T, what string, condition func() error) {
 	t.Helper()
 	deadline, ticker := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestDeletedWhileNobodyWatched: the informer never shows the object, so only a
-// read of it can prove that it is gone.
+// TestDeletedWhileNobodyWatched verifies that a comparison finds deletes from before the first list.
+// The informer never shows such an object, so only a read can prove that the object is gone.
 func TestDeletedWhileNobodyWatched(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -59,7 +59,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 	}
 }
 
-// TestOutOfScope: what is no longer covered exists still, and is left alone.
+// TestOutOfScope verifies that objects that exist but are no longer selected stay on the bus.
 func TestOutOfScope(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	in := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -78,7 +78,7 @@ func TestOutOfScope(t *testing.T) {
 	r.acknowledge(in.key("unselected"), ackedOf(unselected))
 	r.acknowledge(outside.key("foreign"), ackedOf(foreign))
 	r.acknowledge(in.key("gone"), ackedOf(gone))
-	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // nobody looks there any more
+	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // no read covers this namespace any more
 	r.awaitSynced(t, gr)
 	if got, want := must(r.reconcile(t, gr))(t), (reconcile.Comparison{Deleted: 1, OutOfScope: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -101,8 +101,8 @@ func must(c reconcile.Comparison, err error) func(*testing.T) reconcile.Comparis
 	}
 }
 
-// TestTheResourceIsGone with its definition, as the API server really answers then;
-// or it is only not selected.
+// TestTheResourceIsGone verifies, against a real API server, that a comparison distinguishes a
+// resource whose definition was deleted from a resource that is only not selected.
 func TestTheResourceIsGone(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -140,9 +140,9 @@ func TestTheResourceIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatTheAPIServerSaysOfAMissingObject is not what it says of a missing
-// resource. To take one for the other would delete whatever the bus has of a
-// resource whose definition is being replaced.
+// TestWhatTheAPIServerSaysOfAMissingObject verifies that IsObjectNotFound distinguishes a missing
+// object from a missing resource. Otherwise the forwarder would publish deletes for all objects of
+// a resource while its definition is being replaced.
 func TestWhatTheAPIServerSaysOfAMissingObject(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

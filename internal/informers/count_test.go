@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// unlisted is an informer whose store counts how often all keys are listed.
+// unlisted is an informer whose store counts the calls that list all keys or objects.
 type unlisted struct {
 	cache.SharedIndexInformer
 	lists int
@@ -28,9 +28,9 @@ type unlistedStore struct {
 func (s unlistedStore) ListKeys() []string { s.u.lists++; return s.Store.ListKeys() }
 func (s unlistedStore) List() []any        { s.u.lists++; return s.Store.List() }
 
-// TestNobodyListsEveryKey: readiness and metrics are asked for every few seconds, and a
-// namespace that is created has no objects. Where only some namespaces are selected each of
-// them listed every key of the cluster.
+// TestNobodyListsEveryKey verifies that readiness checks, metrics and a new namespace do not list
+// the keys of an informer. They can occur every few seconds. In an earlier version, each of them
+// listed every key of the cluster if only some namespaces were selected.
 func TestNobodyListsEveryKey(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Exclude: []string{"hidden"}, Selector: labels.SelectorFromSet(labels.Set{"sync": "yes"})}}, testResource)
 	b.namespaces.Put("default", map[string]string{"sync": "yes"})
@@ -70,7 +70,7 @@ func TestNobodyListsEveryKey(t *testing.T) {
 	b.delete(gone)
 	b.update(without)
 	selected(3)
-	b.onDelete(i, cache.DeletedFinalStateUnknown{Key: "default/web-2"}) // client-go does not know what it was
+	b.onDelete(i, cache.DeletedFinalStateUnknown{Key: "default/web-2"}) // client-go has lost the object
 	_ = store.SharedIndexInformer.GetStore().Delete(in("default", "web-2", "1"))
 	selected(2)
 

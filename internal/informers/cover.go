@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// start makes the informers of a resource and runs them.
+// start creates the informers of a resource and runs them.
 func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := newWatched(r, followed, cancel)
@@ -24,14 +24,14 @@ func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	go s.runWatched(ctx, w)
 }
 
-// runWatched keeps the informers of a resource in line with the selected and the readable
-// namespaces, until ctx ends.
+// runWatched keeps the informers of a resource in line with the selected and readable namespaces
+// until ctx ends.
 func (s *Set) runWatched(ctx context.Context, w *watched) {
 	defer close(w.stopped)
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { s.joinTerms(ctx, w) })
-	if !s.config.Standby { // on a standby, begin enqueues what was listed before
+	if !s.config.Standby { // with Standby, begin enqueues the objects that are already listed
 		select {
 		case <-ctx.Done():
 			return
@@ -67,16 +67,16 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 	close(w.firstSynced)
 }
 
-// align starts the missing informers, and stops those that are no longer wanted. It returns how
-// long to wait before the next call, unless something changes earlier.
+// align starts missing informers and stops surplus ones. It returns the time until the next call,
+// unless a change requires an earlier call.
 func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) time.Duration {
 	names, denied := s.scopes(ctx, w)
 	if ctx.Err() != nil {
 		return discovery.ReviewInterval
 	}
 	for namespace := range denied {
-		// A working watch goes on even if the access review denies it: the API server ends a
-		// watch that it no longer allows.
+		// A working watch continues even if the access review denies it, because the API server ends
+		// a watch that it no longer allows.
 		if w.has(namespace) {
 			names = append(names, namespace)
 			delete(denied, namespace)
@@ -117,7 +117,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		s.EnqueueAll() // objects may wait for owners that turn out to be unreadable
 	}
 	if first && len(names) == 0 {
-		s.config.Compare(w.groupResource()) // there is no informer to call it
+		s.config.Compare(w.groupResource()) // without an informer, no sync requests a comparison
 	}
 	w.noteProgress()
 	if len(denied) > 0 || w.forbidden() {
@@ -126,18 +126,19 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	return time.Duration(1<<63 - 1)
 }
 
-// scopes returns the namespaces to watch, "" for one watch of all of them, and the namespaces to
-// which access is denied.
+// scopes returns the namespaces to watch and the namespaces to which access is denied. The namespace
+// "" means one watch of all namespaces.
 func (s *Set) scopes(ctx context.Context, w *watched) (names []string, denied map[string]error) {
 	return discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
 }
 
-// deny records and logs the namespaces to which access is denied, and reports whether any is new.
+// deny records and logs the namespaces to which access is denied. It reports whether any denial is
+// new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	now := s.config.Now()
 	w.mu.Lock()
 	before := w.denied
-	// Nothing is decided before the namespaces are known.
+	// A namespaced resource counts as aligned only after the namespaces are known.
 	w.denied, w.aligned = map[string]denial{}, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
 	for namespace, err := range denied {
 		d := denial{err, now}
@@ -185,8 +186,8 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, running *sync.Wa
 	})
 }
 
-// drop stops an informer that is no longer in w: its namespace is no longer selected, or
-// another informer covers it now.
+// drop stops an informer that is no longer in w, because its namespace is no longer selected or
+// another informer now covers that namespace.
 func (s *Set) drop(w *watched, i *informer) {
 	s.reselect(w)
 	i.cancel()
@@ -204,14 +205,14 @@ func (s *Set) drop(w *watched, i *informer) {
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)
 	}
-	s.ledger.Abandon(func(k event.Key) bool { // another informer that covers a key has reported it, or will
+	s.ledger.Abandon(func(k event.Key) bool { // if another informer covers a key, it has reported the key or will
 		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace) && w.informer(k) == nil
 	})
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
 	s.config.Compare(w.groupResource())
 }
 
-// stop stops the informers of the resources, waits until they have ended, and forgets the states
+// stop stops the informers of the resources and waits until they have ended. It forgets the states
 // that they reported.
 func (s *Set) stop(all []*watched) {
 	for _, w := range all {

@@ -17,7 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// definition makes a CustomResourceDefinition of widgets; the first version stores.
+// definition returns a CustomResourceDefinition of widgets. The first version is the storage
+// version.
 func definition(group string, namespaced bool, versions ...string) *unstructured.Unstructured {
 	var served []any
 	for n, v := range versions {
@@ -40,8 +41,8 @@ func definition(group string, namespaced bool, versions ...string) *unstructured
 	}}
 }
 
-// define creates a definition, which is deleted at the end of the test, and returns its first
-// version.
+// define creates a definition and returns the resource in its first version. It deletes the
+// definition at the end of the test.
 func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespaced bool, versions ...string) schema.GroupVersionResource {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
@@ -58,7 +59,7 @@ func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespace
 	return schema.GroupVersionResource{Group: group, Version: versions[0], Resource: "widgets"}
 }
 
-// undefine removes a definition and waits until it is gone.
+// undefine deletes a definition and waits until it is gone.
 func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
@@ -78,7 +79,7 @@ func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 	})
 }
 
-// defineMany makes definitions that go at the end of the test, if they have not before.
+// defineMany creates n definitions. It deletes the remaining ones at the end of the test.
 func defineMany(t *testing.T, cp *controlplane.ControlPlane, group string, from, n int) (made []schema.GroupResource) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
@@ -115,7 +116,7 @@ func (r *running) watches(gr schema.GroupResource) bool {
 	return slices.ContainsFunc(r.Status(), func(s Status) bool { return s.Resource.GroupResource() == gr })
 }
 
-// awaitStopped waits until nothing watches the resource.
+// awaitStopped waits until no informer watches the resource.
 func (r *running) awaitStopped(t *testing.T, gr schema.GroupResource) {
 	t.Helper()
 	poll(t, "its informer stops", func() error {
@@ -126,9 +127,9 @@ func (r *running) awaitStopped(t *testing.T, gr schema.GroupResource) {
 	})
 }
 
-// TestADefinitionComesAndGoes, and comes back: its informer starts and stops by
-// itself (the next regular discovery is an hour away), and the deletes of its
-// objects are known although they are published only when nothing watches them.
+// TestADefinitionComesAndGoes verifies that the informer of a resource starts, stops and restarts
+// when its definition is created, deleted and recreated, long before the next regular discovery.
+// The deletes of the objects stay recorded after the informer has stopped.
 func TestADefinitionComesAndGoes(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -141,7 +142,7 @@ func TestADefinitionComesAndGoes(t *testing.T) {
 	one, two := o.create("one", nil), o.create("two", nil)
 	r.awaitView(t, "one", o.key("one"), one)
 	r.awaitView(t, "two", o.key("two"), two)
-	r.acknowledge(o.key("one"), ackedOf(one)) // two never gets to the bus
+	r.acknowledge(o.key("one"), ackedOf(one)) // the bus never receives two
 
 	compared := 0
 	r.await(t, "it is compared when it has synced", func() bool { compared = r.compare[gvr.GroupResource()]; return compared > 0 })
@@ -166,8 +167,8 @@ func TestADefinitionComesAndGoes(t *testing.T) {
 	r.awaitView(t, "recreated with its definition", o.key("one"), again, one)
 }
 
-// TestADefinitionMoves to another version: the objects are the same, and none of
-// them is gone meanwhile.
+// TestADefinitionMoves verifies that no object counts as deleted while the definition of its
+// resource changes to another version.
 func TestADefinitionMoves(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	const group = "moves.example.com"
@@ -217,7 +218,8 @@ func TestADefinitionMoves(t *testing.T) {
 	}
 }
 
-// TestADefinitionChangesItsScope: what had a namespace is gone with it.
+// TestADefinitionChangesItsScope verifies that a namespaced object counts as deleted after its
+// definition was recreated as cluster-scoped.
 func TestADefinitionChangesItsScope(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	const group = "scope.example.com"
@@ -231,7 +233,7 @@ func TestADefinitionChangesItsScope(t *testing.T) {
 	now := other.create("one", nil)
 
 	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"widgets." + group}}})
-	r.acknowledge(o.key("one"), ackedOf(one)) // from a time before
+	r.acknowledge(o.key("one"), ackedOf(one)) // an event from before the change
 	r.awaitView(t, "cluster-scoped", other.key("one"), now)
 	r.awaitSynced(t, gr)
 	if got, err := r.reconcile(t, gr); got != (reconcile.Comparison{Deleted: 1}) || err != nil {

@@ -15,9 +15,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// Run discovers resources and starts and stops their informers until ctx ends, and returns
-// when everything that it started has ended. It returns an error only if the API server
-// refuses the credentials from the start. Credentials that it refuses later may be renewed.
+// Run discovers resources and starts and stops their informers until ctx ends. It returns when
+// everything that it started has ended. It returns an error only if the API server refuses the
+// credentials before the first successful discovery. Credentials that it refuses later may be
+// renewed.
 func (s *Set) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.stopAll()
@@ -74,12 +75,11 @@ func (s *Set) awaitDue(ctx context.Context, schedule *discovery.Schedule, d *dis
 	}
 }
 
-// fastPoll is the interval of discovery while it fails, or while changes may go unseen.
+// fastPoll is the interval of discovery while it fails, or while changes may be missed.
 const fastPoll = 2 * time.Second
 
-// poll returns the interval of discovery while no change is known. It is short after a failure.
-// It is also short while changes may go unseen, if the API server answers cheaply that nothing
-// has changed.
+// poll returns the interval of discovery while no change is known. The interval is short after a
+// failure. It is also short while changes may be missed, if ETags make an unchanged response cheap.
 func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	a := s.lastAnswer()
 	switch {
@@ -92,7 +92,7 @@ func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	return min(fastPoll, s.config.Rediscover)
 }
 
-// rediscover runs discovery, and brings the informers in line with the result.
+// rediscover runs discovery and applies the result to the informers.
 func (s *Set) rediscover(ctx context.Context) error {
 	var known *discovery.Catalog
 	before := s.lastAnswer()
@@ -101,7 +101,7 @@ func (s *Set) rediscover(ctx context.Context) error {
 	}
 	c, unchanged, err := discovery.Discover(ctx, s.config.Discovery, known)
 	if unchanged && !sameKept(s.keepWatched(ctx, before.catalog, before), before.catalog.Kept) {
-		// Since the last answer, a missing resource was proven gone, or its watch was refused.
+		// Since the last answer, a missing resource was proven to be gone, or its watch was refused.
 		c, unchanged, err = discovery.Discover(ctx, s.config.Discovery, nil)
 	}
 	if err == nil && !unchanged {
@@ -128,16 +128,16 @@ func (s *Set) rediscover(ctx context.Context) error {
 	return nil
 }
 
-// keepWatched returns the watched resources that stay as they are, although the answer of
-// discovery shows them differently or not at all. Behind one address there may be API servers of
-// several versions, and each answers only for itself. So:
+// keepWatched returns the watched resources that stay unchanged although discovery shows them
+// differently or not at all. API servers of several versions may share one address, and each of them
+// describes only itself. So keepWatched follows these rules:
 //
-//   - A resource that the answer does not show stays until it is proven gone.
-//   - A resource that the answer shows in other versions stays in its own until a watch is
+//   - A resource that discovery does not show stays until it is proven to be gone.
+//   - A resource that discovery shows only in other versions stays in its version until a watch is
 //     refused.
-//   - A built-in resource stays in its version although another is preferred now.
+//   - A built-in resource stays in its version even if another version is preferred now.
 //
-// Nothing is concluded about a group that failed.
+// keepWatched draws no conclusion about a group that failed.
 func (s *Set) keepWatched(ctx context.Context, c *discovery.Catalog, before *answer) map[schema.GroupResource]discovery.Decision {
 	kept := map[schema.GroupResource]discovery.Decision{}
 	if before == nil {
@@ -172,8 +172,8 @@ func (s *Set) keepWatched(ctx context.Context, c *discovery.Catalog, before *ans
 	return kept
 }
 
-// noteMissing logs that a watched resource is missing. It logs each resource once, because the
-// answers of different API servers may alternate.
+// noteMissing logs that a watched resource is missing from discovery. It logs each resource only
+// once, because the responses of different API servers may alternate.
 func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 	if w := s.watchedFor(gr); w != nil && !w.missed.Swap(true) {
 		s.log.Warn("watched resource missing from discovery, keeping its informer", "resource", gr.String(), "err", why)
@@ -196,7 +196,7 @@ func (s *Set) resources() map[schema.GroupResource]event.Resource {
 	return all
 }
 
-// noteDiscovery records the result of discovery, and logs when it begins or ceases to fail.
+// noteDiscovery records the result of discovery, and logs when discovery begins or stops failing.
 func (s *Set) noteDiscovery(err error, unchanged bool) {
 	result := "changed"
 	switch {
@@ -218,7 +218,7 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	s.failed = err
 }
 
-// logAnswer logs the groups whose discovery failed, if they are not the same as in the last answer.
+// logAnswer logs the groups whose discovery failed if they differ from those in the last answer.
 func (s *Set) logAnswer(before, a *answer) {
 	var failed []string
 	if before != nil {
@@ -233,8 +233,8 @@ func (s *Set) logAnswer(before, a *answer) {
 	}
 }
 
-// DiscoveryFailing returns the error of each group whose discovery fails. Nothing is
-// concluded about these groups. The key "*" stands for all groups.
+// DiscoveryFailing returns the error of each group whose discovery fails. The informers of these
+// groups keep running. The key "*" stands for all groups.
 func (s *Set) DiscoveryFailing() map[string]error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

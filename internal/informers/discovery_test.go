@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestManyDefinitionsAtOnce: many definitions at once don't cause a discovery for each of them.
+// TestManyDefinitionsAtOnce verifies that many new definitions don't cause one discovery each.
 func TestManyDefinitionsAtOnce(t *testing.T) {
 	const many = 30
 	cp := cluster.ControlPlane(t)
@@ -35,15 +35,15 @@ func TestManyDefinitionsAtOnce(t *testing.T) {
 	}
 	n, seconds := asked()-before, int(time.Since(began)/time.Second)
 	t.Logf("%d definitions in %d s, with %d pauses: discovery was asked %d times, %d of them in vain", many, seconds, pauses(), n, q.Count("/apis", "304"))
-	// Once in each second and after the last, however many definitions there are; and after
-	// each before which a slow API server paused.
+	// A burst causes one discovery per second, plus one after the last change and its follow-ups. Each
+	// pause of a slow API server between two definitions starts another burst.
 	if most := seconds + 1 + discovery.MaxPerChange*(1+pauses()); n > most {
 		t.Errorf("discovery was asked %d times in %d s, want %d at most", n, seconds, most)
 	}
 }
 
-// pausesOfDefinitions counts the pauses between changes of definitions in which a discovery may
-// begin.
+// pausesOfDefinitions counts the pauses between changes of definitions that are long enough for a
+// discovery to begin.
 func pausesOfDefinitions(t *testing.T, cp *controlplane.ControlPlane) (count func() int) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
@@ -65,8 +65,8 @@ func pausesOfDefinitions(t *testing.T, cp *controlplane.ControlPlane) (count fun
 	return func() int { return int(pauses.Load()) }
 }
 
-// apiService makes one whose back end is a service that does not exist. It goes at
-// the end of the test.
+// apiService creates an APIService whose back end does not exist. It deletes the APIService at the
+// end of the test.
 func apiService(t *testing.T, cp *controlplane.ControlPlane, group, version string) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
@@ -93,9 +93,9 @@ func removeAPIService(t *testing.T, cp *controlplane.ControlPlane, group, versio
 	}
 }
 
-// TestAGroupWithoutABackEnd: the APIService is noticed, its group is shown as failing
-// for as long as it is there, whether or not anything else changes, and nothing is
-// concluded of it; the rest goes on.
+// TestAGroupWithoutABackEnd verifies that a group with an unavailable back end is reported as
+// failing as long as its APIService exists, even if nothing else changes. The Set draws no
+// conclusion about the group and continues with all other groups.
 func TestAGroupWithoutABackEnd(t *testing.T) {
 	const group = "away.example.com"
 	cp := cluster.ControlPlane(t)
@@ -128,7 +128,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	if got := gathered(t, collector{r.Set}); !slices.Contains(got, "discovery_failing{"+group+"} 1") {
 		t.Errorf("metrics: got %q", got)
 	}
-	// Its definition goes, but of a group that fails that is not certain.
+	// The definition is deleted, but discovery cannot prove that while its group fails.
 	undefine(t, cp, group)
 	poll(t, "its informer fails", func() error {
 		for _, st := range r.Status() {
@@ -163,8 +163,9 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	r.awaitView(t, "one is gone", o.key("one"), nil, one)
 }
 
-// TestFoundByPolling: who may watch neither definitions nor APIServices finds what
-// comes all the same. What goes cannot be proven gone then, so its informer goes on.
+// TestFoundByPolling verifies that a forwarder without access to definitions and APIServices still
+// finds new resources. It cannot prove that a resource is gone, so the informer of that resource
+// continues.
 func TestFoundByPolling(t *testing.T) {
 	const group = "polled.example.com"
 	cp := cluster.ControlPlane(t)

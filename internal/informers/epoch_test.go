@@ -9,8 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestAnEpochIsOfAResource: what an aggregated API server stores may go back alone, and as
-// often as it likes. Nothing else begins an epoch then, and no epoch wraps.
+// TestAnEpochIsOfAResource verifies that raising the epoch of one resource does not affect other
+// resources, and that no epoch overflows. The storage of an aggregated API server can go back
+// independently and any number of times.
 func TestAnEpochIsOfAResource(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	aggregated := event.Resource{Group: "metrics.example.com", Version: "v1", Resource: "readings", Kind: "Reading"}
@@ -25,7 +26,7 @@ func TestAnEpochIsOfAResource(t *testing.T) {
 	if !b.epochIsDue(other) || b.epochIsDue(b.watched) || b.Epoch(testKey.GroupResource()) != 0 {
 		t.Errorf("due: %v and %v; want the informers of the aggregated API alone to be started anew", b.epochIsDue(other), b.epochIsDue(b.watched))
 	}
-	b.RaiseEpochs(3) // the cluster replaces another
+	b.RaiseEpochs(3) // as after the cluster replaces another one of the same name
 	if got := b.Epoch(testKey.GroupResource()); got != 3 || !b.epochIsDue(b.watched) {
 		t.Errorf("the epoch is %d, want 3", got)
 	}
@@ -34,14 +35,15 @@ func TestAnEpochIsOfAResource(t *testing.T) {
 	}
 }
 
-// TestAnEpochForgetsWhatWasGone: a tombstone of the history before was applied in the new
-// epoch before the first list, to an object that exists in it.
+// TestAnEpochForgetsWhatWasGone verifies that a new epoch forgets the tombstones of the previous
+// history. An earlier version applied such a tombstone before the first list, to an object that
+// existed in the new epoch.
 func TestAnEpochForgetsWhatWasGone(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
 	b.delete(object("A", "2"))
 	b.RaiseEpoch(testKey.GroupResource(), 1)
-	close(b.watched.stopped) // it has not run
+	close(b.watched.stopped) // the bench never runs it
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.startDueEpochs(ctx)

@@ -61,9 +61,9 @@ func allow(t *testing.T, cp *controlplane.ControlPlane, resource string) {
 	})
 }
 
-// TestForbidden: what is forbidden holds nothing else up, is named, is concluded
-// nothing from, and starts by itself when it is allowed. The user may not read
-// CustomResourceDefinitions either.
+// TestForbidden verifies that a forbidden resource does not block other resources, that the status
+// names it, and that no comparison concludes anything about it. Its informer starts when access is
+// granted. The user also may not read CustomResourceDefinitions.
 func TestForbidden(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -106,8 +106,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestRefusedFromTheStart: waiting cannot mend credentials that are wrong. Run
-// returns, with all that it started.
+// TestRefusedFromTheStart verifies that Run stops everything and returns if the credentials are
+// wrong, because waiting does not help.
 func TestRefusedFromTheStart(t *testing.T) {
 	config := cluster.ControlPlane(t).Config()
 	config.BearerToken = "wrong"
@@ -124,8 +124,8 @@ func TestRefusedFromTheStart(t *testing.T) {
 	}
 }
 
-// TestTheAPIServerIsKilled and comes back: nothing is gone, and nothing is missed
-// that happened around it.
+// TestTheAPIServerIsKilled verifies that after a restart of the API server, no existing object
+// counts as deleted and no change around the restart is missed.
 func TestTheAPIServerIsKilled(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -172,7 +172,8 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 	}
 }
 
-// TestTheEndWithoutAnAPIServer: Run returns although every informer waits for one.
+// TestTheEndWithoutAnAPIServer verifies that Run returns even while every informer waits for the API
+// server.
 func TestTheEndWithoutAnAPIServer(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}})
@@ -192,9 +193,9 @@ func TestTheEndWithoutAnAPIServer(t *testing.T) {
 	}
 }
 
-// TestTheWatchExpires: the connection is cut, objects change, and etcd is compacted,
-// so that the API server cannot tell what has happened since. What is found
-// missing then was really deleted.
+// TestTheWatchExpires verifies the list that follows an expired watch. The connection is cut,
+// objects change, and etcd is compacted, so the API server can no longer return these changes. An
+// object that the list does not contain was really deleted.
 func TestTheWatchExpires(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -208,8 +209,8 @@ func TestTheWatchExpires(t *testing.T) {
 	for _, name := range names {
 		r.awaitView(t, name, o.key(name), was[name])
 	}
-	// A watch that has shown something is gone on with, not begun anew; and the last
-	// known change is there still, so that the API server is asked for the rest.
+	// After the watch has shown a change, the informer asks the API server whether the history
+	// still contains that change. Without such a change, it would list again without asking.
 	was["kept"] = o.touch(was["kept"], nil)
 	r.awaitView(t, "kept", o.key("kept"), was["kept"])
 
@@ -224,7 +225,7 @@ func TestTheWatchExpires(t *testing.T) {
 	if err := cp.CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := cp.KillAPIServer(); err != nil { // its watch cache would know all
+	if err := cp.KillAPIServer(); err != nil { // its watch cache still contains all changes
 		t.Fatal(err)
 	}
 	if err := cp.StartAPIServer(t.Context()); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// onAdd, onUpdate and onDelete handle the notifications of client-go. initial means that the
-// object is from the first list.
+// onAdd, onUpdate and onDelete handle the notifications of client-go. initial means that the object
+// was in the first list.
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	i.count.change(nil, o)
@@ -23,15 +23,15 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		enqueue = s.EnqueueLowPriority
 	}
 	if o.Unselected || !s.selects(k) {
-		enqueue(k) // the bus may have it
+		enqueue(k) // the bus may have the object
 		return
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
 		if s.config.Standby && !i.snapshot.begun.Load() {
-			return // StartLeading enqueues it
+			return // begin enqueues the key when the next term starts
 		}
-		// The objects of a namespace that is selected later do not belong to the first sync.
+		// If a namespace is selected later, its objects do not belong to the first sync.
 		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
 		if first {
 			cause = event.CauseSnapshot
@@ -60,7 +60,7 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	switch {
 	case !s.selects(k):
 	case !o.Unselected:
-		var before *event.Object // nil on a standby: the bus may have another state
+		var before *event.Object // nil on a standby, because the bus may have another state
 		if old.UID == o.UID && s.hasJoined(k) {
 			before = kept(old)
 		}
@@ -77,7 +77,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		deleted = missed.Obj // the watch missed the delete, and a later list showed it
 	}
 	o, ok := deleted.(*event.Object)
-	if !ok { // client-go lost the object: reconciliation finds out
+	if !ok { // client-go lost the object; reconciliation finds the delete
 		i.count.change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
 		if w := s.watchedFor(i.resource.GroupResource()); w != nil {
 			s.reselect(w)
@@ -90,13 +90,13 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w) // it may have been the last of the first sync
+		s.advance(w) // the first sync may have waited only for this object
 	}
 	s.enqueue(k)
 }
 
-// watchFailed handles an error of a list or a watch. It logs an error only if its reason has
-// changed.
+// watchFailed handles an error of a list or a watch. It logs the error only if the reason differs
+// from that of the previous error.
 func (s *Set) watchFailed(i *informer, err error) {
 	if apistream.IsExpected(err) {
 		return
@@ -117,12 +117,12 @@ func (s *Set) watchFailed(i *informer, err error) {
 	}
 	if apierrors.IsNotFound(err) {
 		select {
-		case s.refused <- struct{}{}: // it may be served in another version, or not at all
+		case s.refused <- struct{}{}: // the resource may be served in another version, or not at all
 		default:
 		}
 	}
 	if s.references.FollowsOwners() && !i.synced() {
-		s.EnqueueAll() // objects may wait for owners that this list would have had
+		s.EnqueueAll() // objects may wait for owners that this list would have contained
 	}
 	s.log.Warn("watch failed, retrying", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 )
 
-// history is what an informer knows of the API server's history, in addition to its indexer.
+// history records which part of the API server's history an informer has received.
 type history struct {
 	doubtful bool      // a watch failed since the last list or the last proof
-	until    time.Time // when the last watch ends by itself
+	until    time.Time // when the API server ends the last watch
 
-	// floor is the version of the last list, "" while that is not known. An object that is not in
-	// the list was deleted before this version.
+	// floor is the version of the last list, "" while it is not known. An object that is missing
+	// from the list was deleted before this version.
 	floor string
 	// last is the change with the highest version that a watch showed, nil for none.
 	last *change
 }
 
-// change is a change of an object as a watch shows it.
+// change is a change of an object that a watch has shown.
 type change struct {
 	namespace, name, version string
 	deleted                  bool // the object was deleted, or left the selection
@@ -43,15 +43,16 @@ func (i *informer) doubtHistory() {
 }
 
 // listed begins a new history with a list at a version. The version is "" if [informer.shown]
-// will get it.
+// receives it later.
 func (i *informer) listed(version string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.history = history{floor: version}
 }
 
-// opened records that a watch is open, and after how many seconds the API server ends it. The
-// history stays doubtful if a watch was told to end after [informer.stopCount] returned stops.
+// opened records that a watch is open, and the number of seconds after which the API server ends
+// it. A doubtful history stays doubtful if the watch was told to end after [informer.stopCount]
+// returned stops.
 func (i *informer) opened(now time.Time, seconds *int64, stops int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -61,11 +62,11 @@ func (i *informer) opened(now time.Time, seconds *int64, stops int) {
 	}
 }
 
-// shown records an event of a watch, on its way to the indexer.
+// shown records an event of a watch before the indexer receives it.
 func (i *informer) shown(e watch.Event) {
 	o, err := meta.Accessor(e.Object)
 	if err != nil {
-		return // a watch.Error has a status
+		return // the object of a watch.Error is a Status, which has no object metadata
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -81,20 +82,21 @@ func (i *informer) shown(e watch.Event) {
 	}
 }
 
-// sameHistory proves, before a watch continues at a version, that the API server still has the
-// same history. If the last watch did not end by itself, the API server was away, and etcd may
-// have been restored from a backup. Once the restored cluster has made as many changes as were
-// lost, the API server accepts the old version as one of its own. Then the indexer would show
-// lost objects forever.
+// sameHistory proves, before a watch continues at a version, that the API server still has the same
+// history. If the last watch did not end at its timeout, the API server may have been unavailable,
+// and etcd may have been restored from a backup. Once the restored cluster has made as many changes
+// as the restore lost, the API server accepts the old version as one of its own. Without the proof,
+// the indexer would then show lost objects forever.
 //
-// The proof is that the API server's history has the last change that a watch showed, at its
-// version. This proves the history up to that version, and no further even if a bookmark had a
-// later one. So the watch continues from there. It cannot continue from an earlier version,
-// because it would repeat changes. Without a proof, sameHistory returns the error that makes
-// client-go list again, which is always right but costs more.
+// The proof is that the API server's history contains the last change that a watch showed, at the
+// version of that change. This proves the history up to that version, and no further, even if a
+// bookmark had a later version. So the watch continues from the version of the last change. It
+// cannot continue from an earlier version, because it would repeat changes. Without a proof,
+// sameHistory returns the error that makes client-go list again. A new list is always correct but
+// costs more.
 //
-// A watch shows only changes. The API server may serve an unchanged object differently after a
-// change of its definition, or after an upgrade. Then the watch cannot continue either.
+// The watch also cannot continue if the API server may serve unchanged objects differently, for
+// example after a change of their definition or after an upgrade. A watch shows only changes.
 func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (from string, err error) {
 	i.mu.Lock()
 	h := i.history
@@ -118,7 +120,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if revision.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
+	if revision.IsEarlier(version, h.last.version) { // the indexer has not received the change
 		return version, nil
 	}
 	return h.last.version, nil
@@ -128,8 +130,8 @@ func unproven(i *informer) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("the last known change of %s is not in the API server's history", i.resource.GroupResource()))
 }
 
-// inHistory reports whether the present history of the API server has a change at its version. It
-// returns false also if the API server cannot tell, for example after a compaction.
+// inHistory reports whether the API server's current history contains a change at the version of
+// that change. It also returns false if the API server cannot tell, for example after a compaction.
 func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, error) {
 	at, err := s.versionAt(ctx, i, c, c.version)
 	if err != nil || !c.deleted {
@@ -146,7 +148,7 @@ func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, erro
 	return before != "", unexpected(err)
 }
 
-// unexpected returns err, or nil for an error by which the API server says that it cannot tell.
+// unexpected returns err, or nil if err means that the API server cannot read the version.
 func unexpected(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
@@ -155,13 +157,13 @@ func unexpected(err error) error {
 	return err
 }
 
-// isTooLarge reports whether the API server says that a version is in the future.
+// isTooLarge reports whether an error of the API server means that a version is in the future.
 func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// versionAt returns the version of a selected object at a version of the cluster, "" if
-// there was no such object.
+// versionAt returns the version that the object of a change had at a version of the cluster. It
+// returns "" if no such object existed or was selected.
 func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version string) (string, error) {
 	sc := i.scope
 	sc.namespace = c.namespace
@@ -183,12 +185,12 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 // requestTimeout limits a single request, in case the API server does not respond.
 const requestTimeout = 10 * time.Second
 
-// Epoch returns how often the history of a resource went back. Only the sequence of the latest
-// events on the bus stores it, so it never disagrees with them. An epoch in which nothing was
-// published is detected again after a restart.
+// Epoch returns the number of times that the history of a resource went back. Only the sequence
+// attribute of the latest events on the bus stores the epoch, so the epoch never disagrees with
+// these events. After a restart, an epoch without events is detected again.
 //
-// Each resource has an epoch of its own. A restore of etcd takes every resource back, and
-// reconciliation detects that for each. The storage of an aggregated API server may go back
+// Each resource has its own epoch. A restore of etcd takes every resource back, and reconciliation
+// detects that for each resource separately. The storage of an aggregated API server may go back
 // independently.
 func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 	s.mu.RLock()
@@ -198,10 +200,10 @@ func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 
 func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
 
-// RaiseEpoch sets the epoch of a resource, unless it is higher already: the bus has events of
-// that epoch, or history went back. If informers of the resource run, the epoch takes effect when
-// they have restarted, because they may hold states of the previous history, which would count as
-// later states in the new epoch. There is no epoch after [event.LastEpoch].
+// RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. The reason is that
+// the bus has events of that epoch, or that history went back. If informers of the resource run,
+// the epoch takes effect after they have restarted. They may hold states of the previous history,
+// which would otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +211,7 @@ func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.noteRaised()
 }
 
-// RaiseEpochs raises the epochs of all resources, including those that are not known yet.
+// RaiseEpochs raises the epochs of all resources, including resources that are not known yet.
 func (s *Set) RaiseEpochs(to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,9 +231,9 @@ func (s *Set) noteRaised() {
 	}
 }
 
-// startDueEpochs restarts the informers of the resources whose epoch was raised. They enqueue
-// what they list. All other informers must prove that the API server's history still has what
-// they have shown.
+// startDueEpochs restarts the informers of the resources whose epoch was raised. These informers
+// list again and enqueue all objects. All other informers must prove that the API server's history
+// still contains the changes that they have shown.
 func (s *Set) startDueEpochs(ctx context.Context) {
 	var due []*watched
 	s.mu.Lock()
@@ -253,7 +255,7 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 	s.stop(due)
 	for _, w := range due {
 		gr := w.groupResource()
-		// An object that was deleted in the previous history may exist in this one. The
+		// An object that was deleted in the previous history may exist in the current one. The
 		// comparison after the first list finds the deleted objects.
 		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
 		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
@@ -261,5 +263,5 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 	}
 }
 
-// epochIsDue reports whether the informers of a resource are about to restart in a higher epoch.
+// epochIsDue reports whether the informers of a resource will soon restart in a higher epoch.
 func (s *Set) epochIsDue(w *watched) bool { return w.epoch < s.Epoch(w.groupResource()) }

@@ -25,20 +25,19 @@ func forbiddenError(resource, name string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, name, errors.New("no"))
 }
 
-// pathNotFound is what the API server says of a resource that it does not serve, as
-// client-go puts it.
+// pathNotFound returns client-go's error for a resource that the API server does not serve.
 func pathNotFound() error {
 	return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
 }
 
-// TestEtcdIsRestoredUnnoticed: before the informer is connected again, the restored
-// cluster has made more changes than were lost. The API server then goes on with
-// the old watch as if nothing had happened, so that the indexer would show for
-// ever what was lost.
+// TestEtcdIsRestoredUnnoticed verifies that an informer detects a restore of etcd after the
+// restored cluster has made more changes than the restore lost. The API server then accepts the
+// version of the old watch. Without a proof of the history, the indexer would show lost objects
+// forever.
 func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, change := range map[string]struct {
-		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // returns what the watch shows then
+		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // returns the object that the watch shows next
 		shows bool
 	}{
 		"an update": {func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured { return o.touch(was, nil) }, true},
@@ -71,7 +70,7 @@ func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 			if err := cp.RestoreEtcd(t.Context(), backup); err != nil {
 				t.Fatal(err)
 			}
-			for range 50 { // more than were lost
+			for range 50 { // more changes than the restore lost
 				busy = elsewhere.touch(busy, nil)
 			}
 			g.set(false)
@@ -83,9 +82,10 @@ func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 	}
 }
 
-// TestEtcdIsRestoredAndItsLastChangeRepeated: the last change that the watch showed
-// was a delete, and it was made again after the restore. That proves nothing about
-// what else was done before it. Seed 104 of the torture suite lost an object so.
+// TestEtcdIsRestoredAndItsLastChangeRepeated verifies that repeating the last change after a
+// restore does not prove the history. The last change that the watch showed is a delete, which is
+// made again after the restore. This says nothing about other changes before it. Seed 104 of the
+// torture suite lost an object in this way.
 func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -98,7 +98,7 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 	var g gate
 	r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
 	r.awaitView(t, "before", o.key("kept"), kept)
-	for n := range 20 { // so that there is room for a change before the delete's version
+	for n := range 20 { // leaves versions for another change before the version of the delete
 		elsewhere.create(fmt.Sprint("lost", n), nil)
 	}
 	o.delete("web")
@@ -117,18 +117,19 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 	r.awaitView(t, "made before the version that the watch had", o.key("fresh"), fresh)
 }
 
-// TestAnOutageIsNoReasonToList: where the last change that was shown is in history, the
-// watch goes on after it. Where it is not, or nobody can say, a list is always right.
+// TestAnOutageIsNoReasonToList verifies that after an outage, the watch continues after the last
+// change that it showed if that change is still in the history. If the change is not in the
+// history, or the API server cannot tell, the informer lists again, which is always correct.
 func TestAnOutageIsNoReasonToList(t *testing.T) {
-	// what the API server's history has of the object at a version
+	// past maps a version to the object's version at that time in the API server's history.
 	type past map[string]string
 	expired := apierrors.NewResourceExpired("compacted")
 	for name, c := range map[string]struct {
 		quiet bool   // no outage
-		early bool   // a watch has ended before its time
-		floor string // of the list before, "4" by default
+		early bool   // a watch ended before its timeout
+		floor string // version of the last list, "4" by default
 		shown []watch.EventType
-		at    string // the version that the watch goes on after, "20" by default
+		at    string // the version after which the watch would continue, "20" by default
 		past  past
 		err   error
 		from  string
@@ -177,7 +178,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 			if !c.quiet {
 				b.watchFailed(i, errors.New("connection refused"))
 			}
-			from, err := b.sameHistory(t.Context(), i, cmp.Or(c.at, "20")) // a bookmark's
+			from, err := b.sameHistory(t.Context(), i, cmp.Or(c.at, "20")) // 20 is the version of a bookmark
 			if !c.want(err) || from != c.from {
 				t.Errorf("got %q, %v; want %q", from, err, c.from)
 			}
@@ -193,7 +194,8 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	}
 }
 
-// TestAWatchThatBeginsWithAList tells the list's version with its end.
+// TestAWatchThatBeginsWithAList verifies that the bookmark at the end of the initial list sets the
+// version of the list.
 func TestAWatchThatBeginsWithAList(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]
@@ -209,9 +211,9 @@ func TestAWatchThatBeginsWithAList(t *testing.T) {
 	}
 }
 
-// TestACutShowsNothingAgain: objects were created and deleted before the list, and while it was
-// watched. After the connection is cut and restored, none of that is shown again. It once was,
-// because the watch resumed after the newest remaining object.
+// TestACutShowsNothingAgain verifies that a watch does not repeat changes after its connection was
+// cut. Objects are created and deleted before the list or during the watch. An earlier version
+// showed these changes again, because the watch resumed after the newest remaining object.
 func TestACutShowsNothingAgain(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, before := range map[string]bool{"before the list": true, "since": false} {
@@ -257,9 +259,9 @@ func TestACutShowsNothingAgain(t *testing.T) {
 
 func isNil(err error) bool { return err == nil }
 
-// TestEtcdIsRestored from a backup: versions go back, what was deleted is there,
-// what was made is not. Only a comparison can tell it from a watch that is behind;
-// then a new epoch begins, in which all of it counts as later.
+// TestEtcdIsRestored verifies that a restore of etcd from a backup begins a new epoch. Versions go
+// back, deleted objects exist again, and new objects are gone. Only a comparison can distinguish
+// this from a watch that is behind. In the new epoch, all states count as later.
 func TestEtcdIsRestored(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))

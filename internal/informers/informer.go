@@ -22,15 +22,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// scope is the objects that one informer covers.
+// scope identifies the objects that one informer covers.
 type scope struct {
 	resource  event.Resource
-	namespace string // "" for all, or for a cluster-scoped resource
+	namespace string // "" for all namespaces, or for a cluster-scoped resource
 	followed  bool   // selected by reference, so the label and field selectors do not apply
 }
 
-// informer is a shared informer with a context of its own, because the factories of client-go
-// can neither stop nor forget a single informer.
+// informer is a shared informer with its own context. It does not come from a client-go factory,
+// because a factory can neither stop nor forget a single informer.
 type informer struct {
 	scope
 	snapshot     *snapshot
@@ -45,26 +45,26 @@ type informer struct {
 
 	mu      sync.Mutex
 	failing error     // the error of the last list or watch, nil once a watch is open
-	since   time.Time // of failing
-	began   time.Time // when the informer was made, and then when it synced
+	since   time.Time // when the reason of failing last changed
+	began   time.Time // when the informer was created or, once it has synced, when it synced
 	history history
 	relist  bool               // the next watch must begin with a list
-	built   string             // the version of the API server that gave the last list
+	built   string             // the version of the API server before the last list
 	unwatch context.CancelFunc // ends the last watch, nil before the first
-	stops   int                // how often a watch was told to end
+	stops   int                // number of times that a watch was told to end
 }
 
-// newInformer makes an informer that does not run yet. It adds the handler before the informer
-// runs, so that no notification is missed.
+// newInformer returns an informer that does not run yet. It adds the handler before the informer
+// runs, so that the handler misses no notification.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
-	// client-go accepts a name only once, so each informer has a name of its own.
+	// client-go accepts each name only once, so each informer gets a unique name.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
 		return nil, err
 	}
 	i.name = name
-	// No type is expected: the type of bookmarks differs from that of objects.
+	// The expected type is nil, because bookmarks and objects have different types.
 	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), nil,
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
@@ -95,11 +95,11 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	return i, err
 }
 
-// synced reports whether the handler got every object of the first list. HasSynced of the
-// informer itself is about its store only.
+// synced reports whether the handler has received every object of the first list. HasSynced of the
+// shared informer itself covers only its store.
 func (i *informer) synced() bool { return i.registration.HasSynced() }
 
-// waitSynced returns false if ctx ends first.
+// waitSynced waits until the informer has synced. It returns false if ctx ends first.
 func (i *informer) waitSynced(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -118,12 +118,12 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
-// version returns the version up to which the indexer has every change. A later call of get
-// returns no older state. LastSyncResourceVersion is the version of the reflector, which is ahead
-// of the indexer.
+// version returns the version up to which the indexer has every change. A later call of get returns
+// no older state. version does not use LastSyncResourceVersion, because that is the version of the
+// reflector, which can be ahead of the indexer.
 func (i *informer) version() string { return i.shared.GetStore().LastStoreSyncResourceVersion() }
 
-// get returns the object that the indexer has of a key, nil if none.
+// get returns the object of a key in the indexer, nil for none.
 func (i *informer) get(k event.Key) *event.Object {
 	name := k.Name
 	if k.Namespace != "" {
@@ -136,8 +136,8 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-// setFailing records an error, nil for none. It reports whether the reason has changed. The text
-// of an error may change with every retry.
+// setFailing records an error, nil for none. It reports whether the reason has changed. It does not
+// compare the text of the error, which may change with every retry.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -149,9 +149,9 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
-// listerWatcher lists and watches for an informer. It records whether that succeeds, because
-// client-go does not report what it retries. An informer works only when its watch is open: after
-// a successful list, the watch may be forbidden.
+// listerWatcher returns the functions that list and watch for an informer. They record whether the
+// requests succeed, because client-go does not report requests that it retries. An informer works
+// only when its watch is open, because the watch may be forbidden even after a successful list.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -204,7 +204,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	}, s.config.Dynamic)
 }
 
-// shown is called with every event of a watch, on its way to the indexer.
+// shown is called with every event of a watch before the indexer receives it.
 func (s *Set) shown(i *informer, e watch.Event) {
 	if e.Type == watch.Error {
 		s.watchFailed(i, apierrors.FromObject(e.Object))
@@ -216,8 +216,8 @@ func (s *Set) shown(i *informer, e watch.Event) {
 	i.shown(e)
 }
 
-// decode returns a function that reads an object into its cached form. An object that can never
-// be selected gets no body.
+// decode returns a function that reads an object into its cached form. The cached form has no body
+// if the object can never be selected.
 func (s *Set) decode(i *informer) apistream.Decode {
 	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.MaySelect, s.shapeOf(i.resource))
 	paths, many := s.references.PathsOf(i.resource), sync.Once{}

@@ -10,11 +10,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// standby is a Set of one resource that stands by.
+// standby is a bench with a standby Set of one resource.
 type standby struct {
 	*bench
 	marks []string // the markers that were written
-	done  bool     // the bus has the completed one
+	done  bool     // the bus has the completed marker
 }
 
 func newStandby(t *testing.T) *standby {
@@ -24,7 +24,7 @@ func newStandby(t *testing.T) *standby {
 		started:   func() error { s.marks = append(s.marks, "started"); return nil },
 		finished:  func(int) error { s.marks = append(s.marks, "completed"); s.done = true; return nil },
 	}}, testResource)
-	close(s.watched.firstSynced) // it has synced
+	close(s.watched.firstSynced) // the informers have synced
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.joinTerms(ctx, s.watched) }()
@@ -67,7 +67,8 @@ func TestNothingIsHandedOutAtRest(t *testing.T) {
 	})
 }
 
-// TestWhatWasListedAtRestIsOfTheFirstSync, if the bus has never seen one completed.
+// TestWhatWasListedAtRestIsOfTheFirstSync verifies that objects that a standby has listed belong to
+// the first sync, unless the bus has the completed marker.
 func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 	for name, done := range map[string]bool{"the bus has none": false, "the bus has one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +98,8 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 	}
 }
 
-// TestAFirstSyncThatATermDidNotFinishBeginsAgain with all objects that exist by then.
+// TestAFirstSyncThatATermDidNotFinishBeginsAgain verifies that an incomplete first sync begins
+// again in the next term, with all objects that exist then.
 func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)
@@ -107,7 +109,7 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 			t.Errorf("%d objects are of a first sync at rest", n)
 		}
-		s.Settle(testKey, live("A", "1")) // too late: nobody waits for it
+		s.Settle(testKey, live("A", "1")) // too late, because no first sync waits for the key
 		s.add(&event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"})
 		if got := s.lead(); len(got) != 2 {
 			t.Errorf("enqueued %v, want both", got)
@@ -121,8 +123,8 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 	})
 }
 
-// TestWhatWasSeenAtRestIsRememberedForAWhile: deletes would else be kept for as long as
-// the process stands by.
+// TestWhatWasSeenAtRestIsRememberedForAWhile verifies that a standby forgets deletes after
+// Config.Remember. Otherwise it would keep them until it leads.
 func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)
@@ -158,8 +160,8 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 	})
 }
 
-// TestATermThatABusOfALaterEpochBegins starts nothing with what may be of a history that
-// was given up: the informers are started anew first.
+// TestATermThatABusOfALaterEpochBegins verifies that a term on a bus with a later epoch enqueues
+// nothing until the informers have restarted, because they may hold states of the previous history.
 func TestATermThatABusOfALaterEpochBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// identities is a metrics provider that keeps what client-go knows informers by.
+// identities is a metrics provider that records client-go's identities of informers.
 type identities struct {
 	mu  sync.Mutex
 	all []cache.InformerNameAndResource
@@ -64,10 +64,10 @@ func (i *identities) reserved() (n int) {
 	return n
 }
 
-// Two hundred definitions, twenty at once. An informer has about ten goroutines and,
-// here, heavy bytes of memory, so that two that are left in goroutines, or one in four
-// in memory, are too many. Of client-go's names and of series of metrics none may be
-// left.
+// The test creates and deletes two hundred definitions, twenty at a time. Each informer has about
+// ten goroutines and holds an object of heavy bytes. The margins detect two informers whose
+// goroutines leak, or one in four whose memory leaks. No client-go names and no metric series may
+// be left.
 const (
 	leakGroup       = "leak.example.com"
 	rounds, atOnce  = 10, 20
@@ -83,7 +83,7 @@ type footprint struct {
 
 func (r *running) footprint(t *testing.T, ids *identities) footprint {
 	t.Helper()
-	// Twice: what a finalizer frees is free only after the next.
+	// Run the GC twice, because memory that a finalizer releases is freed only by the next cycle.
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -105,9 +105,8 @@ func (r *running) footprint(t *testing.T, ids *identities) footprint {
 	return f
 }
 
-// TestNothingIsLeftOfWhatIsStopped: two hundred definitions come and go while we run,
-// with an object each, and goroutines, memory, client-go's names and series of metrics
-// are as they were.
+// TestNothingIsLeftOfWhatIsStopped verifies that two hundred definitions that are created and
+// deleted, each with one object, leave no goroutines, memory, client-go names or metric series.
 func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -142,14 +141,14 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 			r.awaitStopped(t, gr)
 			r.await(t, "it is compared", func() bool { return r.compare[gr] > 1 })
 			key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace, Name: "one"}
-			r.Settle(key, event.Acked{}) // the bus never had it
+			r.Settle(key, event.Acked{}) // the bus never had the object
 			if _, err := r.reconcile(t, gr); err != nil {
 				t.Error(err)
 			}
 		}
 		r.forget(leakGroup)
 	}
-	round(0) // connections, pools, what is made once
+	round(0) // warm up: connections, pools and other one-time allocations
 	before := r.footprint(t, ids)
 	for n := 1; n <= rounds; n++ {
 		round(n)
@@ -185,7 +184,7 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 	}
 }
 
-// heavyObject cannot be compressed.
+// heavyObject returns an object whose data cannot be compressed.
 func heavyObject(gr schema.GroupResource) *unstructured.Unstructured {
 	random := make([]byte, heavy)
 	_, _ = rand.Read(random)
@@ -195,7 +194,7 @@ func heavyObject(gr schema.GroupResource) *unstructured.Unstructured {
 	}}
 }
 
-// forget drops what the test itself has kept of a group.
+// forget drops the test's own records about a group.
 func (r *running) forget(group string) {
 	r.change(func() {
 		ofKey := func(k event.Key) bool { return k.Group == group }

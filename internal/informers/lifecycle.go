@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// apply brings the informers in line with an answer of discovery.
+// apply starts, restarts and stops informers according to an answer of discovery.
 func (s *Set) apply(ctx context.Context, a *answer) {
 	s.references.Learn(maps.Clone(a.followable), a.catalog.Failed)
 	gone, stale, starting := s.replan(a)
@@ -40,12 +40,12 @@ func (s *Set) apply(ctx context.Context, a *answer) {
 // plan is a resource to watch.
 type plan struct {
 	resource event.Resource
-	followed bool // watched only because others refer to it
+	followed bool // watched only because objects of other resources refer to it
 }
 
-// replan returns the resources that are no longer selected, those to restart because they are
-// watched differently now, and those to start. It removes the first two from s.watched, but their
-// informers still run.
+// replan returns three groups of resources. Gone resources are no longer selected, stale resources
+// must restart because they are watched differently now, and starting resources are the ones to
+// start. replan removes gone and stale resources from s.watched, but their informers still run.
 func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 	var plans []plan
 	wanted := map[schema.GroupResource]plan{}
@@ -68,12 +68,12 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 		_, failed := a.catalog.Failed[gr.Group]
 		switch {
 		case failed:
-			delete(wanted, gr) // nothing is concluded about this group
+			delete(wanted, gr) // the group failed, so its informers stay unchanged
 		case !ok:
 			gone = append(gone, w)
 			delete(s.watched, gr)
 		case p != plan{w.resource, w.followed}:
-			stale = append(stale, w) // another version, kind or scope, or newly selected or not selected by reference
+			stale = append(stale, w) // the version, kind, scope or selection by reference has changed
 			delete(s.watched, gr)
 		default:
 			delete(wanted, gr)
@@ -90,26 +90,26 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 // State is the state of an informer.
 type State string
 
-// The states of an informer. A degraded informer retries forever, and keeps its objects.
+// The states of an informer. A degraded informer retries forever and keeps its objects.
 const (
-	Starting State = "starting" // its first list is not complete
+	Starting State = "starting" // the first list is not complete
 	Synced   State = "synced"
 	Degraded State = "degraded" // the last list or watch failed
 	Stopped  State = "stopped"
 )
 
-// Worse reports whether a is the worse of two states.
+// Worse reports whether a is a worse state than b.
 func (a State) Worse(b State) bool {
 	order := []State{Synced, Starting, Degraded, Stopped}
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// The reasons for which an informer is stopped, besides the end of the process.
+// The reasons why an informer is stopped, other than the end of the process.
 const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
-	notSelected  = string(discovery.NotSelected)  // the selector that matched it matches another resource now
-	notWatchable = string(discovery.NotWatchable) // it no longer supports list and watch
-	moved        = "moved"                        // it was started again in another version, kind or scope
+	notSelected  = string(discovery.NotSelected)  // no selector or reference selects the resource anymore
+	notWatchable = string(discovery.NotWatchable) // the resource no longer supports list and watch
+	moved        = "moved"                        // the informer was restarted in another version, kind or scope
 )
 
 // status returns a consistent status of the informer.
@@ -118,7 +118,7 @@ func (i *informer) status() Status {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	st.Failing, st.Since = i.failing, i.began
-	if i.since.After(st.Since) { // it began to fail, or stopped failing
+	if i.since.After(st.Since) { // the informer began to fail or stopped failing
 		st.Since = i.since
 	}
 	switch {
@@ -143,7 +143,7 @@ func (i *informer) noteSynced(now time.Time) {
 const maxStopped = 100
 
 // stopped holds the resources that are no longer watched, at most maxStopped. The most recently
-// stopped one is last.
+// stopped resource is last.
 type stopped []Status
 
 func (s *stopped) note(st Status) {
@@ -158,8 +158,8 @@ func (s *stopped) forget(gr schema.GroupResource) {
 	*s = slices.DeleteFunc(*s, func(st Status) bool { return st.Resource.GroupResource() == gr })
 }
 
-// Stopped returns the resources that are no longer watched, each with reason and time, at most
-// maxStopped. The most recently stopped one is last.
+// Stopped returns the resources that are no longer watched, at most maxStopped, each with the reason
+// and the time. The most recently stopped resource is last.
 func (s *Set) Stopped() []Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
-// TestALife goes through the states of an informer, with the reason and since when.
+// TestALife verifies the states of an informer during its life, with their reasons and start times.
 func TestALife(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBench(t, Config{}, testResource)
@@ -25,7 +25,7 @@ func TestALife(t *testing.T) {
 		happen func()
 		want   State
 		reason string
-		same   bool // it came into the state before
+		same   bool // the state, and its start time, must not change
 	}{
 		{"it is made", func() {}, Starting, "", true},
 		{"forbidden", func() { i.setFailing(forbiddenError("configmaps", ""), later()) }, Degraded, "forbidden", false},
@@ -49,8 +49,8 @@ func TestALife(t *testing.T) {
 	}
 }
 
-// TestStoppedForAReason: what is not watched any more is remembered, but not for ever
-// nor without bound, and not when it is back.
+// TestStoppedForAReason verifies that stopped resources are remembered with a reason, up to a limit
+// and until they are watched again.
 func TestStoppedForAReason(t *testing.T) {
 	resource := func(gr schema.GroupResource, version string) event.Resource {
 		return event.Resource{Group: gr.Group, Resource: gr.Resource, Version: version, Namespaced: true}
@@ -78,7 +78,7 @@ func TestStoppedForAReason(t *testing.T) {
 			break
 		}
 	}
-	b.Set.watched[deployments] = b.watched // it is back
+	b.Set.watched[deployments] = b.watched // the resource is watched again
 	b.noteStopped(nil, a)
 	if slices.ContainsFunc(b.Stopped(), func(st Status) bool { return st.Resource.GroupResource() == deployments }) {
 		t.Error("what is watched again is among what is stopped")

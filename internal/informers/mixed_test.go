@@ -23,9 +23,8 @@ var (
 	deviceClasses = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses"}
 )
 
-// mixed is a control plane in the middle of an upgrade: two API servers behind one
-// address, the older of which does not serve budgets, and device classes only in an
-// older version.
+// mixed is a control plane in the middle of an upgrade, with two API servers behind one address. The
+// older server does not serve budgets, and serves device classes only in an older version.
 type mixed struct {
 	cp           *controlplane.ControlPlane
 	address      *faultproxy.Proxy
@@ -48,8 +47,8 @@ func (m mixed) config() *rest.Config {
 	return config
 }
 
-// answers has one of the servers answer from now on, and waits until the Set has acted
-// upon its discovery.
+// answers directs all further requests to one of the servers, and waits until the Set has applied
+// the discovery of that server.
 func (m mixed) answers(t *testing.T, r *running, server string) {
 	t.Helper()
 	m.address.Direct(server)
@@ -66,8 +65,8 @@ func (m mixed) answers(t *testing.T, r *running, server string) {
 	})
 }
 
-// TestMixedVersions: what one of two API servers does not serve is not gone, and their
-// answers in turn start and stop nothing.
+// TestMixedVersions verifies that a resource that only one of two API servers serves does not count
+// as gone, and that their alternating responses start and stop no informers.
 func TestMixedVersions(t *testing.T) {
 	m := newMixed(t)
 	o := newObjects(t, m.cp, budgets, "PodDisruptionBudget", "default")
@@ -106,7 +105,7 @@ func TestMixedVersions(t *testing.T) {
 		t.Error("a tombstone was made")
 	}
 
-	// A start knows nothing but the bus.
+	// A newly started process has no state except the bus.
 	m.address.Direct(m.older)
 	m.address.Break()
 	again := newRunning(t, m.config(), config)
@@ -123,8 +122,8 @@ func TestMixedVersions(t *testing.T) {
 	}
 }
 
-// TestBuiltInGroups: IsBuiltIn knows every group that the API server of the tests serves
-// by itself.
+// TestBuiltInGroups verifies that IsBuiltIn returns true for every group that the test API server
+// itself serves.
 func TestBuiltInGroups(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{APIServerFlags: []string{"--runtime-config=api/all=true"}})
 	client, _ := clients(t, cp.Config())
@@ -147,9 +146,9 @@ func TestBuiltInGroups(t *testing.T) {
 	}
 }
 
-// TestAnAPIServiceIsRemoved: its objects are gone from the cluster when a consistent read
-// says that the APIService is, and not while its server is only down. They come back as
-// they were.
+// TestAnAPIServiceIsRemoved verifies that the objects of an aggregated API count as gone only when
+// a consistent read shows that the APIService is gone, not while its server is down. When the
+// APIService returns, the objects return unchanged.
 func TestAnAPIServiceIsRemoved(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{Aggregated: true})
 	if err := cp.RegisterAggregated(t.Context()); err != nil {

@@ -36,14 +36,14 @@ func label(t *testing.T, cp *controlplane.ControlPlane, namespace, team string) 
 	}
 }
 
-// TestNamespaceLabels: what is selected follows the labels of namespaces, be they watched
-// one by one or all at once.
+// TestNamespaceLabels verifies that the selection follows the labels of namespaces, both with
+// separate watches and with one watch of all namespaces.
 func TestNamespaceLabels(t *testing.T) {
 	for name, few := range map[string]int{"one by one": 0, "all at once": -1} {
 		t.Run(name, func(t *testing.T) {
 			cp := cluster.ControlPlane(t)
 			in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
-			team := "t" + in // of this test alone
+			team := "t" + in // unique to this test
 			label(t, cp, in, team)
 			inside, outside := newObjects(t, cp, configMaps, "ConfigMap", in), newObjects(t, cp, configMaps, "ConfigMap", out)
 			one, two := inside.create("one", nil), outside.create("two", nil)
@@ -75,7 +75,7 @@ func TestNamespaceLabels(t *testing.T) {
 			})
 			r.acknowledge(outside.key("two"), event.Acked{UID: string(two.GetUID()), ResourceVersion: two.GetResourceVersion(), Deleted: true, Deselected: true})
 
-			// An object that is not selected changes and goes; nobody is to be told.
+			// A change of an object that is not selected must have no effect.
 			outside.touch(two, nil)
 			if got, err := r.reconcile(t, configMaps.GroupResource()); err != nil || got.Deleted > 0 || got.Deselected != 1 {
 				t.Errorf("compared: %+v, %v; want the one of which the bus has not been told deselected", got, err)
@@ -95,8 +95,8 @@ func TestNamespaceLabels(t *testing.T) {
 	}
 }
 
-// TestNamespacesThatChangedWhileDown: what the bus shows as existing in namespaces that are
-// not selected any more, or that are gone.
+// TestNamespacesThatChangedWhileDown verifies the comparison of objects that the bus shows as
+// existing in namespaces that are no longer selected or no longer exist.
 func TestNamespacesThatChangedWhileDown(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -110,7 +110,7 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		selection discovery.NamespaceSelection
 		tell      bool
-		want      reconcile.Comparison // but for what waits
+		want      reconcile.Comparison // without Waiting
 	}{
 		"by labels":                         {discovery.NamespaceSelection{Selector: selector(t, "team="+team)}, false, reconcile.Comparison{Deselected: 1, Deleted: 1}},
 		"by configuration":                  {discovery.NamespaceSelection{Include: []string{in}}, false, reconcile.Comparison{OutOfScope: 2}},
@@ -143,8 +143,8 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 	}
 }
 
-// TestDeletedAndThenUnselected: what was deleted while nobody looked is deleted, although its
-// namespace is not selected any more.
+// TestDeletedAndThenUnselected verifies that an unobserved delete counts as a delete, not as a
+// deselection, although the namespace is no longer selected.
 func TestDeletedAndThenUnselected(t *testing.T) {
 	for name, few := range map[string]int{"one by one": 0, "all at once": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 	}
 }
 
-// TestNamespacesNotKnownYet: before the namespaces have been listed nothing is concluded. A
-// restart once deselected everything, and created it again.
+// TestNamespacesNotKnownYet verifies that a comparison concludes nothing before the namespaces are
+// listed. An earlier version deselected all objects after a restart, and created them again.
 func TestNamespacesNotKnownYet(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: labels.Everything()}}, testResource)
 	k := testResource.Key("default", "web")
@@ -192,7 +192,8 @@ func TestNamespacesNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestManyNamespacesAreOneWatch: what is begun is kept for a while.
+// TestManyNamespacesAreOneWatch verifies that the change between separate watches and one watch has
+// hysteresis.
 func TestManyNamespacesAreOneWatch(t *testing.T) {
 	s := &Set{namespaces: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.Everything(), MaxSeparate: 4})}
 	s.namespaces.Synced()
@@ -219,8 +220,8 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 	}
 }
 
-// TestOnlySomeNamespacesAreAllowed: where we may not watch all namespaces, those that are
-// selected are watched one by one.
+// TestOnlySomeNamespacesAreAllowed verifies that selected namespaces get separate watches if access
+// to all namespaces is denied.
 func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	may, mayNot := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -261,7 +262,7 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 	})
 }
 
-// again has all resources ask at once what they may do, instead of after a while.
+// again makes all resources review their access immediately instead of after ReviewInterval.
 func (r *running) again(t *testing.T) {
 	t.Helper()
 	r.eachWatched((*watched).requestAlign)

@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// objects is an administrator's hold on the objects of one resource and namespace.
+// objects creates and changes the objects of one resource in one namespace, as an administrator.
 type objects struct {
 	t         *testing.T
 	client    dynamic.ResourceInterface
@@ -40,7 +40,7 @@ func (o objects) key(name string) event.Key {
 	return event.Key{Group: o.gvr.Group, Resource: o.gvr.Resource, Namespace: o.namespace, Name: name}
 }
 
-// create tries until it succeeds: a resource may have been defined just now.
+// create creates an object. It retries until it succeeds, because the resource may be new.
 func (o objects) create(name string, labels map[string]string) *unstructured.Unstructured {
 	o.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
@@ -58,7 +58,7 @@ func (o objects) create(name string, labels map[string]string) *unstructured.Uns
 	return created
 }
 
-// touch makes a new version of an object.
+// touch updates an object, so that it gets a new version.
 func (o objects) touch(u *unstructured.Unstructured, labels map[string]string) *unstructured.Unstructured {
 	o.t.Helper()
 	u = u.DeepCopy()
@@ -78,13 +78,13 @@ func (o objects) delete(name string) {
 	}
 }
 
-// ackedOf is what the bus has once it has acknowledged this state.
+// ackedOf returns the entry for an acknowledged event with this state.
 func ackedOf(u *unstructured.Unstructured) event.Acked {
 	return event.Acked{UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion()}
 }
 
-// gate is a network between a client and the API server that can be cut. Others
-// reach it still.
+// gate is a network connection between one client and the API server that a test can cut. Other
+// clients can still reach the API server.
 type gate struct {
 	mu    sync.Mutex
 	shut  bool
@@ -98,8 +98,8 @@ func (g *gate) through(config *rest.Config) *rest.Config {
 		shut := g.shut
 		g.mu.Unlock()
 		if shut {
-			// As from a dead API server: client-go then goes on with its watch when
-			// it can, and lists again after any other error.
+			// The error is that of a dead API server. After it, client-go continues its watch as soon as
+			// possible. After any other error, client-go lists again.
 			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 		}
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)

@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// contradiction is a bench on which the bus has a delete and an informer an object.
+// contradiction is a bench on which the bus and the informer disagree about testKey.
 type contradiction struct {
 	*bench
 	now   time.Time
@@ -33,7 +33,7 @@ func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradi
 	return c
 }
 
-// rounds runs the reads and comparisons of a forwarder at rest that is resynced, and reports
+// rounds runs the lookups and comparisons of an idle forwarder after each of n resyncs. It reports
 // whether the object is known to have outlived the delete.
 func (c *contradiction) rounds(t *testing.T, n int) bool {
 	t.Helper()
@@ -57,8 +57,9 @@ func stored(uid, version string) *unstructured.Unstructured {
 	return u
 }
 
-// TestADeleteInTheVersionThatExists: the object was hidden for ever, and every comparison
-// asked for another.
+// TestADeleteInTheVersionThatExists verifies that an object that outlived a delete in its own
+// version is published again after one read. In an earlier version, subscribers never saw the
+// object again, and every comparison requested another one.
 func TestADeleteInTheVersionThatExists(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "5"))
 	c.o = stored("A", "5")
@@ -72,13 +73,13 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 		t.Errorf("enqueued %v, want the key once", keys)
 	}
 
-	// The publish fails: what is known stays known.
+	// The publish fails, and the object still counts as outlived.
 	c.Settle(testKey, c.acked)
 	if !c.rounds(t, 1) || c.asked != 1 {
 		t.Errorf("after a failed publish it is asked again: %d times", c.asked)
 	}
 
-	// It is published, and deleted by whoever forges deletes, in the same version.
+	// The object is published, and then someone forges another delete in the same version.
 	c.Acknowledged(testKey, live("A", "5"), object("A", "5"))
 	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty after it was published", n)
@@ -89,7 +90,8 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	}
 }
 
-// TestWhatOutlivedADeleteIsDeleted: what is remembered of it goes with it.
+// TestWhatOutlivedADeleteIsDeleted verifies that the outlived mark of an object is dropped when the
+// object is deleted.
 func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "5"))
 	c.o = stored("A", "5")
@@ -106,8 +108,10 @@ func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 	}
 }
 
-// TestADeselectionOfAnotherUIDInTheVersionThatExists: versions are not unique where an
-// aggregated API counts them per object. It was compared and enqueued without end.
+// TestADeselectionOfAnotherUIDInTheVersionThatExists verifies that a deselected event of another
+// UID in the live version requires only one read. An aggregated API server can count versions per
+// object, so versions are not unique. In an earlier version, such a key was compared and enqueued
+// forever.
 func TestADeselectionOfAnotherUIDInTheVersionThatExists(t *testing.T) {
 	left := deleted("A", "5")
 	left.Deselected = true

@@ -11,8 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestAnOwnerThatMayNotBeRead: what it owns does not wait for it, and names it as far as it
-// is known. It is found out by asking, or by failing.
+// TestAnOwnerThatMayNotBeRead verifies that an object does not wait for an owner that the forwarder
+// may not read, and names the topmost known owner. Either an access review or a failed list shows
+// that access is denied.
 func TestAnOwnerThatMayNotBeRead(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	allow(t, cp, "configmaps")

@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// counting is a limiter that counts who had to wait.
+// counting is a rate limiter that counts all requests and the requests that had to wait.
 type counting struct {
 	flowcontrol.RateLimiter
 	asked, waited atomic.Int32
@@ -28,10 +28,10 @@ func (c *counting) Wait(ctx context.Context) error {
 	return c.RateLimiter.Wait(ctx)
 }
 
-// TestAStartOfManyResources costs a watch for each, and with the settings that the
-// forwarder has by default nothing waits for the limiter. client-go does not ask it for
-// a watch, but for the second try of one: an API server refuses the first request for a
-// custom resource that it has not served since its start, with 429.
+// TestAStartOfManyResources verifies that a start opens one watch for each resource, and that no
+// request waits for the rate limiter with the default settings. client-go uses the limiter only for
+// retries of a watch. An API server refuses the first request for a custom resource that it has not
+// served since its start, with status 429.
 func TestAStartOfManyResources(t *testing.T) {
 	const group, many = "start.example.com", 150
 	cp := cluster.ControlPlane(t)
@@ -60,7 +60,7 @@ func TestAStartOfManyResources(t *testing.T) {
 	if n := limiter.waited.Load(); n > 0 {
 		t.Errorf("%d requests waited for the limiter", n)
 	}
-	// Each begins with a watch that begins with a list.
+	// Each resource starts with one watch, which begins with a list.
 	if opened != many {
 		t.Errorf("%d lists and watches of %d resources", opened, many)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Point returns the present consistency point of a resource. ok is false until the informers have
-// listed the resource, and until its first sync is complete.
+// Point returns the current consistency point of a resource. ok is false while the informers have
+// not listed the resource, and while its first sync is not complete.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() || !w.synced() {
@@ -43,9 +43,9 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 }
 
 // Selection returns a number that changes whenever the selected objects of a resource may have
-// changed without a notification: objects were selected or deselected without a change of their
-// own, or informers started, whose first list does not show what was deleted before. It is 0 for
-// a resource that is not watched.
+// changed without a notification. This happens when objects are selected or deselected although
+// they did not change. It also happens when an informer starts, because its first list does not
+// show objects that were deleted before. The number is 0 for a resource that is not watched.
 func (s *Set) Selection(gr schema.GroupResource) uint64 {
 	w := s.watchedFor(gr)
 	if w == nil {
@@ -58,8 +58,8 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Marked returns the point with a new mark: it is reached only when the bus has every change that
-// was reported before this call.
+// Marked returns the point with a new mark. The bus reaches the new mark only when it has every
+// change that was reported before this call.
 func (s *Set) Marked(p ledger.Point) ledger.Point {
 	p.Mark = s.ledger.Mark(p.Resource.GroupResource())
 	return p
@@ -68,8 +68,9 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with the key of every object of a resource that has no unacknowledged change,
-// until f returns false. The bus has these objects, unless an earlier run left something undone.
+// Clean calls f with the key of every object of a resource that has no unacknowledged change, until
+// f returns false. The bus has the states of these objects, unless an earlier run left changes
+// unpublished.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)
 	if w == nil {

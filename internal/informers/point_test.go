@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// TestSelection: whatever the watch does not show, or makes the informers forget, changes the
-// selection.
+// TestSelection verifies that the number of a selection changes if objects are selected or
+// deselected without a notification, or if informers forget states.
 func TestSelection(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	for name, change := range map[string]func(*bench){
@@ -56,8 +56,9 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestDropKeepsWhatAnotherInformerReported: an informer of a namespace is replaced by one of all
-// namespaces, which has reported an object that the bus lacks.
+// TestDropKeepsWhatAnotherInformerReported verifies that dropping an informer of one namespace
+// keeps the reports of the informer of all namespaces that replaces it. The bus lacks an object
+// that the latter has reported.
 func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r) // with an informer of all namespaces
@@ -78,7 +79,7 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	}
 }
 
-// TestPointOfTwoInformers: what each of them has reached is the point of both.
+// TestPointOfTwoInformers verifies that the point of two informers is the earlier of their versions.
 func TestPointOfTwoInformers(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"a", "b"}}}, r)
@@ -97,7 +98,8 @@ func TestPointOfTwoInformers(t *testing.T) {
 	}
 }
 
-// TestPointCountsTheObjectsAtItsVersion: an object comes and goes. It exists at odd versions.
+// TestPointCountsTheObjectsAtItsVersion verifies that a point counts the objects at exactly its
+// version. An object is created and deleted repeatedly, so that it exists at odd versions.
 func TestPointCountsTheObjectsAtItsVersion(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r)

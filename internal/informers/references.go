@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/references"
 )
 
-// referring implements [references.Objects] over the objects of a Set.
+// referring implements [references.Objects] for a Set.
 type referring struct{ *Set }
 
 var _ references.Objects = referring{}
@@ -32,7 +32,7 @@ func (s referring) References(k event.Key) ([]event.Reference, bool) {
 	case o == nil:
 		return nil, i.synced()
 	case o.Unselected:
-		return nil, true // its owners are known, but it selects nothing
+		return nil, true // an unselected object selects no other object, even if its references are known
 	default:
 		return o.References, true
 	}
@@ -69,7 +69,7 @@ func (s referring) ReferenceChanged(k event.Key) bool {
 	return true
 }
 
-// updateReferences updates the references of all objects of an informer that has synced.
+// updateReferences updates the references of all objects of an informer that has just synced.
 func (s *Set) updateReferences(w *watched, i *informer) {
 	if !s.references.Enabled() {
 		return
@@ -79,14 +79,15 @@ func (s *Set) updateReferences(w *watched, i *informer) {
 	}
 	for _, k := range s.references.Sources(w.groupResource()) {
 		if i.namespace == "" || i.namespace == k.Namespace {
-			s.references.Update(k) // a deleted object refers to nothing
+			s.references.Update(k) // the object may have been deleted, and then it refers to nothing
 		}
 	}
 	s.completeReferences()
 }
 
-// completeReferences checks whether every object that may refer to others is known. When that
-// becomes true, it enqueues all objects that are selected by reference.
+// completeReferences checks whether every object that may refer to others is known. When this
+// becomes true, completeReferences enqueues all objects of the resources that are selected by
+// reference.
 func (s *Set) completeReferences() {
 	if !s.references.Complete(s.referencesListed) {
 		return
@@ -102,7 +103,7 @@ func (s *Set) completeReferences() {
 		}
 		s.config.Compare(w.groupResource())
 	})
-	s.config.Discovered() // the bus may have objects that were selected by reference, of a resource that is no longer watched
+	s.config.Discovered() // the bus may have objects selected by reference whose resource is no longer watched
 }
 
 func (s *Set) referencesListed() bool {
@@ -116,7 +117,7 @@ func (s *Set) referencesListed() bool {
 	return complete
 }
 
-// startReferenced starts the informers of resources to which an object refers for the first time.
+// startReferenced starts the informers of the resources that an object refers to for the first time.
 func (s *Set) startReferenced(ctx context.Context) {
 	if a := s.lastAnswer(); a != nil {
 		s.apply(ctx, a)
@@ -124,10 +125,11 @@ func (s *Set) startReferenced(ctx context.Context) {
 	}
 }
 
-// ForgetReferences forgets the references of the objects of a resource that is gone.
+// ForgetReferences forgets the references of the objects of a resource that the cluster no longer
+// serves.
 func (s *Set) ForgetReferences(gr schema.GroupResource) { s.references.Forget(gr) }
 
-// byOwner is the index of objects by the UIDs of their controllers.
+// byOwner is the name of the index of objects by the UIDs of their controllers.
 const byOwner = "owner"
 
 func (s *Set) indexers() cache.Indexers {
@@ -147,7 +149,7 @@ func (s *Set) indexers() cache.Indexers {
 	}}
 }
 
-// describeOwners adds the owners of the objects to a view.
+// describeOwners adds the owners of the live object and of the tombstones to a view.
 func (s *Set) describeOwners(k event.Key, v *event.View) {
 	if !s.references.FollowsOwners() {
 		return
@@ -164,7 +166,7 @@ func (s *Set) describeOwners(k event.Key, v *event.View) {
 }
 
 // enqueueOwned enqueues every object that an object of the informer owns, directly or indirectly.
-// These objects may have been waiting until their owner was listed.
+// These objects may be waiting for their owner to be listed.
 func (s *Set) enqueueOwned(i *informer) {
 	if !s.references.FollowsOwners() {
 		return

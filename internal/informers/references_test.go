@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// owned makes an object that others own; the first is its controller.
+// owned creates an object with owners. The first owner is the controller.
 func owned(t *testing.T, client dynamic.Interface, gvr schema.GroupVersionResource, namespace, manifest string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -38,8 +38,8 @@ func owned(t *testing.T, client dynamic.Interface, gvr schema.GroupVersionResour
 	return created
 }
 
-// TestFollowOwners: what owns a selected object is selected too, as long as it does, and
-// what owns that. The others of its resource are not.
+// TestFollowOwners verifies that the direct and indirect owners of a selected object are selected
+// as long as they own it. Other objects of the owners' resources are not selected.
 func TestFollowOwners(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -106,7 +106,8 @@ func TestFollowOwners(t *testing.T) {
 	r.awaitView(t, "and its owner", key(templates, "top"), top)
 }
 
-// TestFollowedWhileDown: what nothing refers to any more was selected before.
+// TestFollowedWhileDown verifies that an object on the bus is deselected if it lost its last
+// reference while the forwarder was down.
 func TestFollowedWhileDown(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -133,7 +134,8 @@ func TestFollowedWhileDown(t *testing.T) {
 	})
 }
 
-// TestFollowWhatIsDefinedLater: a reference to a kind that the cluster does not have waits.
+// TestFollowWhatIsDefinedLater verifies that a reference to an unknown kind takes effect when the
+// kind is defined.
 func TestFollowWhatIsDefinedLater(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -148,7 +150,7 @@ func TestFollowWhatIsDefinedLater(t *testing.T) {
 		Follow: []string{"endpoints:subsets.addresses.targetRef"},
 	})
 	poll(t, "ready", r.Ready)
-	// Endpoints keep only the fields that they have: a targetRef has no group of its own.
+	// A targetRef has apiVersion but no group field, and Endpoints drop unknown fields.
 	if got := r.references.Sources(endpoints.GroupResource()); !slices.Contains(got, event.Key{Resource: "endpoints", Namespace: namespace, Name: "e"}) {
 		t.Fatalf("the reference is not seen: %v", got)
 	}
@@ -162,8 +164,8 @@ func TestFollowWhatIsDefinedLater(t *testing.T) {
 	}
 }
 
-// TestReferencesEndWithTheirResource: when a definition goes, its objects refer to nothing
-// any more.
+// TestReferencesEndWithTheirResource verifies that objects refer to nothing anymore after the
+// definition of their resource is deleted.
 func TestReferencesEndWithTheirResource(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -198,8 +200,8 @@ func TestReferencesEndWithTheirResource(t *testing.T) {
 	r.awaitView(t, "nothing refers to it any more", objects.key("c"), nil, c)
 }
 
-// TestFollowWhileAGroupFails: what a group whose discovery fails may refer to is not
-// deselected.
+// TestFollowWhileAGroupFails verifies that no object is deselected while the discovery of a group
+// fails, because objects of that group may refer to it.
 func TestFollowWhileAGroupFails(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

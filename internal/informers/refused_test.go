@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestDeniedForAMoment: a watch that works goes on whatever is answered, and so does what its
-// objects refer to.
+// TestDeniedForAMoment verifies that a working watch continues even if an access review denies it,
+// and that the objects that its objects refer to stay selected.
 func TestDeniedForAMoment(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -55,8 +55,8 @@ func TestDeniedForAMoment(t *testing.T) {
 	}
 }
 
-// TestReviewsThatFail: where it cannot be asked what we may do, the refusal of a watch of all
-// namespaces has the question asked again.
+// TestReviewsThatFail verifies that access is reviewed again after the API server refuses a watch
+// of all namespaces, if the first reviews failed.
 func TestReviewsThatFail(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -88,7 +88,7 @@ func TestReviewsThatFail(t *testing.T) {
 		return nil
 	})
 	fails.Store(false)
-	r.again(t) // as it does by itself after a while
+	r.again(t) // the Set also does this after ReviewInterval
 	poll(t, "each is watched", func() error {
 		st := r.Status()
 		if len(st) != 2 || st[0].State != Synced || st[1].State != Synced {

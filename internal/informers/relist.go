@@ -13,11 +13,11 @@ import (
 )
 
 // relistAfter is the delay between a change of a definition and the new list of its resource. The
-// API server watches definitions too. It uses the old one until it has seen the change and the
-// current requests have ended, which takes a second or two.
+// API server also watches definitions. It uses the old definition until it has received the change
+// and its current requests have ended, which takes one or two seconds.
 const relistAfter = 5 * time.Second
 
-// redefined requests a new list of each resource that the API server may serve differently now.
+// redefined requests a new list of each resource that the API server may now serve differently.
 func (s *Set) redefined(r discovery.Redefinition) {
 	s.eachWatched(func(w *watched) {
 		if r.Concerns(w.resource) {
@@ -55,7 +55,7 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	}
 }
 
-// listAgain ends the present watch, so that the next one begins with a list.
+// listAgain ends the current watch, so that the next watch begins with a list.
 func (i *informer) listAgain() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -64,7 +64,7 @@ func (i *informer) listAgain() {
 	i.endWatch()
 }
 
-// proveHistory ends the present watch, so that the next one has to prove the history.
+// proveHistory ends the current watch, so that the next watch must prove the history.
 func (i *informer) proveHistory() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,23 +73,24 @@ func (i *informer) proveHistory() {
 	i.endWatch()
 }
 
-// endWatch is called with i.mu held.
+// endWatch ends the last watch. The caller holds i.mu.
 func (i *informer) endWatch() {
 	if i.unwatch != nil {
 		i.unwatch()
 	}
 }
 
-// stopCount returns how often watches were told to end. Call it before preparing a watch.
+// stopCount returns the number of times that watches were told to end. Call it before preparing a
+// watch.
 func (i *informer) stopCount() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.stops
 }
 
-// watching returns the context of a new watch, and releases the context of the previous watch,
-// which has ended. If a watch was told to end after [informer.stopCount] returned stops, the new
-// context is canceled, because the caller's checks are outdated.
+// watching returns the context of a new watch. It releases the context of the previous watch, which
+// has ended. If a watch was told to end after [informer.stopCount] returned stops, watching cancels
+// the new context, because the caller's checks are outdated.
 func (i *informer) watching(ctx context.Context, stops int) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	i.mu.Lock()
@@ -102,7 +103,7 @@ func (i *informer) watching(ctx context.Context, stops int) context.Context {
 	return ctx
 }
 
-// beginList records the version of the API server before a list. If the version is unknown, the
+// beginList records the version of the API server before a list. If the version cannot be read, the
 // next watch begins with a list again.
 func (s *Set) beginList(ctx context.Context, i *informer) {
 	i.mu.Lock()
@@ -117,11 +118,12 @@ func (s *Set) beginList(ctx context.Context, i *informer) {
 	i.built = built
 }
 
-// versionAge is the maximum age of the API server's version if the last watch ended by itself.
+// versionAge is the maximum age of the API server's known version if the last watch ended at its
+// timeout.
 const versionAge = 30 * time.Second
 
 // sameContent reports whether a list would return unchanged objects in the same form as the last
-// list did. ended means that the watch ended by itself, as watches do.
+// list. ended means that the last watch ended at its timeout.
 func (s *Set) sameContent(ctx context.Context, i *informer, ended bool) (bool, error) {
 	i.mu.Lock()
 	relist, built := i.relist, i.built
@@ -137,9 +139,9 @@ func (s *Set) sameContent(ctx context.Context, i *informer, ended bool) (bool, e
 	return now == built, err
 }
 
-// mayBeRedefined reports whether a definition in a group may have changed unseen. If access to
-// definitions is denied, the end of a watch is the only sign of a change. The group of every
-// custom resource has a dot.
+// mayBeRedefined reports whether a definition in a group may have changed without a notification.
+// If access to definitions is denied, the end of a watch is the only sign of a change. The group of
+// every custom resource contains a dot.
 func (s *Set) mayBeRedefined(group string) bool {
 	d := s.definitions.Load()
 	return d != nil && strings.Contains(group, ".") && !d.HasSynced()
@@ -148,18 +150,17 @@ func (s *Set) mayBeRedefined(group string) bool {
 // server is the last known version of the API server.
 type server struct {
 	sync.Mutex
-	asked   time.Time // right before the request
+	asked   time.Time // immediately before the request
 	version string
 }
 
-// serverVersion returns the version of the API server, "" if the API server does not tell it. It
-// reuses the answer of a request made at since or later, so that many informers cause one
-// request.
+// serverVersion returns the version of the API server, "" if the API server does not reveal it. It
+// reuses the response to a request at since or later, so that many informers cause only one request.
 func (s *Set) serverVersion(ctx context.Context, since time.Time) (string, error) {
 	s.server.Lock()
 	defer s.server.Unlock()
 	if s.config.Discovery == nil || s.config.Discovery.RESTClient() == nil {
-		return "", nil // it has no transport of its own
+		return "", nil // a client without a server behind it
 	}
 	if !s.server.asked.Before(since) {
 		return s.server.version, nil

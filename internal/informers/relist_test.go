@@ -15,8 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// upgraded is an API server that may say that it is of another build. It counts lists of
-// ConfigMaps.
+// upgraded is an API server that can report another build. It counts lists of ConfigMaps.
 type upgraded struct {
 	http.RoundTripper
 	build atomic.Int32
@@ -39,8 +38,9 @@ func (u *upgraded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// TestAnotherBuildIsReasonToList: an API server of another build may show what has not
-// changed in another way. A connection that was cut alone is no reason.
+// TestAnotherBuildIsReasonToList verifies that an informer lists again if the API server has
+// another build, which may serve unchanged objects differently. A cut connection alone does not
+// cause a list.
 func TestAnotherBuildIsReasonToList(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -56,7 +56,7 @@ func TestAnotherBuildIsReasonToList(t *testing.T) {
 		r.awaitView(t, what, o.key("web"), web)
 		return u.lists.Load()
 	}
-	listed := again("changed") // from here on there is a change to prove history with
+	listed := again("changed") // this change can prove the history from here on
 	cut := func(what string) int32 { g.set(true); g.set(false); return again(what) }
 	if n := cut("after a cut"); n != listed {
 		t.Errorf("%d lists after a cut, want %d", n, listed)
@@ -72,7 +72,8 @@ func TestAnotherBuildIsReasonToList(t *testing.T) {
 	}
 }
 
-// TestAListIsForAllThatWasAskedBefore: what is asked for while one is under way is another.
+// TestAListIsForAllThatWasAskedBefore verifies that a list satisfies all requests from before its
+// start. A request during a list requires another list.
 func TestAListIsForAllThatWasAskedBefore(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]
@@ -97,15 +98,15 @@ func TestAListIsForAllThatWasAskedBefore(t *testing.T) {
 		t.Error("another list is due")
 	}
 	i.listAgain()
-	i.listed("9") // it began before
+	i.listed("9") // this list began before the request
 	if same() {
 		t.Error("a list that began before is taken for the one that was asked for")
 	}
 }
 
-// TestAWatchIsToldToEndWhileItIsPrepared: what asks for a list, or for a proof, may come while
-// the API server is asked whether the watch may go on. It was lost then, and the watch ran
-// for its whole time.
+// TestAWatchIsToldToEndWhileItIsPrepared verifies that a new watch is canceled if a list or a proof
+// was requested while the watch was being prepared. An earlier version lost such a request, and the
+// watch ran until its timeout.
 func TestAWatchIsToldToEndWhileItIsPrepared(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
-// TestReplan: what a discovery says of a group that failed starts, stops and moves
-// no informer of it.
+// TestReplan verifies which informers a discovery starts, stops and restarts. It does not change the
+// informers of a group whose discovery failed.
 func TestReplan(t *testing.T) {
 	cluster, rescoped := discoverytest.Cluster(), discoverytest.Cluster()
 	fish := &rescoped.Versions[len(rescoped.Versions)-1].APIResources[1]

@@ -18,7 +18,7 @@ func (s *Set) len(w *watched) int {
 
 func (s *Set) lenOf(i *informer) int {
 	switch {
-	case i.followed: // the selection depends on references
+	case i.followed: // the selection depends on references, so count the objects one by one
 	case i.namespace != "" || !i.resource.Namespaced || s.namespaces.SelectsAll():
 		return i.count.selected(func(string) bool { return true })
 	default:
@@ -35,8 +35,8 @@ func (s *Set) lenOf(i *informer) int {
 	return n
 }
 
-// namespaceChanged makes every namespaced resource align its informers, and enqueues every object
-// of the namespace.
+// namespaceChanged makes every namespaced resource align its informers. It enqueues every object of
+// the namespace.
 func (s *Set) namespaceChanged(namespace string) {
 	if !s.namespaces.Listed() {
 		return // nothing has started yet
@@ -55,7 +55,7 @@ func (s *Set) namespaceChanged(namespace string) {
 	})
 }
 
-// missing returns the objects of a resource that the bus lacks, see [Set.isMissing].
+// missing returns the keys of the objects that the bus lacks. See [Set.isMissing].
 func (s *Set) missing(w *watched) (keys []event.Key) {
 	for _, i := range w.all() {
 		for _, name := range i.shared.GetStore().ListKeys() {
@@ -67,7 +67,7 @@ func (s *Set) missing(w *watched) (keys []event.Key) {
 	return keys
 }
 
-// isMissing reports whether a selected object that can be published is not on the bus.
+// isMissing reports whether the bus lacks an object that is selected and can be published.
 func (s *Set) isMissing(w *watched, k event.Key) bool {
 	i := w.informer(k)
 	if i == nil || !s.selects(k) || !s.ledger.IsMissing(k) {
@@ -89,8 +89,7 @@ func (s *Set) Interest(k event.Key) ledger.Interest {
 	return of
 }
 
-// selects reports whether the selection of namespaces and references includes an object. The
-// filter is not part of it.
+// selects reports whether namespaces and references select an object. It does not apply the filter.
 func (s *Set) selects(k event.Key) bool {
 	selected := s.namespaces.Selects(k.Namespace)
 	if !selected || !s.references.Enabled() {
@@ -104,8 +103,9 @@ func (s *Set) selects(k event.Key) bool {
 }
 
 // publishesDeselected reports whether an object on the bus that is not selected gets a deselected
-// event. It always does if the labels of its namespace changed, or if nothing refers to it any
-// more. If another configuration selected it, [Config.PublishDeselected] decides.
+// event. It does if the labels of its namespace changed, or if all references are known and none
+// refers to it. If only another configuration selected the object, [Config.PublishDeselected]
+// decides.
 func (s *Set) publishesDeselected(k event.Key) bool {
 	if !s.namespaces.MaySelect(k.Namespace) {
 		return s.config.PublishDeselected
@@ -116,7 +116,7 @@ func (s *Set) publishesDeselected(k event.Key) bool {
 	return true
 }
 
-// deselect replaces the live object of a view, which is not selected, by a tombstone.
+// deselect replaces the live object of a view, which is not selected, with a tombstone.
 func (s *Set) deselect(k event.Key, v *event.View) {
 	o := v.Live
 	v.Live = nil
@@ -126,8 +126,8 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 	v.Tombstones = append(v.Tombstones, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 }
 
-// deselectByContent does the same for an object that the filter does not select. It adds a
-// tombstone if there is none, because the bus may have the object from an earlier run.
+// deselectByContent removes the live object of a view, which the filter does not select. It adds a
+// tombstone if none exists, because the bus may have the object from an earlier run.
 func (s *Set) deselectByContent(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil
@@ -136,8 +136,9 @@ func (s *Set) deselectByContent(v *event.View) {
 	}
 }
 
-// kept returns the last state for a tombstone. It is nil for an object without a body, which is
-// not published: then only the bus may have a last state.
+// kept returns the last state of an object for a tombstone. It returns nil for an object without a
+// body, because such an object was not published in this state. Then only the bus may have a last
+// state.
 func kept(o *event.Object) *event.Object {
 	if o.Body.None() {
 		return nil
@@ -145,8 +146,8 @@ func kept(o *event.Object) *event.Object {
 	return o
 }
 
-// objectCount counts the objects of an informer by namespace, so that metrics and readiness do
-// not have to list them. The zero value is ready to use.
+// objectCount counts the objects of an informer by namespace, so metrics and readiness checks need
+// not list the objects. The zero value is ready to use.
 type objectCount struct {
 	mu sync.Mutex
 	of map[string]tally
@@ -154,10 +155,11 @@ type objectCount struct {
 
 type tally struct {
 	all      int
-	selected int // by the filter
+	selected int // objects that the filter selects
 }
 
-// change counts an object before and after a change; nil is none.
+// change updates the counts for a change of an object. before or after is nil if the object did not
+// exist.
 func (c *objectCount) change(before, after *event.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,14 +183,14 @@ func (c *objectCount) add(o *event.Object, n int) {
 	}
 }
 
-// in returns the number of objects of a namespace.
+// in returns the number of objects in a namespace.
 func (c *objectCount) in(namespace string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.of[namespace].all
 }
 
-// none reports whether there is no object, selected or not.
+// none reports whether the informer has no objects, selected or not.
 func (c *objectCount) none() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +202,7 @@ func (c *objectCount) none() bool {
 	return true
 }
 
-// selected returns the number of objects that the filter selects, in the namespaces that match.
+// selected returns the number of objects that the filter selects in the matching namespaces.
 func (c *objectCount) selected(namespace func(string) bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

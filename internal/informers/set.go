@@ -1,12 +1,13 @@
-// Package informers watches each selected resource of a cluster with a shared informer, which it
-// starts and stops as discovery requires. It knows the state of every key.
+// Package informers watches each selected resource of a cluster with shared informers. It starts and
+// stops them as discovery requires, and provides the state of every key.
 //
-// It guarantees that it enqueues a key after every change of its object that the API server
-// reports, and again at every resync; that [Set.Lookup] shows the state after that change or a
-// later one; and that it keeps a tombstone of each deleted UID until the bus has the delete. A
-// failed list, a failed discovery and a stopped informer never make a tombstone.
+// The package gives three guarantees. It enqueues a key after every change of its object that the
+// API server reports, and again at every resync. [Set.Lookup] shows the state after that change or
+// a later state. A deleted UID has a tombstone until the bus has the delete. A failed list, a
+// failed discovery or a stopped informer never creates a tombstone.
 //
-// It does not know what happened while it was not running. Package reconcile does.
+// The package does not detect changes that happened while it was not running. Package reconcile
+// finds them.
 package informers
 
 import (
@@ -37,58 +38,60 @@ type Config struct {
 	Streams   *apistream.Client // for the lists and watches of selected resources
 	Discovery kubediscovery.DiscoveryInterface
 
-	// Reads, if not nil, reads single objects in place of Dynamic. There may be many reads at
-	// once, and lists and watches must not wait for them.
+	// Reads, if not nil, reads single objects instead of Dynamic. Many reads may run at once, and
+	// lists and watches must not wait for them.
 	Reads dynamic.Interface
 
-	Ledger    *ledger.Ledger // gets what the watches show
+	Ledger    *ledger.Ledger // receives the changes that the watches show
 	Converter *event.Converter
 
-	// Shape returns which part of the objects of a resource is published. If Shape is nil,
-	// everything is.
+	// Shape returns the part of the objects of a resource to publish. If Shape is nil, whole objects
+	// are published.
 	Shape func(event.Resource) event.Shape
 
-	// Access finds out what the forwarder may read. If it is nil, only failed requests tell.
+	// Access checks which resources the forwarder may read. If it is nil, only failed requests show
+	// that access is denied.
 	Access *discovery.Access
 
 	Selection     discovery.Selection
 	Namespaces    discovery.NamespaceSelection
 	LabelSelector string // applied by the API server, like FieldSelector; may be empty
 	FieldSelector string
-	Resync        time.Duration // the interval at which every key is enqueued again, 0 for never
+	Resync        time.Duration // the interval at which every key is enqueued again; 0 for never
 	Rediscover    time.Duration // the interval of discovery while no CustomResourceDefinition changes
 
-	// Follow has the paths of fields whose referenced objects are selected too; see
-	// [references.New]. If it has [references.Owners], a view has the owner of its object.
+	// Follow contains the paths of the reference fields to follow. The referenced objects are
+	// selected too. See [references.New]. If Follow contains [references.Owners], a view contains
+	// the owner of its object.
 	Follow []string
 
-	// PublishDeselected publishes a deselected event for the objects on the bus that another
-	// configuration selected and this one does not. Otherwise they stay on the bus.
+	// PublishDeselected enables deselected events for objects on the bus that another configuration
+	// selected and the current one does not. If false, these objects stay on the bus.
 	PublishDeselected bool
 
-	// Standby makes the Set enqueue nothing before [Set.StartLeading]. Remember is how long a
-	// standby remembers changes and deletes, at least the longest time without a leader.
-	// Reconciliation finds what it forgets.
+	// Standby makes the Set enqueue nothing before [Set.StartLeading]. Remember is the time for
+	// which a standby remembers changes and deletes. It must be at least the longest time without a
+	// leader. Reconciliation finds the changes and deletes that the standby forgets.
 	Standby  bool
 	Remember time.Duration
 
-	// Enqueue is called with every changed key, EnqueueLowPriority with the keys of background
-	// work: the first list, and a resync. They must not block.
+	// Enqueue is called with every changed key. EnqueueLowPriority is called with the keys of
+	// background work, such as the first list and a resync. They must not block.
 	Enqueue, EnqueueLowPriority func(event.Key)
 
 	// Compare is called when a resource has synced or is no longer served. It requests a
 	// comparison of the bus with the cluster. It must not block.
 	Compare func(schema.GroupResource)
 
-	// Discovered is called when the result of the first discovery is in effect: from then on, a
-	// resource that is not watched is not selected. With Follow it is called again whenever all
-	// references have become known. It must not block.
+	// Discovered is called when the result of the first discovery is in effect. From then on, a
+	// resource that is not watched is not selected. With Follow, Discovered is called again whenever
+	// all references have become known. It must not block.
 	Discovered func()
 
-	// Snapshots keeps the markers of first syncs.
+	// Snapshots stores the markers of first syncs.
 	Snapshots Snapshots
 
-	// InformerMetrics gets the metrics of client-go's informers; nil for none.
+	// InformerMetrics receives the metrics of client-go's informers; nil for none.
 	InformerMetrics cache.InformerMetricsProvider
 
 	Now        func() time.Time
@@ -96,7 +99,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Set has the informers of one cluster. Make one with [New].
+// Set manages the informers of one cluster. Make one with [New].
 type Set struct {
 	config  Config
 	log     *slog.Logger
@@ -114,14 +117,14 @@ type Set struct {
 	mu         sync.RWMutex
 	watched    map[schema.GroupResource]*watched
 	epochs     map[schema.GroupResource]uint16 // see Epoch
-	firstEpoch uint16                          // of every resource
-	answer     *answer                         // of the last discovery that succeeded, nil before the first
-	failed     error                           // of the last discovery
+	firstEpoch uint16                          // minimum epoch of every resource
+	answer     *answer                         // result of the last successful discovery, nil before the first
+	failed     error                           // error of the last discovery
 	selections atomic.Uint64                   // see reselect
-	stopped    stopped                         // the resources that were stopped last
+	stopped    stopped                         // the most recently stopped resources
 }
 
-// answer is the result of discovery, and what the selection picks of it.
+// answer is the result of a discovery and of the selection that was applied to it.
 type answer struct {
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
@@ -129,7 +132,7 @@ type answer struct {
 	similar    map[string]string // by unmatched selector, see Unmatched
 }
 
-// New makes a Set that watches nothing until [Set.Run].
+// New returns a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
@@ -152,7 +155,7 @@ func (s *Set) shapeOf(r event.Resource) event.Shape {
 	return s.config.Shape(r)
 }
 
-// Lookup returns what is known of a key. It does not block.
+// Lookup returns the current view of a key. It does not block.
 func (s *Set) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile}
 	if w := s.watchedFor(k.GroupResource()); w == nil {
@@ -173,9 +176,9 @@ func (s *Set) Lookup(k event.Key) event.View {
 		s.deselect(k, &v)
 	}
 	if v.Live != nil {
-		// A live object is not gone. A tombstone of its UID is either older, because the object
-		// left the selection and came back, or newer than the cache, which will report the delete
-		// soon.
+		// A live object is not gone. If its UID has a tombstone, either the tombstone is older,
+		// because the object left the selection and returned, or it is newer than the cache, which
+		// will report the delete soon.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
 	}
 	s.describeOwners(k, &v)
@@ -185,8 +188,8 @@ func (s *Set) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Unpublishable records that the bus refuses the present state of a key, so that a first sync
-// does not wait for it.
+// Unpublishable records that the bus refuses the current state of a key, so that a first sync does
+// not wait for that state.
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
@@ -194,22 +197,22 @@ func (s *Set) Unpublishable(k event.Key) {
 	}
 }
 
-// Watched returns the resources that have informers, in no order.
+// Watched returns the resources that have informers, in no particular order.
 func (s *Set) Watched() []schema.GroupResource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Keys(s.watched))
 }
 
-// Resources returns the watched resources with their versions and kinds, in no order.
+// Resources returns the watched resources with their versions and kinds, in no particular order.
 func (s *Set) Resources() []event.Resource {
 	var all []event.Resource
 	s.eachWatched(func(w *watched) { all = append(all, w.resource) })
 	return all
 }
 
-// Referring returns the resources whose references can be followed: those that are watched, and
-// those that may be watched because others refer to them.
+// Referring returns the resources whose references can be followed: the watched resources and the
+// resources that can be watched because objects of other resources refer to them.
 func (s *Set) Referring() []event.Resource {
 	all := s.Resources()
 	if a := s.lastAnswer(); a != nil {
@@ -218,11 +221,11 @@ func (s *Set) Referring() []event.Resource {
 	return all
 }
 
-// HasTombstone reports whether a delete of the key is due.
+// HasTombstone reports whether a removal of the key may be due.
 func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 
-// Settled records that the bus lacks less of a key than before, so that a first sync may be
-// complete.
+// Settled is called when the bus may have received missing changes of a key. It completes a first
+// sync that waited only for this key.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
@@ -235,14 +238,14 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-// lastAnswer returns the answer that is in effect, nil before the first.
+// lastAnswer returns the answer that is in effect, nil before the first answer.
 func (s *Set) lastAnswer() *answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.answer
 }
 
-// eachWatched calls f with every resource that is watched now.
+// eachWatched calls f with every watched resource.
 func (s *Set) eachWatched(f func(*watched)) {
 	s.mu.RLock()
 	all := slices.Collect(maps.Values(s.watched))
@@ -252,8 +255,8 @@ func (s *Set) eachWatched(f func(*watched)) {
 	}
 }
 
-// EnqueueAll enqueues every key that an informer has, as a resync does, and every dirty key,
-// whose object may be gone.
+// EnqueueAll enqueues every key in the informers, as a resync does. It also enqueues every dirty
+// key, because the object of a dirty key may be missing from the informers.
 func (s *Set) EnqueueAll() {
 	s.eachWatched(s.reselect)
 	for _, k := range s.ledger.Dirty() {
@@ -268,7 +271,7 @@ func (s *Set) EnqueueAll() {
 	})
 }
 
-// reads returns the client for single objects.
+// reads returns the client that reads single objects.
 func (s *Set) reads() dynamic.Interface {
 	if s.config.Reads == nil {
 		return s.config.Dynamic

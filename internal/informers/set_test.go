@@ -43,7 +43,7 @@ func deleted(uid, version string) event.Acked {
 	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true}
 }
 
-// stubCluster is a dynamic client that can do no more than get.
+// stubCluster is a dynamic client that supports only get and list.
 type stubCluster struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
@@ -75,7 +75,7 @@ func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructure
 	return s.list(s.gvr, s.namespace, o)
 }
 
-// stubSnapshots has a function for each method; nil does nothing without an error.
+// stubSnapshots has a function for each method. A nil function does nothing and returns no error.
 type stubSnapshots struct {
 	completed func() (bool, error)
 	started   func() error
@@ -105,7 +105,7 @@ func (s stubSnapshots) Finished(_ context.Context, _ event.Resource, objects int
 	return s.finished(objects)
 }
 
-// newComparer makes a Comparer of what a Set shows.
+// newComparer returns a Comparer that uses a Set as its informers.
 func newComparer(s *Set) *reconcile.Comparer {
 	return reconcile.New(reconcile.Config{
 		Informers: s, Discovery: s.config.Discovery, Reads: s.reads(), PublishDeselected: s.config.PublishDeselected,
@@ -119,7 +119,7 @@ type syncedRegistration struct {
 
 func (syncedRegistration) HasSynced() bool { return true }
 
-// sync has the bench's informers count as synced.
+// sync makes the bench's informers count as synced.
 func (b *bench) sync() {
 	for _, i := range b.watched.informers {
 		i.registration = syncedRegistration{}
@@ -128,7 +128,7 @@ func (b *bench) sync() {
 
 func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
 
-// stubForwarder records what the bus has, as the forwarder does.
+// stubForwarder records results from the bus, as the forwarder does.
 type stubForwarder struct {
 	set  *Set
 	term *ledger.Term
@@ -149,8 +149,8 @@ func (f stubForwarder) Unanswered(k event.Key, acked, sent event.Acked) {
 	f.set.Settled(k)
 }
 
-// bench is a Set with the informers of one resource, which do not run: the test
-// does to indexer and handler what client-go would, in its order.
+// bench is a Set with the informers of one resource, which do not run. The test changes the indexer
+// and calls the handlers in the same order as client-go.
 type bench struct {
 	*Set
 	*reconcile.Comparer
@@ -204,7 +204,7 @@ func (b *bench) informer(o *event.Object) *informer {
 	return b.watched.informer(b.watched.resource.Key(o.Namespace, o.Name))
 }
 
-// index is the part of a notification that readers see before the handler does.
+// index stores an object in the indexer, as client-go does before it calls the handler.
 func (b *bench) index(o *event.Object) {
 	_ = b.informer(o).shared.GetStore().Add(o)
 }
@@ -239,8 +239,8 @@ func uids(tombstones []event.Tombstone) (all []string) {
 	return all
 }
 
-// TestEveryNotificationIsEnqueued: a key is enqueued after its state can be looked up, even if
-// nothing has changed, as in a resync.
+// TestEveryNotificationIsEnqueued verifies that every notification enqueues its key, even if
+// nothing has changed, as in a resync. A lookup shows the new state when the key is enqueued.
 func TestEveryNotificationIsEnqueued(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	for _, c := range []struct {
@@ -256,7 +256,7 @@ func TestEveryNotificationIsEnqueued(t *testing.T) {
 		{"delete", func() { b.delete(object("B", "6")) }, "", []string{"A", "B"}},
 		{"add", func() { b.add(object("C", "7")) }, "C.7", []string{"A", "B"}},
 		{"delete that the watch missed", func() {
-			b.index(object("D", "9")) // and so is C gone from the indexer
+			b.index(object("D", "9")) // removes C from the indexer
 			b.onDelete(b.watched.informers[""], cache.DeletedFinalStateUnknown{Key: "default/web", Obj: object("C", "7")})
 		}, "D.9", []string{"A", "B", "C"}},
 	} {
@@ -277,8 +277,9 @@ func TestEveryNotificationIsEnqueued(t *testing.T) {
 	}
 }
 
-// TestADeleteOfNobodyKnowsWhat: client-go may not find the object that a relist
-// has shown to be missing; it must not crash us, and the delete must not be lost.
+// TestADeleteOfNobodyKnowsWhat verifies that a delete notification without an object does not crash
+// the handler and requests a comparison, so that the delete is not lost. client-go may not have the
+// object that a relist has shown to be missing.
 func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.onDelete(b.watched.informers[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
@@ -287,10 +288,10 @@ func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
 	}
 }
 
-// TestWhatIsLiveIsNotGone: an object that left the selection and is back, or was
-// found gone while the indexer is behind, has a tombstone of its own UID for a
-// while. To publish that delete would leave the bus with a delete as the last word
-// on something that exists.
+// TestWhatIsLiveIsNotGone verifies that a view of a live object contains no tombstone of its UID.
+// Such a tombstone exists for a while if the object left the selection and returned, or was found
+// to be gone while the indexer is behind. If its delete were published, the last event of an
+// existing object would be a delete.
 func TestWhatIsLiveIsNotGone(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
@@ -305,7 +306,7 @@ func TestWhatIsLiveIsNotGone(t *testing.T) {
 	}
 }
 
-// TestLookupOfWhatIsNotWatched: its tombstones are known all the same.
+// TestLookupOfWhatIsNotWatched verifies that a view of an unwatched key contains its tombstones.
 func TestLookupOfWhatIsNotWatched(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, testResource)
 	for name, k := range map[string]event.Key{
@@ -322,7 +323,8 @@ func TestLookupOfWhatIsNotWatched(t *testing.T) {
 	}
 }
 
-// TestFailing: a change is logged, so it must be one of the reason, not of the text.
+// TestFailing verifies that setFailing reports a change only if the reason changes, not the text,
+// because each change is logged.
 func TestFailing(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]
@@ -351,8 +353,9 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestStopForgetsWhatWasReported: what a stopped informer reported may no longer be
-// so, and would hold up the next first sync; what is gone stays gone.
+// TestStopForgetsWhatWasReported verifies that the states that a stopped informer reported are
+// forgotten, and tombstones are kept. The states may be outdated, and would block the next first
+// sync.
 func TestStopForgetsWhatWasReported(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
@@ -371,14 +374,14 @@ func TestStopForgetsWhatWasReported(t *testing.T) {
 	}
 }
 
-// aheadOf is an informer whose reflector has seen more than its indexer has.
+// aheadOf is an informer whose reflector is ahead of its indexer.
 type aheadOf struct{ cache.SharedIndexInformer }
 
 func (aheadOf) LastSyncResourceVersion() string { return "9" }
 
-// TestVersionOfTheIndexer: the version that the reflector had received counted as seen while
-// its change was still on the way to the indexer. An object that existed seemed to have left
-// the selection.
+// TestVersionOfTheIndexer verifies that views contain the resourceVersion of the indexer. Before the
+// fix, they contained that of the reflector, whose change had not reached the indexer yet. So an
+// existing object seemed to have left the selection.
 func TestVersionOfTheIndexer(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.watched.informers[""].shared = aheadOf{b.watched.informers[""].shared}
@@ -391,8 +394,9 @@ func TestVersionOfTheIndexer(t *testing.T) {
 	}
 }
 
-// TestEnqueueAllIncludesTheDead: a bus that lost its end does not need a delete any more. The
-// key stayed dirty, because nothing enqueued it.
+// TestEnqueueAllIncludesTheDead verifies that EnqueueAll enqueues dirty keys without an object.
+// After the bus lost its end, it no longer needs their deletes. In an earlier version, such a key
+// stayed dirty because nothing enqueued it.
 func TestEnqueueAllIncludesTheDead(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))

@@ -7,7 +7,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// unselected is an object whose content is not selected.
+// unselected returns an object whose content is not selected.
 func unselected(uid, version string) *event.Object {
 	o := object(uid, version)
 	o.Body, o.Unselected = event.Body{}, true
@@ -19,7 +19,7 @@ func newShapedBench(t *testing.T) *bench {
 	return newBench(t, Config{Shape: func(event.Resource) event.Shape { return event.Shape{} }}, testResource)
 }
 
-// viewInWords has what matters of a view: live, what it was before, and what is gone.
+// viewInWords formats the live object, the previous state and the tombstones of a view.
 func viewInWords(v event.View) string {
 	word := func(o *event.Object) string {
 		if o == nil {
@@ -41,8 +41,8 @@ func viewInWords(v event.View) string {
 	return text
 }
 
-// TestWhatIsSelectedByItsContent: what stops matching is gone with its last state that
-// matched, and what it is then is kept from the bus.
+// TestWhatIsSelectedByItsContent verifies that an object whose content stops matching gets a
+// tombstone with its last matching state. Its later states are not published.
 func TestWhatIsSelectedByItsContent(t *testing.T) {
 	type step = func(*bench)
 	list := func(o *event.Object) step { return func(b *bench) { b.list(o) } }
@@ -107,20 +107,22 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnselectedIsForgottenOnceTheBusKnows: else a first sync would wait for it.
+// TestWhatIsUnselectedIsForgottenOnceTheBusKnows verifies that a key becomes clean when its object
+// stops matching and the bus does not show it. Otherwise a first sync would wait for the key.
 func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 	b := newShapedBench(t)
 	b.list(object("A", "1"))
-	b.index(unselected("A", "2")) // and the handler has not been told yet
+	b.index(unselected("A", "2")) // the handler has not been notified yet
 	b.Settle(testKey, event.Acked{})
 	if n := b.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are remembered, want none", n)
 	}
 }
 
-// TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows: the indexer shows that an object stopped
-// matching, the handler has not been told yet, and the bus shows the object. A consistency
-// point of its last state said that the bus has it.
+// TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows verifies that a key stays dirty if its object
+// stopped matching while the bus shows the object. The indexer shows the change before the handler
+// is notified. In an earlier version, a consistency point falsely promised that the bus had the
+// last matching state.
 func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 	for name, settle := range map[string]func(*bench){
 		"an earlier state is acknowledged": func(b *bench) { b.Acknowledged(testKey, live("A", "1"), object("A", "1")) },
@@ -140,9 +142,9 @@ func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 	}
 }
 
-// TestAtRestNoStateIsKept: whoever leads writes, so what the bus has is not what was
-// before. The first state is settled: of a key that is remembered no other state is kept
-// anyway.
+// TestAtRestNoStateIsKept verifies that a standby does not record the previous state of an object,
+// because the leader may have published another state. The test settles the first state, because a
+// dirty key keeps its previous state anyway.
 func TestAtRestNoStateIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool

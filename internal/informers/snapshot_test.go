@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// finishing runs the end of a first sync. It returns the numbers of objects in the completed
-// markers.
+// finishing begins a first sync, runs steps and then finishSnapshot. It returns the number of
+// objects in each completed marker.
 func finishing(t *testing.T, steps func(b *bench)) *[]int {
 	t.Helper()
 	var completed []int
@@ -29,9 +29,9 @@ func finishing(t *testing.T, steps func(b *bench)) *[]int {
 	return &completed
 }
 
-// TestTheFirstSyncIsCompleteWhenTheBusHasItAll: each step is what happens before
-// or while the marker is waited for, and says whether the marker must be there
-// after it.
+// TestTheFirstSyncIsCompleteWhenTheBusHasItAll verifies when the completed marker is written. Each
+// step performs an action before or while finishSnapshot waits, and states how many markers must be
+// written after it.
 func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 	type step struct {
 		do        func(*bench)
@@ -106,7 +106,7 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 			{settle(live("A", "1")), 1},
 		}, 2},
 		"a later writer's state is waited for": {list("A", "1"), []step{
-			{settle(live("A", "2")), 0}, // the bus has it from another replica
+			{settle(live("A", "2")), 0}, // another replica published this state
 			{func(b *bench) { b.update(object("A", "2")) }, 0},
 			{settle(live("A", "2")), 1},
 		}, 1},
@@ -130,8 +130,8 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 	}
 }
 
-// TestFirstSyncIsThatOfABusWithoutTheMarker: only then is an object's first event a
-// snapshot, and only if it was in the first list.
+// TestFirstSyncIsThatOfABusWithoutTheMarker verifies that an object belongs to a first sync only if
+// the bus has no completed marker and the object was in the first list.
 func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
 	for name, c := range map[string]struct {
 		completed bool
@@ -163,8 +163,8 @@ func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
 	}
 }
 
-// TestMarkersAreTriedUntilTheyAreWritten, with the bus down at each of the three
-// questions.
+// TestMarkersAreTriedUntilTheyAreWritten verifies that each of the three marker requests is retried
+// while the bus is down.
 func TestMarkersAreTriedUntilTheyAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failures = 20
@@ -189,14 +189,15 @@ func TestMarkersAreTriedUntilTheyAreWritten(t *testing.T) {
 			t.Fatal("the first sync did not begin")
 		}
 		b.finishSnapshot(t.Context(), b.watched)
-		// A started marker that failed has both questions asked again.
+		// If the started marker fails, the completed marker is also read again.
 		if calls["started"] != failures+1 || calls["finished"] != failures+1 || !b.watched.snapshot.done.Load() {
 			t.Errorf("got %v, done %v; want %d of each and done", calls, b.watched.snapshot.done.Load(), failures+1)
 		}
 	})
 }
 
-// TestMarkersEndWithTheirContext: a bus that is down must not hold up the end.
+// TestMarkersEndWithTheirContext verifies that marker requests end with their context while the bus
+// is down.
 func TestMarkersEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := func() error { return errors.New("bus down") }
@@ -216,7 +217,8 @@ func TestMarkersEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// TestTheFirstSyncDoesNotWaitForWhatCannotBePublished.
+// TestTheFirstSyncDoesNotWaitForWhatCannotBePublished verifies that a first sync does not wait for
+// an unpublishable state, but its key stays dirty.
 func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.beginSnapshot(t.Context(), b.watched)
@@ -235,16 +237,17 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	}
 }
 
-// TestMarkersThatTheBusHasLostAreWrittenAgain once the bus has the objects that it lost with them,
-// without another comparison. They once said that a stream had every object that had just been
-// created again, and then came up to KUBERELAY_CHECKPOINT_REFRESH later than the objects.
+// TestMarkersThatTheBusHasLostAreWrittenAgain verifies that lost markers are written again once the
+// bus has the objects that it lost with them, without another comparison. In an earlier version,
+// the markers claimed that a recreated stream already had every object. In a later version, they
+// were written up to KUBERELAY_CHECKPOINT_REFRESH after the objects.
 func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		running, onBus bool
 		live           *event.Object
 		shown          bool   // the bus has live
 		refused        bool   // live can't be published
-		before, after  string // the markers that are written before and after the bus gets live
+		before, after  string // the markers that are written before and after the bus receives live
 		err            error
 	}{
 		"lost":                             {before: "started finished", after: "started finished"},
@@ -278,7 +281,7 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 				ctx, end := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() { defer close(ended); b.keepMarkers(ctx, b.watched) }()
-				for range 2 { // the second one finds the markers, or what it waits for is waited for
+				for range 2 { // the second comparison must not write the markers again
 					if _, err := b.Reconcile(ctx, testResource.GroupResource(), acked(nil)); !errors.Is(err, c.err) {
 						t.Errorf("got %v, want %v", err, c.err)
 					}
@@ -288,7 +291,7 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 					t.Errorf("wrote %q before the bus had the object, want %q", got, c.before)
 				}
 				show()
-				time.Sleep(time.Hour) // of the bubble's clock
+				time.Sleep(time.Hour) // on the synctest clock
 				synctest.Wait()
 				if got := strings.Join(written, " "); got != c.after {
 					t.Errorf("wrote %q, want %q", got, c.after)
@@ -300,15 +303,16 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestANamespaceSelectedLaterIsNotOfTheFirstSync: its objects came after the completed
-// marker, and were called its own.
+// TestANamespaceSelectedLaterIsNotOfTheFirstSync verifies that objects of a namespace that is
+// selected later do not belong to the first sync. In an earlier version, their events followed the
+// completed marker, but had the type snapshot.
 func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
 	if v := b.Lookup(testKey); !v.FirstSync {
 		t.Error("what is listed first is not of the first sync")
 	}
-	b.watched.snapshot.synced.Store(true) // all that was selected has been listed
+	b.watched.snapshot.synced.Store(true) // all selected objects are listed
 	other := object("B", "2")
 	other.Name = "later"
 	b.list(other)

@@ -20,17 +20,17 @@ import (
 // Status is the state of one informer.
 type Status struct {
 	Resource  event.Resource
-	Namespace string // "" for all
+	Namespace string // "" for all namespaces
 	State     State
-	Reason    string // why it is degraded or stopped, a value of a bounded set; otherwise ""
+	Reason    string // why the informer is degraded or stopped, one of a fixed set; otherwise ""
 	Since     time.Time
-	Synced    bool // its first list is complete, even if the informer is degraded now
+	Synced    bool // the first list is complete, even if the informer is degraded now
 	Objects   int
 	Failing   error // the error of the last list or watch, nil for none
 }
 
-// Status returns the state of every informer, ordered by group, resource and namespace, without
-// those that were stopped: see [Set.Stopped].
+// Status returns the state of every informer, ordered by group, resource and namespace. It does not
+// include stopped informers. See [Set.Stopped].
 func (s *Set) Status() []Status { return s.status(s.lenOf) }
 
 func (s *Set) status(count func(*informer) int) []Status {
@@ -42,8 +42,9 @@ func (s *Set) status(count func(*informer) int) []Status {
 	return all
 }
 
-// Ready returns nil when discovery has answered and every informer has synced. An informer that RBAC
-// forbids does not count, unless RBAC forbids all of them. Otherwise the error says what is missing.
+// Ready returns nil when discovery has succeeded and every informer has synced. It ignores
+// informers that RBAC forbids, unless RBAC forbids all of them. Its error names the resources that
+// are not ready.
 func (s *Set) Ready() error {
 	s.mu.RLock()
 	answered, failed := s.answer != nil, s.failed
@@ -87,20 +88,20 @@ func (s *Set) Ready() error {
 	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
 }
 
-// Listing returns the number of resources whose first list is in progress, and the number of all
+// Listing returns the number of resources whose first list is in progress, and the total number of
 // watched resources.
 func (s *Set) Listing() (listing, all int) {
 	return s.countResources(func(st Status) bool { return st.State == Starting })
 }
 
-// Forbidden returns the number of resources to which access is denied, at least in one namespace,
-// and the number of all watched resources.
+// Forbidden returns the number of resources to which access is denied in at least one namespace, and
+// the total number of watched resources.
 func (s *Set) Forbidden() (forbidden, all int) {
 	return s.countResources(func(st Status) bool { return apierrors.IsForbidden(st.Failing) })
 }
 
 // Failing returns the number of resources whose last list or watch failed for a reason other than
-// denied access, the number of all watched resources, and one of the errors.
+// denied access, the total number of watched resources, and one of the errors.
 func (s *Set) Failing() (failing, all int, err error) {
 	failing, all = s.countResources(func(st Status) bool {
 		is := st.Failing != nil && !apierrors.IsForbidden(st.Failing)
@@ -203,7 +204,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// metrics has the counters. [collector] has the gauges of the informers' state.
+// metrics contains the counters. [collector] provides the gauges of the informers' state.
 type metrics struct {
 	lists, watches *prometheus.CounterVec
 	changes        *prometheus.CounterVec
@@ -243,15 +244,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// opened counts a watch of a resource. It also creates the series of its lists, so that it shows
-// 0 before the first list.
+// opened counts a watch of a resource. It also creates the list counter of the resource, so that the
+// counter is 0 before the first list.
 func (m *metrics) opened(resource string) {
 	m.lists.WithLabelValues(resource)
 	m.watches.WithLabelValues(resource).Inc()
 }
 
-// forget drops the series of a resource that is no longer watched. If the resource comes back,
-// its series begin at 0.
+// forget drops the series of a resource that is no longer watched. If the resource returns, its
+// series start at 0.
 func (m *metrics) forget(resource string) {
 	m.lists.DeleteLabelValues(resource)
 	m.watches.DeleteLabelValues(resource)

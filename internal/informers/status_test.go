@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// gathered writes what the collector shows as "name{label,label} value".
+// gathered returns the metrics of a collector in the form "name{label,label} value".
 func gathered(t *testing.T, c prometheus.Collector) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -45,8 +45,8 @@ func gathered(t *testing.T, c prometheus.Collector) []string {
 	return all
 }
 
-// TestMetrics: a resource that is watched in several namespaces is one, is synced
-// when all of them are, and fails when one does.
+// TestMetrics verifies the metrics of a resource that is watched in several namespaces. It is
+// synced only when all of its informers are synced, and fails when any of them fails.
 func TestMetrics(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	now := time.Unix(900, 0)
@@ -91,9 +91,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStatusWhileAnAnswerIsAppliedDoesNotBlock: to count what is referred to it asks again
-// what is watched, and a lock that is held for reading is not given a second time to the
-// same one once somebody waits to write.
+// TestStatusWhileAnAnswerIsAppliedDoesNotBlock verifies that Status does not lock s.mu for reading
+// twice. To count objects that are selected by reference, it looks up the watched resources again.
+// A second read lock would deadlock if a writer waits.
 func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 	b := newBench(t, Config{Follow: []string{"ownerReferences"}}, testResource)
 	b.watched.followed = true
@@ -128,7 +128,8 @@ func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 	}
 }
 
-// TestReasonIsBounded: it is a label.
+// TestReasonIsBounded verifies that ErrorReason returns one of a few values, because it is a metric
+// label.
 func TestReasonIsBounded(t *testing.T) {
 	for want, err := range map[string]error{
 		"":             nil,
@@ -143,8 +144,8 @@ func TestReasonIsBounded(t *testing.T) {
 	}
 }
 
-// TestReadyNamesAFewOfMany that have not synced.
-// TestReadyWhereSomethingMayNotBeRead: the rest goes on without it, if there is a rest.
+// TestReadyWhereSomethingMayNotBeRead verifies that Ready ignores forbidden informers, unless all
+// are forbidden.
 func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	b.answer = &answer{}
@@ -175,7 +176,7 @@ func TestReadyNamesAFewOfMany(t *testing.T) {
 	}
 }
 
-// TestWatchEventsAreCounted: changes are, and bookmarks and errors are not.
+// TestWatchEventsAreCounted verifies that changes are counted, and bookmarks and errors are not.
 func TestWatchEventsAreCounted(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informer(testKey)

@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// configMapsThrough has every answer about ConfigMaps, of which this is the request, go
-// through a function.
+// configMapsThrough returns a configuration that passes every response about ConfigMaps, with its
+// request, to a function that can change it.
 func configMapsThrough(config *rest.Config, change func(*http.Request, *http.Response)) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return controlplanetest.RoundTripper(func(r *http.Request) (*http.Response, error) {
@@ -30,14 +30,14 @@ func configMapsThrough(config *rest.Config, change func(*http.Request, *http.Res
 	return config
 }
 
-// broken is a body that is changed from the first place on where a text is found.
+// broken is a response body that is corrupted at the first occurrence of a text.
 type broken struct {
 	io.ReadCloser
 	at     []byte
 	with   string
-	err    error // what follows then; nil for the rest
+	err    error // the error after the corruption; nil to continue with the rest of the body
 	broke  *atomic.Bool
-	before []byte // what has not been given yet
+	before []byte // bytes that were read but not returned yet
 	after  io.Reader
 }
 
@@ -73,8 +73,8 @@ type errReader struct{ err error }
 
 func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 
-// TestAWatchThatIsBroken: whatever becomes of a watch on its way, nothing is shown that the
-// cluster does not have, the failure is told, and what is there comes by the next list.
+// TestAWatchThatIsBroken verifies that a corrupted watch never shows an object that the cluster
+// does not have. The failure is reported, and the next list shows the existing objects.
 func TestAWatchThatIsBroken(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, fault := range map[string]broken{
@@ -118,8 +118,8 @@ func TestAWatchThatIsBroken(t *testing.T) {
 	}
 }
 
-// onceArmed passes an answer through, until it is armed: then its next text is broken, and
-// that of no other watch.
+// onceArmed returns a response body unchanged until it is armed. Then it corrupts the next text of
+// the first watch that reads, and of no other watch.
 type onceArmed struct {
 	io.ReadCloser
 	broken *broken
@@ -140,8 +140,8 @@ func (o *onceArmed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAServerWithoutWatchList is listed, in pages of the server's, and shows the same
-// objects.
+// TestAServerWithoutWatchList verifies that an informer lists a server without WatchList in pages
+// and shows the same objects.
 func TestAServerWithoutWatchList(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

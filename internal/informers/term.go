@@ -14,14 +14,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// term is one leadership term. Only in a term are keys enqueued.
+// term is one leadership term. Keys are enqueued only during a term.
 type term struct {
 	ctx     context.Context // ends with the term
 	end     context.CancelFunc
 	running sync.WaitGroup // the resources that have joined the term
 }
 
-// terms tells the resources when a term begins or ends.
+// terms notifies the resources when a term begins or ends.
 type terms struct {
 	mu      sync.Mutex
 	current *term         // nil on a standby
@@ -31,7 +31,7 @@ type terms struct {
 func newTerms() *terms { return &terms{changed: make(chan struct{})} }
 
 // join returns the current term, nil on a standby, and a channel that is closed when the term
-// changes. The caller must call running.Done on the term.
+// changes. If the term is not nil, the caller must call its running.Done.
 func (t *terms) join() (now *term, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +41,7 @@ func (t *terms) join() (now *term, changed <-chan struct{}) {
 	return t.current, t.changed
 }
 
-// set sets the current term, and returns the previous one.
+// set sets the current term and returns the previous term.
 func (t *terms) set(to *term) *term {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,9 +58,9 @@ func (t *terms) isStandby() bool {
 	return t.current == nil
 }
 
-// StartLeading makes a Set with [Config.Standby] enqueue keys from now on, first all that it
-// knows, as after a start. Before it, call [Set.RaiseEpoch] with the epochs on the bus. It does
-// not block.
+// StartLeading makes a Set with [Config.Standby] enqueue keys. The Set first enqueues all known
+// keys, as after a start. Call [Set.RaiseEpoch] with the epochs on the bus before StartLeading. It
+// does not block.
 func (s *Set) StartLeading() {
 	t := &term{}
 	t.ctx, t.end = context.WithCancel(context.Background())
@@ -68,7 +68,7 @@ func (s *Set) StartLeading() {
 }
 
 // StopLeading makes the Set a standby again. When it returns, the Set no longer writes markers or
-// enqueues keys. Its informers go on.
+// enqueues keys. The informers continue to run.
 func (s *Set) StopLeading() {
 	before := s.terms.set(nil)
 	if before == nil {
@@ -103,7 +103,7 @@ func (s *Set) hasJoined(k event.Key) bool {
 	return w == nil || w.snapshot.begun.Load()
 }
 
-// joinTerms makes a resource join every term until ctx ends.
+// joinTerms makes a resource join each term until ctx ends.
 func (s *Set) joinTerms(ctx context.Context, w *watched) {
 	for {
 		now, changed := s.terms.join()
@@ -119,13 +119,14 @@ func (s *Set) joinTerms(ctx context.Context, w *watched) {
 	}
 }
 
-// runTerm runs the part of a resource in one term, until the term or ctx ends.
+// runTerm runs the first sync of a resource and then maintains its markers, until the term or ctx
+// ends.
 func (s *Set) runTerm(ctx context.Context, t *term, w *watched) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
 	if s.epochIsDue(w) {
-		return // the informers may have states of the previous history, and are about to restart
+		return // the informers may hold states of the previous history and will restart soon
 	}
 	if !s.begin(ctx, w) {
 		return
@@ -138,13 +139,13 @@ func (s *Set) runTerm(ctx context.Context, t *term, w *watched) {
 	s.keepMarkers(ctx, w)
 }
 
-// begin finds out whether this is a first sync, and enqueues all keys of the resource. It
-// returns false if ctx ends first.
+// begin determines whether this is a first sync, and enqueues all keys of the resource. It returns
+// false if ctx ends first.
 func (s *Set) begin(ctx context.Context, w *watched) bool {
 	if !s.beginSnapshot(ctx, w) {
 		return false
 	}
-	s.includeInFirstSync(w) // before one of them can be published
+	s.includeInFirstSync(w) // before any of the objects can be published
 	w.snapshot.begun.Store(true)
 	w.snapshot.once.Do(func() { close(w.snapshot.everBegun) })
 	if !s.config.Standby {
@@ -163,8 +164,8 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 	return true
 }
 
-// includeInFirstSync adds the objects that a standby has listed to the first sync, as onAdd does
-// for a list.
+// includeInFirstSync adds the objects that a standby has already listed to the first sync. onAdd
+// does this for objects that are listed later.
 func (s *Set) includeInFirstSync(w *watched) {
 	if w.snapshot.done.Load() || w.snapshot.synced.Load() {
 		return
@@ -180,8 +181,8 @@ func (s *Set) includeInFirstSync(w *watched) {
 	}
 }
 
-// forgetRegularly makes a standby forget changes that are older than [Config.Remember]. The
-// leader has published them, or reconciliation finds them.
+// forgetRegularly makes a standby forget changes that are older than [Config.Remember], until ctx
+// ends. Either the leader has published these changes, or reconciliation finds them.
 func (s *Set) forgetRegularly(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, max(s.config.Remember/4, time.Millisecond), false, func(context.Context) (bool, error) {
 		if s.terms.isStandby() {
@@ -191,9 +192,9 @@ func (s *Set) forgetRegularly(ctx context.Context) {
 	})
 }
 
-// Snapshots keeps the markers of first syncs on the bus. A sync of a resource is its first sync
-// until the bus has the completed marker. The objects that it finds existed before the forwarder,
-// as the type of their first event says.
+// Snapshots stores the markers of first syncs on the bus. A sync of a resource is its first sync
+// until the bus has the completed marker. The first event of each object in a first sync has the
+// type snapshot, which means that the object existed before the forwarder.
 type Snapshots interface {
 	// Completed reports whether the bus has the completed marker of a resource.
 	Completed(context.Context, schema.GroupResource) (bool, error)
@@ -202,9 +203,9 @@ type Snapshots interface {
 	Finished(ctx context.Context, r event.Resource, objects int) error
 }
 
-// snapshot is the state of the first sync of a resource, in one term.
+// snapshot is the state of the first sync of a resource in one term.
 type snapshot struct {
-	begun     atomic.Bool   // the resource has joined the term: keys are enqueued
+	begun     atomic.Bool   // the resource has joined the term, so its keys are enqueued
 	everBegun chan struct{} // closed when begun was true for the first time
 	once      sync.Once     // closes everBegun
 	done      atomic.Bool   // the bus has the completed marker
@@ -226,8 +227,8 @@ func (n *snapshot) reset() {
 
 var markerBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 15 * time.Second}
 
-// beginSnapshot finds out whether this is a first sync, and if so writes the started marker
-// before the first object. It returns false if ctx ends first.
+// beginSnapshot determines whether this is a first sync. If it is, beginSnapshot writes the started
+// marker before the first object is published. It returns false if ctx ends first.
 func (s *Set) beginSnapshot(ctx context.Context, w *watched) bool {
 	return s.mark(ctx, w, func() error {
 		done, err := s.config.Snapshots.Completed(ctx, w.resource.GroupResource())
@@ -239,8 +240,8 @@ func (s *Set) beginSnapshot(ctx context.Context, w *watched) bool {
 	})
 }
 
-// finishSnapshot waits until every object of the first sync is acknowledged, and then writes
-// the completed marker.
+// finishSnapshot waits until the bus has acknowledged every object of the first sync, and then
+// writes the completed marker.
 func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 	if w.snapshot.done.Load() {
 		return
@@ -260,8 +261,8 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 	}
 }
 
-// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them. It
-// doesn't wait until they are written: they follow the objects that the bus has lost with them.
+// RenewMarkers requests new markers for a completed snapshot if the bus has lost them. It doesn't
+// wait until they are written, because they follow the objects that the bus has also lost.
 func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() {
@@ -277,7 +278,7 @@ func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
 	return err
 }
 
-// keepMarkers renews the markers whenever the bus may have lost them, until ctx ends.
+// keepMarkers renews the markers each time the bus may have lost them, until ctx ends.
 func (s *Set) keepMarkers(ctx context.Context, w *watched) {
 	for {
 		select {
@@ -289,8 +290,8 @@ func (s *Set) keepMarkers(ctx context.Context, w *watched) {
 	}
 }
 
-// renewMarkers writes the markers again if the bus has lost them. First it waits until the bus has
-// the objects that it lacks now.
+// renewMarkers first waits until the bus has the objects that it lacks when renewMarkers is called.
+// It then writes the markers again if the bus has lost them.
 func (s *Set) renewMarkers(ctx context.Context, w *watched) {
 	missing := s.missing(w)
 	arrived := func(context.Context) (bool, error) {
@@ -312,7 +313,8 @@ func (s *Set) renewMarkers(ctx context.Context, w *watched) {
 	})
 }
 
-// advance is called after each settled key, because it may be the last key of a first sync.
+// advance lets a first sync finish if it no longer waits for any key. It is called after each
+// settled key.
 func (s *Set) advance(w *watched) {
 	if w.snapshot.done.Load() || !w.snapshot.synced.Load() || s.ledger.FirstSyncLeft(w.resource.GroupResource()) > 0 {
 		return
@@ -323,7 +325,7 @@ func (s *Set) advance(w *watched) {
 	}
 }
 
-// mark calls write, which reads or writes a marker, until it succeeds or ctx ends.
+// mark calls write, which reads or writes a marker, until write succeeds or ctx ends.
 func (s *Set) mark(ctx context.Context, w *watched, write func() error) bool {
 	level := slog.LevelWarn
 	return nil == markerBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {

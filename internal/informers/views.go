@@ -12,7 +12,7 @@ import (
 
 var _ reconcile.Informers = (*Set)(nil)
 
-// DescribeResource returns what is known of a resource now.
+// DescribeResource returns the current view of a resource.
 func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	v := reconcile.ResourceView{
 		ReferencesKnown: s.references.IsComplete(),
@@ -27,11 +27,11 @@ func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	return v
 }
 
-// DescribeObject returns what the informers show of a key now. It does not block.
+// DescribeObject returns the informers' current view of a key. It does not block.
 func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	w := s.watchedFor(k.GroupResource())
-	// Ask first whether the selection is known, so that Selected includes everything known by
-	// then.
+	// First check whether the selection is known, so that Selected reflects everything that was
+	// known at that time.
 	v := reconcile.ObjectView{
 		NamespacesKnown: s.namespaces.Ready() == nil,
 		NamespaceExists: s.namespaces.Exists(k.Namespace),
@@ -51,18 +51,19 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	return v
 }
 
-// Dirty returns the number of dirty keys of each resource that has any, and when the oldest
-// change that the bus lacks was observed, the zero time for none.
+// Dirty returns the number of dirty keys of each resource that has any. It also returns the time
+// when the oldest change that the bus lacks was observed, the zero time for none.
 func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
 	return s.ledger.DirtyByResource(), s.ledger.Oldest()
 }
 
-// DirtyBetween returns the number of keys whose oldest change that the bus lacks was observed
-// between two times.
+// DirtyBetween returns the number of dirty keys whose oldest missing change was observed between two
+// times.
 func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(from, to) }
 
-// FirstSync returns how many objects the first syncs in progress have found so far, and how many
-// of these the bus has not acknowledged. listing means that there can be more.
+// FirstSync returns the number of objects that the first syncs in progress have found so far, and
+// the number of these that the bus has not acknowledged. listing means that lists in progress may
+// find more objects.
 func (s *Set) FirstSync() (objects, left int, listing bool) {
 	s.eachWatched(func(w *watched) {
 		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
@@ -70,18 +71,18 @@ func (s *Set) FirstSync() (objects, left int, listing bool) {
 		}
 		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.isListing()
 		if unacknowledged == 0 && !lists {
-			return // the bus has everything readable
+			return // the bus has all readable objects
 		}
 		objects, left, listing = objects+max(s.len(w), unacknowledged), left+unacknowledged, listing || lists
 	})
 	return objects, left, listing
 }
 
-// DirtySince returns when the oldest change of a key that the bus lacks was observed. It returns
-// false if there is none.
+// DirtySince returns the time when the oldest change of a key that the bus lacks was observed. It
+// returns false if the bus lacks no change.
 func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
-// Decision returns what the last discovery decided about a resource that a selector matches. It
+// Decision returns the decision of the last discovery about a resource that a selector matches. It
 // returns false for other resources, and before the first discovery.
 func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 	a := s.lastAnswer()
@@ -95,16 +96,16 @@ func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 // Discovered reports whether the result of the first discovery is in effect.
 func (s *Set) Discovered() bool { return s.lastAnswer() != nil }
 
-// Unmatched has the entries of settings that match nothing now, each with a similar name that
-// exists, "" for none.
+// Unmatched contains the entries of settings that currently match nothing. The value of each entry
+// is a similar name that exists, "" for none.
 type Unmatched struct {
 	Resources, ExcludedResources   map[string]string // selectors
 	Namespaces, ExcludedNamespaces map[string]string
-	NamespaceSelector              string // "" if it matches
+	NamespaceSelector              string // "" if the selector matches a namespace or is not set
 }
 
-// Unmatched returns the entries of settings that match nothing now. ok is false before the first
-// discovery, and until it is known which namespaces exist.
+// Unmatched returns the entries of settings that currently match nothing. ok is false before the
+// first discovery, and until the existing namespaces are known.
 func (s *Set) Unmatched() (u Unmatched, ok bool) {
 	a := s.lastAnswer()
 	if a == nil {

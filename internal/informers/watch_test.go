@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestWatch: whatever kind of resource it is, each change of an object is told, in
-// its order, and a delete tells the last state.
+// TestWatch verifies, for each kind of resource, that every change of an object is reported in
+// order and that a delete has the last state.
 func TestWatch(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -101,8 +101,8 @@ func TestFieldSelector(t *testing.T) {
 	}
 }
 
-// TestNamespaces: a list of them has an informer for each, and does not concern
-// resources that have no namespace.
+// TestNamespaces verifies that each included namespace has a separate informer, and that a list of
+// namespaces does not affect cluster-scoped resources.
 func TestNamespaces(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	in := []objects{}
@@ -137,8 +137,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestResync: every key comes again, though nothing has changed and nothing is
-// remembered of it.
+// TestResync verifies that a resync enqueues every key, even if it is clean and unchanged.
 func TestResync(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -163,8 +162,9 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// TestFirstSync: the started marker precedes the first object (see Started), the
-// completed one comes after the answer about the last one, and a second run writes neither.
+// TestFirstSync verifies that the started marker precedes the first object (see Started), and that
+// the completed marker follows the acknowledgement of the last object. A second run writes neither
+// marker.
 func TestFirstSync(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -213,7 +213,8 @@ func TestFirstSync(t *testing.T) {
 	}
 }
 
-// TestReady says what is awaited, until nothing is.
+// TestReady verifies that Ready returns nil when all informers have synced, even if a selector
+// matches nothing.
 func TestReady(t *testing.T) {
 	r := start(t, cluster.ControlPlane(t).Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps", "gadgets.example.net"}}})
 	poll(t, "ready, though a selector waits", r.Ready)

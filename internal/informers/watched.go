@@ -19,7 +19,7 @@ import (
 // watched is a resource and the informers that cover it.
 type watched struct {
 	resource    event.Resource
-	followed    bool // watched only because others refer to some of its objects
+	followed    bool // watched only because objects of other resources refer to it
 	epoch       uint16
 	snapshot    *snapshot
 	cancel      context.CancelFunc
@@ -27,15 +27,15 @@ type watched struct {
 	realign     chan struct{} // has a token when the namespaces to cover may have changed
 	progress    chan struct{} // has a token when synced may have become true
 	firstSynced chan struct{} // closed when synced was true for the first time
-	missed      atomic.Bool   // it was logged as missing from discovery
+	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
 
 	redefined chan struct{} // has a token when the resource must be listed again
 
 	mu        sync.RWMutex
 	aligned   bool                 // the informers have started, or none is needed
-	informers map[string]*informer // by namespace, "" for all
-	denied    map[string]denial    // by namespace, "" for all
+	informers map[string]*informer // by namespace; "" for all namespaces
+	denied    map[string]denial    // by namespace; "" for all namespaces
 }
 
 // denial is the reason why a namespace of a resource, or the whole resource, is not watched.
@@ -55,7 +55,7 @@ func newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *wat
 
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
 
-// all returns the present informers.
+// all returns the current informers.
 func (w *watched) all() []*informer {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -75,7 +75,7 @@ func (w *watched) informer(k event.Key) *informer {
 // keysIn returns the objects of a namespace that an informer shows.
 func (w *watched) keysIn(namespace string) []event.Key {
 	i := w.informer(event.Key{Namespace: namespace})
-	if i == nil || i.count.in(namespace) == 0 { // for example in a namespace that was just created
+	if i == nil || i.count.in(namespace) == 0 { // for example, the namespace was just created
 		return nil
 	}
 	var keys []event.Key
@@ -87,7 +87,7 @@ func (w *watched) keysIn(namespace string) []event.Key {
 	return keys
 }
 
-// requestAlign makes the resource align its informers with the namespaces to cover.
+// requestAlign requests that the resource align its informers with the namespaces to cover.
 func (w *watched) requestAlign() {
 	select {
 	case w.realign <- struct{}{}:
@@ -102,7 +102,7 @@ func (w *watched) noteProgress() {
 	}
 }
 
-// synced reports whether everything selected is listed.
+// synced reports whether all selected objects are listed.
 func (w *watched) synced() bool {
 	w.mu.RLock()
 	denied := len(w.denied) > 0
@@ -116,7 +116,7 @@ func (w *watched) hasAligned() bool {
 	return w.aligned
 }
 
-// listed reports whether everything readable is listed.
+// listed reports whether all readable objects are listed.
 func (w *watched) listed() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -131,7 +131,7 @@ func (w *watched) listed() bool {
 	return true
 }
 
-// isListing reports whether a first list is in progress and does not fail.
+// isListing reports whether a first list is in progress and no informer fails.
 func (w *watched) isListing() bool {
 	if w.listed() {
 		return false
@@ -139,7 +139,7 @@ func (w *watched) isListing() bool {
 	return !slices.ContainsFunc(w.all(), func(i *informer) bool { return i.status().Failing != nil })
 }
 
-// has reports whether there is an informer of a namespace, "" for all.
+// has reports whether an informer covers exactly this namespace. "" means all namespaces.
 func (w *watched) has(namespace string) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -147,7 +147,7 @@ func (w *watched) has(namespace string) bool {
 	return ok
 }
 
-// coverage returns how the informers cover the resource now.
+// coverage describes how the informers currently cover the resource.
 func (w *watched) coverage() discovery.Coverage {
 	w.mu.RLock()
 	i, everywhere := w.informers[""]
@@ -164,13 +164,15 @@ func (w *watched) forbidden() bool {
 	return slices.ContainsFunc(w.all(), func(i *informer) bool { return apierrors.IsForbidden(i.status().Failing) })
 }
 
-// refused reports whether the API server no longer serves what an informer watches.
+// refused reports whether the API server no longer serves the resource in the version that an
+// informer watches.
 func (w *watched) refused() bool {
 	return slices.ContainsFunc(w.all(), func(i *informer) bool { return apierrors.IsNotFound(i.status().Failing) })
 }
 
-// statusOf returns an entry for each informer, for each namespace to which access is denied,
-// and one for a resource whose informers have not started. It counts objects with count.
+// statusOf returns one entry for each informer and one for each namespace to which access is
+// denied. If the informers have not started, it adds one entry for the resource. It counts objects
+// with count.
 func (w *watched) statusOf(count func(*informer) int) []Status {
 	var all []Status
 	for _, i := range w.all() {

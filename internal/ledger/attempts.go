@@ -6,23 +6,24 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts has the publishes of a key that got no answer since the last answer. After an answer
-// that names another event, the bus is past the position that they expect, and refuses them. The
-// value is immutable.
+// attempts records the unacknowledged publishes of a key: the bus may have stored their events. A
+// result from the bus that shows another event ends the list, because the bus is then past the
+// position that the attempts expect and refuses them. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
-	// uid is the UID of the last attempt that is not a removal. The bus may show it as existing,
-	// now or soon, although it never acknowledged the event. So its delete must be published. The
-	// bus can also show an earlier one, because any attempt can be stored while none is known to be.
+	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as
+	// existing, now or soon, although it never acknowledged the event. So the delete of the UID
+	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
+	// have stored any of them.
 	uid string
 	all []event.Acked // removals included, to recognize them on the bus
 }
 
-// maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten one, its
-// event counts as foreign until it is compared with the cluster.
+// maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,
+// its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts and one more, which expects a position.
+// with returns the attempts plus the attempt sent, which expects a position.
 func (a *attempts) with(sent event.Acked, expected uint64) *attempts {
 	var is attempts
 	if a != nil {
@@ -44,20 +45,21 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
-// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It needs no
-// reading: the event says all that the entry of a removal has, and a tombstone can have replaced it.
+// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. The caller
+// need not read the event's data, which a tombstone may have replaced, because bus contains every
+// field of a removal's entry.
 func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
 
-// mayShow reports whether the bus may show an attempt as existing.
+// mayShow reports whether the bus may show the object of an attempt as existing.
 func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
 
-// show reports whether an attempt shows a UID as existing.
+// show reports whether any attempt shows a UID as existing.
 func (a *attempts) show(uid string) bool {
 	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
-// uidFor returns the UID that the attempts may have left on the bus, "" for none. This can be the
-// known UID on the bus if an attempt removed it: the object may be selected again.
+// uidFor returns the UID that the attempts may have left on the bus, "" for none. It can return the
+// UID of acked: if an attempt removed that UID, the object may be selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestAttempts: what a publish without an answer leaves behind, until the next answer.
+// TestAttempts verifies which attempts an unacknowledged publish leaves, and which results from the
+// bus clear them.
 func TestAttempts(t *testing.T) {
 	created, removal := message("A", "11"), event.Acked{UID: "A", ResourceVersion: "12", Deleted: true}
 	unanswered := func(acked, sent event.Acked) func(*Ledger) {
@@ -19,8 +20,8 @@ func TestAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps     []func(*Ledger)
 		attempted string
-		created   bool // its event on the bus is recognized
-		removal   bool
+		created   bool // the created event is recognized on the bus
+		removal   bool // the removal is recognized on the bus
 	}{
 		"none":                               {nil, "", false, false},
 		"a create":                           {[]func(*Ledger){unanswered(event.Acked{}, created)}, "A", true, false},
@@ -61,7 +62,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreBounded: the latest ones are remembered, and none of a clean key.
+// TestAttemptsAreBounded verifies that only the latest attempts are remembered, and none of a clean
+// key.
 func TestAttemptsAreBounded(t *testing.T) {
 	d := newLedger()
 	for n := range 2 * maxAttempts {
@@ -77,7 +79,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnansweredKeepsTheTombstone of the UID that the bus may show, and no other one.
+// TestUnansweredKeepsTheTombstone verifies that Unanswered keeps only the tombstone of the UID that
+// the bus may show.
 func TestUnansweredKeepsTheTombstone(t *testing.T) {
 	d := newLedger()
 	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
@@ -94,8 +97,9 @@ func TestUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 }
 
-// TestUnansweredKeepsTheTombstoneOfEveryAttempt: a name that is used again while nothing is answered can end as
-// any of its objects on the bus. A point was sent while the bus showed the first of them.
+// TestUnansweredKeepsTheTombstoneOfEveryAttempt verifies that Unanswered keeps the tombstones of all
+// attempts. If several objects use one name while the bus acknowledges nothing, the bus can end up
+// with any of them. An earlier version sent a point while the bus showed the first object.
 func TestUnansweredKeepsTheTombstoneOfEveryAttempt(t *testing.T) {
 	d := newLedger()
 	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
@@ -108,8 +112,8 @@ func TestUnansweredKeepsTheTombstoneOfEveryAttempt(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotWantedIsAbandoned: a state that is not to be published is not waited for,
-// unless the bus may show the object, whose removal is due.
+// TestWhatIsNotWantedIsAbandoned verifies that a state that does not belong on the bus does not keep
+// its key dirty, unless the bus may show the object and needs its removal.
 func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 	unselected, filtered := Interest{}, Interest{Selected: true}
 	for name, c := range map[string]struct {
@@ -136,11 +140,12 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 	}
 }
 
-// message returns the event of a message, which has no position before the bus has stored it.
+// message returns the event of a message that the bus has not stored yet, so it has no position.
 func message(uid, version string) event.Acked { return at(live(uid, version), 0) }
 
-// TestUnansweredRemovalIsFound: a load or a conflict shows the removal whose publish got no answer. It
-// was taken for foreign, and published again if a tombstone had replaced it on the bus.
+// TestUnansweredRemovalIsFound verifies that a load or a conflict recognizes the removal of an
+// unacknowledged publish. An earlier version treated the removal as foreign, and published it again
+// if a tombstone had replaced it on the bus.
 func TestUnansweredRemovalIsFound(t *testing.T) {
 	known := at(live("A", "11"), 7)
 	finds := map[string]func(*Ledger, event.Acked){
@@ -170,7 +175,8 @@ func TestUnansweredRemovalIsFound(t *testing.T) {
 	}
 }
 
-// TestConflictAfterALoad: a load has changed the entry since the change was decided. What it found stays.
+// TestConflictAfterALoad verifies that a conflict has no effect if a load has changed the entry
+// since the decision.
 func TestConflictAfterALoad(t *testing.T) {
 	known, removed := at(live("A", "11"), 7), at(deleted("A", "12"), 8)
 	d := newLedger()
@@ -183,7 +189,8 @@ func TestConflictAfterALoad(t *testing.T) {
 	}
 }
 
-// conflict reports that the bus refused a change that follows acked, because it has another event.
+// conflict records that the bus refused a change that follows acked because the bus has another
+// event.
 func conflict(d *Ledger, t event.Type, acked, bus event.Acked) {
 	d.term.Conflict(event.Change{Key: testKey, Type: t, Object: object("A", "12")}, acked, bus, true)
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// BenchmarkDecide measures the decision alone, for the states that a resync, a watch and a
-// restart cause.
+// BenchmarkDecide measures Decide alone, for the states that a resync, a watch and a restart cause.
 func BenchmarkDecide(b *testing.B) {
 	now := time.Unix(100, 0)
 	for name, c := range map[string]struct {
@@ -34,9 +33,9 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory reports the memory of a record without its key, in a cluster of 100,000
-// objects: of a clean key whose event is on the bus, and of one that is dirty too. It fails
-// above the limits.
+// BenchmarkMemory reports the memory of one record without its key, in a cluster of 100,000 objects.
+// It measures clean keys whose event is on the bus, and keys that are also dirty. It fails above the
+// limits.
 func BenchmarkMemory(b *testing.B) {
 	for state, limit := range map[string]float64{"clean": 150, "dirty": 350} {
 		b.Run(state, func(b *testing.B) {

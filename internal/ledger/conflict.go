@@ -5,11 +5,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Conflict records that the bus refused a change, because it had the event bus instead of acked.
-// lost means that a bus without an event has lost the events of the object. If lost is false,
+// Conflict records that the bus refused a change because it has the event bus instead of acked. If
+// the bus has no event, lost means that it has lost the events of the object. If lost is false,
 // another writer may have published the delete and purged it after the retention.
 //
-// It has no effect if a load has changed the entry since the decision.
+// Conflict has no effect if a load has changed the entry since the decision.
 func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
 	t.step(c.Key, func(of *table, r *record) {
 		if r.acked() == acked {
@@ -19,25 +19,25 @@ func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
 }
 
 func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *attempts) event.Acked {
-	claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
+	claimed := acked.Foreign && acked.ResourceVersion == "" // the UID comes only from another writer
 	switch {
 	case c.Type.IsRemoval() && bus == (event.Acked{}) && lost && !claimed:
 		// Subscribers have seen the object, so they must see the delete.
 		acked.Position, acked.Foreign = 0, false
 		return acked
-	case bus.Position <= acked.Position: // what the bus has after it lost its end
+	case bus.Position <= acked.Position: // the bus lost its end
 		return bus
 	case attempts.hasRemoval(bus):
 		return bus
 	case isBefore(bus, c):
-		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
+		bus.Digest = event.Digest{} // not trusted, because the object can be selected again in this version
 		return bus
 	}
 	return acked.Before(bus)
 }
 
-// isBefore reports whether an event may be another forwarder's event of a state before a change.
-// If it is a foreign writer's instead, the change that follows corrects it.
+// isBefore reports whether another forwarder may have published an event for a state before a
+// change. If a foreign writer published the event instead, the change corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false

@@ -4,8 +4,8 @@ import "github.com/kuberelay/kuberelay/internal/event"
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
 // whose delete was inferred, or as the previous state of an update. must means that the change
-// cannot be published without it. This is so for a delete, and for an update that is due only if
-// its content differs from the content on the bus.
+// cannot be published without that state. must is true for a delete, and for an update that is due
+// only if its content differs from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {
 	case acked.Position == 0:
@@ -17,8 +17,8 @@ func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 }
 
 // Complete sets the fields of a change that come from the bus. last is the state that was read
-// from the bus, or nil. It also sets the resource if nothing watches it any more in the version
-// of the last state. It reports whether the bus has the content of the change.
+// from the bus, or nil. Complete also sets the resource if no informer watches it in the API version
+// of the last state anymore. It reports whether the bus already has the content of the change.
 func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool, err error) {
 	if last != nil && !isStateOf(last, c.Key, acked) {
 		last = nil
@@ -53,9 +53,9 @@ func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 	return err == nil && d == o.Digest
 }
 
-// decides reports whether the state on the bus determines if an update is published at all.
-// This is so if a projection now applies to the object, or if the digest of an unchanged
-// version differs or is unknown, because another text can have the same content.
+// decides reports whether the decision to publish an update depends on the state on the bus. It
+// does if a projection now applies to the object. It also does if the version is unchanged but its
+// digest differs or is unknown, because two different texts can have the same content.
 func decides(c *event.Change, acked event.Acked) bool {
 	switch {
 	case c.Type != event.Updated || c.Uncertain || acked.Digest.Projected():
@@ -76,7 +76,7 @@ func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 		d, err := event.DigestOf(c.Object.Body)
 		return err == nil && d == acked.Digest, err
 	case c.After != 0 && c.Before != nil && acked.Digest.Projected() && c.Object.Digest != acked.Digest && c.Object.Digest == c.Before.Digest:
-		// The bus lost the event, and another forwarder has published this state at its position.
+		// The bus lost the event, and another forwarder published this state at the same position.
 		return !c.Before.Body.None(), nil
 	case !decides(c, acked) || c.Before == nil:
 		return false, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestIsStateOf: the state that a delete takes from the bus is not that of a foreign writer who copied its digest, also
-// if the digest of the entry is not trusted.
+// TestIsStateOf verifies that a delete does not take its last state from a foreign writer's event
+// with a copied digest, even if the digest of the entry is not trusted.
 func TestIsStateOf(t *testing.T) {
 	authentic := event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"b"}}`))
 	forged := event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"c"}}`))

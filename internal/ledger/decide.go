@@ -10,40 +10,40 @@ import (
 // Reason names the row of the decision table that applied. It is a metric label.
 type Reason string
 
-// The rows of the table. "Live" is the object in the indexer. "Acked" is the last event of the
-// key that the bus acknowledged.
+// The rows of the decision table. "Live" is the object in the indexer. "Acked" is the last event
+// of the key that the bus acknowledged.
 const (
 	// ReasonDeleted: acked shows a UID as existing, and that UID has a tombstone.
 	ReasonDeleted Reason = "deleted"
-	// ReasonDeselected: same as ReasonDeleted, but the object exists and is no longer
-	// selected.
+	// ReasonDeselected: acked shows a UID as existing, and that UID has a tombstone because the
+	// object is no longer selected. The object may still exist.
 	ReasonDeselected Reason = "deselected"
-	// ReasonUncertain: a publish of a UID got no answer. Either the UID is gone, and the bus may
-	// show it as existing; or the bus had the present state before that publish, and may have
-	// another one now.
+	// ReasonUncertain: a publish of a UID is unacknowledged. Either the UID is gone and the bus
+	// may show it as existing, or the bus had the current state before that publish and may have
+	// another state now.
 	ReasonUncertain Reason = "uncertain"
-	// ReasonGone: there is no live object, and the bus holds nothing or a delete.
+	// ReasonGone: no live object exists, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"
-	// ReasonAwait: acked shows a UID as existing that is not live and has no tombstone. A
-	// missing object alone does not prove a delete. The notification of the informer or the
-	// proof of the reconciler follows.
+	// ReasonAwait: acked shows a UID as existing, but the UID is not live and has no tombstone. A
+	// missing object alone does not prove a delete. A notification from the informer or proof from
+	// the reconciler follows.
 	ReasonAwait Reason = "await"
-	// ReasonHold: an owner of the live UID is not known yet.
+	// ReasonHold: an owner of the live object is not known yet.
 	ReasonHold Reason = "hold"
-	// ReasonUnchanged: the bus holds this state, or one that differs only in fields that
-	// are not published.
+	// ReasonUnchanged: the bus holds the live state, or a state that differs from it only in
+	// unpublished fields.
 	ReasonUnchanged Reason = "unchanged"
-	// ReasonStale: the bus holds a later state than the indexer. Another writer published it, and
-	// our watch will receive it too. The object may be gone from the indexer.
+	// ReasonStale: the bus holds a later state than the indexer. Another writer published that
+	// state, and our watch will receive it too. The object may be missing from the indexer.
 	ReasonStale Reason = "stale"
-	// ReasonDenied: the bus has a delete of the live object, in its version or in a version that
-	// is not trusted. Either the watch is behind, or the object outlived the delete: it left a
-	// selector, its definition was recreated, or the delete was inferred. A consistent read
-	// decides.
+	// ReasonDenied: the bus has a delete of the live object, in the live version or in a version
+	// that is not trusted. Either the watch is behind, or the object outlived the delete: it left
+	// a selector, its definition was recreated, or the delete was inferred. A consistent read
+	// decides which case applies.
 	ReasonDenied Reason = "denied"
-	// ReasonProjected: the bus holds this version with other content: the projection
-	// changed, or the API server serves the object differently. A comparison with the state
-	// on the bus may still find that only the text differs.
+	// ReasonProjected: the bus holds the live version with a different digest, because the
+	// projection changed or the API server serves the object differently. A comparison with the
+	// state on the bus may still find that only the text differs.
 	ReasonProjected Reason = "projected"
 	// ReasonUpdated: the bus holds an earlier state of the live UID.
 	ReasonUpdated Reason = "updated"
@@ -51,21 +51,21 @@ const (
 	ReasonCreated Reason = "created"
 )
 
-// Decide returns the change to publish for one key, given what the informers know (v) and
-// what the bus holds (acked), and the reason. It is a pure function. Section "The decision" in
-// docs/delivery.md has its table; the comments of the reasons have the cases that the table leaves
-// out.
+// Decide returns the change to publish for one key, and the reason. v is the state that the
+// informers show, and acked is the last event that the bus acknowledged. Decide is a pure function.
+// The section "The decision" in docs/delivery.md contains the decision table. The comments of the
+// reasons describe the cases that the table leaves out.
 //
 // The change is nil if there is nothing to publish. Its Object is nil if the delete was
-// inferred, so that only the bus has the last state.
+// inferred, because then only the bus has the last state.
 //
-// One call returns at most one change. After a delete the caller decides again, because
+// One call returns at most one change. After a delete, the caller calls Decide again, because
 // another UID may have taken the name.
 //
-// attempted is the UID of an earlier publish that got no answer, or "". If that UID is gone and
-// the bus may show it, Decide publishes it once more to be certain, and its delete follows. If
-// that UID is live, the bus may have another event than acked, so Decide publishes it even if
-// acked has its state.
+// attempted is the UID of an earlier unacknowledged publish, or "". If that UID is gone and the
+// bus may show it, Decide returns its last state once more, so that the bus certainly has the UID.
+// The delete follows. If that UID is live, the bus may have another event than acked, so Decide
+// returns a change even if acked has the live state.
 func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
 		return nil, ReasonStale
@@ -82,7 +82,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
 		}
-		if acked.UID == attempted { // it was deselected, and then selected again
+		if acked.UID == attempted { // the object was deselected, and then selected again
 			c.Previous = acked.ResourceVersion
 			if acked.Deleted && t.Object.ResourceVersion == acked.ResourceVersion {
 				c.After = acked.Position
@@ -112,7 +112,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		c.After = acked.Position
 		return c, ReasonProjected
 	case acked.Deselected && acked.UID == string(live.UID) && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
-		c := change(v, created(v), acked.ResourceVersion) // it is selected again
+		c := change(v, created(v), acked.ResourceVersion) // the object is selected again
 		c.After = acked.Position
 		return c, ReasonCreated
 	case isDenied(v, acked) && v.Outlived != acked.Position:
@@ -132,22 +132,22 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 	}
 }
 
-// isDenied reports whether the bus has a removal in the version of the live object, or one of
-// its UID whose version is not known.
+// isDenied reports whether the bus has a removal in the version of the live object, or a removal of
+// the live UID whose version is not known.
 func isDenied(v event.View, acked event.Acked) bool {
 	isSame := v.Live.ResourceVersion == acked.ResourceVersion && v.Epoch == acked.Epoch
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isBehind reports whether the informers have yet to show the state on the bus. The object may
-// have left the selection before that state, and may be back.
+// isBehind reports whether the informers have not reached the state on the bus yet. The object may
+// have left the selection before that state and returned since.
 func isBehind(v event.View, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
 }
 
-// deletion returns the removal of a UID with a tombstone. It has the last state of the tombstone,
-// unless the bus has a later one: our watch may have missed the last changes, and another writer
-// may have published them.
+// deletion returns the removal of a UID with a tombstone. The removal contains the last state of
+// the tombstone, unless the bus has a later state: our watch may have missed the last changes, and
+// another writer may have published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
 	if t.Object != nil && v.Epoch == acked.Epoch && revision.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
 		t.Object = nil
@@ -157,7 +157,7 @@ func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change
 		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
 	if t.Object == nil {
-		c.Epoch = acked.Epoch // as its version is that of acked
+		c.Epoch = acked.Epoch // the version comes from acked too
 	}
 	if !t.Deselected {
 		return c, ReasonDeleted
@@ -186,7 +186,7 @@ func update(v event.View, acked event.Acked, attempted string) *event.Change {
 func recreated(v event.View, acked event.Acked) *event.Change {
 	previous := "" // the versions of another UID do not precede this one
 	if acked.UID == string(v.Live.UID) {
-		previous = acked.ResourceVersion // it was deselected and selected again, or outlived the delete
+		previous = acked.ResourceVersion // the object was selected again, or outlived the delete
 	}
 	return change(v, created(v), previous)
 }
@@ -200,12 +200,11 @@ func created(v event.View) event.Type {
 
 // later reports whether the live object is a later state than the acknowledged one.
 //
-// Within an epoch, the resourceVersions of one resource are ordered (KEP-5504). An
-// aggregated API server may serve versions that cannot be compared; then any other version
-// counts as later.
+// Within an epoch, the resourceVersions of one resource are ordered (KEP-5504). An aggregated API
+// server may serve versions that cannot be compared. Then any other version counts as later.
 //
-// Every state of a later epoch is later, whatever its version. No epoch can follow the last
-// one, so in it any other version counts as later.
+// Every state of a later epoch is later, whatever its version. No epoch can follow
+// [event.LastEpoch], so within that epoch any other version counts as later.
 func later(v event.View, acked event.Acked) bool {
 	if v.Epoch != acked.Epoch {
 		return v.Epoch > acked.Epoch

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/ledgertest"
 )
 
-// The objects and events of these tests.
+// Objects and events for the tests.
 var (
 	object         = ledgertest.Object
 	live           = ledgertest.Live
@@ -31,8 +31,7 @@ func view(o *event.Object, tombstones ...event.Tombstone) event.View {
 	return event.View{Resource: testResource, Live: o, Tombstones: tombstones, Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
 }
 
-// TestDecide has a case for each row of the decision table, and for each way to mistake a
-// row for another.
+// TestDecide has a case for each row of the decision table, and for each way to confuse two rows.
 func TestDecide(t *testing.T) {
 	type want struct {
 		reason   Reason
@@ -444,8 +443,8 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
 	}
 
-	// Version and epoch are those of the last state on the bus. A new object of the same
-	// name in the new epoch has a lower version, and is later.
+	// The delete takes its version and epoch from the last state on the bus. A new object of the
+	// same name in the new epoch has a lower version, but is later.
 	view.Epoch = 2
 	acked := live("A", "10")
 	acked.Epoch = 1
@@ -454,8 +453,8 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	}
 }
 
-// TestDecideSetsAfter: the IDs of an object that is deselected and selected again
-// differ, although its version does not.
+// TestDecideSetsAfter verifies that an object that is deselected and selected again in the same
+// version gets a different event ID each time.
 func TestDecideSetsAfter(t *testing.T) {
 	out, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
 	back, _ := Decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
@@ -471,8 +470,7 @@ func TestDecideSetsAfter(t *testing.T) {
 	}
 }
 
-// TestDecideSetsBefore: a change has a previous state only if the bus holds that
-// state.
+// TestDecideSetsBefore verifies that a change has a previous state only if the bus holds that state.
 func TestDecideSetsBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		live, before *event.Object
@@ -499,9 +497,10 @@ func TestDecideSetsBefore(t *testing.T) {
 	}
 }
 
-// TestDecideDeleteBehindTheBus: the watch of a new leader showed that an object left the
-// selection. The leader before had published a later state, in which the object was back. A
-// delete was published of an object that exists and is selected.
+// TestDecideDeleteBehindTheBus verifies that a leader whose watch is behind the bus publishes no
+// delete. In an earlier version, the watch of a new leader showed that an object had left the
+// selection, although the previous leader had published a later state that was selected again. The
+// new leader published a delete for an object that existed and was selected.
 func TestDecideDeleteBehindTheBus(t *testing.T) {
 	confirmed := tombstone("A", "3")
 	confirmed.Confirmed = true
@@ -528,9 +527,9 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 	}
 }
 
-// TestDecideAfterAnUnansweredUpdate: an update without an answer was stored, and then the
-// object had its former content again. The bus kept the content in between until the next
-// refresh.
+// TestDecideAfterAnUnansweredUpdate verifies that Decide publishes an update after an unacknowledged
+// one. In an earlier version, the bus stored an unacknowledged update, and then the object returned
+// to its former content. The bus kept the content of the update until the next refresh.
 func TestDecideAfterAnUnansweredUpdate(t *testing.T) {
 	v, acked := view(projected("A", "7", 1)), projectedAcked("A", "2", 1)
 	if change, got := Decide(v, acked, "A"); got != ReasonUpdated || change == nil {

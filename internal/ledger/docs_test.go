@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestDocumented: docs/architecture.md names every step of a record.
+// TestDocumented verifies that docs/architecture.md names every method that changes a record.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// boundEpochs marks events as unordered if their epoch is too far above the known epoch of the
-// resource for restores to explain. Anyone who can write to the bus can publish an event of any
-// epoch, and a resource in the last epoch has no order any more. boundEpochs passes each such
-// event to refused.
+// boundEpochs marks an event as unordered if its epoch is so far above the known epoch of the
+// resource that restores do not explain it. Anyone who can write to the bus can publish an event of
+// any epoch, and the versions of a resource in the last epoch have no order. boundEpochs passes
+// each event that it marks to refused.
 func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(event.Key, event.Acked, error)) {
 	if t.highest <= max(known, event.MaxEpochJump) {
 		return
@@ -34,9 +34,9 @@ func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(
 	}
 }
 
-// explained returns the highest epoch that restores explain. It counts from the known epoch or,
-// after a start, from the median epoch of the objects. So a few forged events can neither raise
-// the base nor put a true epoch out of reach.
+// explained returns the highest epoch that restores explain. It starts from the known epoch or from
+// the median epoch of the objects, whichever is higher. So after a start, a few forged events can
+// neither raise the base nor put a true epoch out of reach.
 func (t *table) explained(known uint16) uint16 {
 	top := max(known, t.medianEpoch())
 	for _, epoch := range slices.Sorted(maps.Keys(t.epochs)) {
@@ -47,8 +47,8 @@ func (t *table) explained(known uint16) uint16 {
 	return top
 }
 
-// medianEpoch returns the lower median of the epochs of the objects' events. Messages that are
-// not events do not count.
+// medianEpoch returns the lower median epoch of all events. Messages that are not events do not
+// count.
 func (t *table) medianEpoch() uint16 {
 	events := t.acked
 	counts := maps.Clone(t.epochs)

@@ -8,8 +8,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Include adds a state to the first sync, which begins after the state was reported. If the key
-// is dirty already, a later state or a delete may have been reported since o was read, and stays.
+// Include adds the state o to a first sync that begins after the informer reported o. If the key is
+// already dirty, the informer may have reported a later state or a delete since o was read. Include
+// keeps such a report.
 func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 	l.change(key, now, func(t *table, d *dirty) {
 		if d.has(string(o.UID)) {
@@ -24,8 +25,8 @@ func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 	})
 }
 
-// MarkUnpublishable marks the present state of a key as unpublishable. A first sync is complete
-// without it.
+// MarkUnpublishable marks the current state of a key as unpublishable. A first sync does not wait
+// for an unpublishable state.
 func (l *Ledger) MarkUnpublishable(key event.Key) {
 	l.changeDirty(key, func(t *table, d *dirty) {
 		d.unpublishable = true
@@ -33,10 +34,10 @@ func (l *Ledger) MarkUnpublishable(key event.Key) {
 	})
 }
 
-// FirstSyncLeft returns the number of keys that the first sync of a resource waits for. It waits
-// for each of its objects until the bus has its state. If the object is gone or deselected by
-// then, it waits until the next answer about the key, because the bus may be about to store a
-// snapshot event of it.
+// FirstSyncLeft returns the number of keys that the first sync of a resource waits for. The first
+// sync waits for each of its objects until the bus has the state. If the object is deleted or
+// deselected before then, the first sync waits for the next result for the key, because the bus may
+// be about to store a snapshot event of the object.
 func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -62,7 +63,7 @@ func (t *table) removeFromFirstSync(d *dirty) {
 	t.answered(d)
 }
 
-// answered ends the wait of the first sync for a key whose state does not belong to it any more.
+// answered ends the first sync's wait for a key whose state no longer belongs to the first sync.
 func (t *table) answered(d *dirty) {
 	if d.awaited && !d.firstSync {
 		d.awaited = false

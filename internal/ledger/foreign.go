@@ -7,41 +7,41 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// A foreign entry means that this forwarder is not known to have written the last event of an
-// object on the bus. These signs tell who wrote it:
+// An entry is foreign if this forwarder may not have written the object's last event on the bus.
+// These signs show the origin of the event:
 //
-//	an earlier publish of ours, without an answer   it has the entry of an attempt
-//	another forwarder of this cluster               it has the state of the cluster, or one
-//	                                                between the last known and the present
-//	a new term, or a new process                    the checkpoint is loaded anew, and
-//	                                                nothing in it is foreign
-//	a bus that lost its end                         the position is lower than the known one
-//	a purge                                         there is no event
-//	a foreign writer                                anything else: the event contradicts the
-//	                                                cluster, as a consistent read confirms
+//	an unacknowledged publish of ours     the event equals an attempt
+//	another forwarder of this cluster     the event has the current state of the cluster, or a
+//	                                      state between the last known and the current one
+//	an earlier term or process            the new term loads the checkpoint again, and treats
+//	                                      none of its entries as foreign
+//	a bus that lost its end               the position is lower than the known position
+//	a purge                               the bus has no event
+//	a foreign writer                      anything else: the event contradicts the cluster,
+//	                                      as a consistent read confirms
 //
-// Another forwarder's watch can be ahead of ours. After the consistent read, the informers
-// show no less than the other forwarder knew when it published the event.
+// Another forwarder's watch can be ahead of ours. After the consistent read, the informers are at
+// least as recent as the other forwarder was when it published the event.
 //
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
-// again, with a new ID. It answers each foreign event once.
+// again, with a new ID. It repairs each foreign event once.
 
 // ReasonForeign: the bus has an event of another writer. A consistent read decides whether
 // to publish the state of the object again.
 const ReasonForeign Reason = "foreign"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
-// the bus no longer has it. ours means that shown has the UID, version and digest of an attempt of
-// this forwarder.
+// the bus no longer has it. ours means that shown has the UID, version and digest of one of this
+// forwarder's attempts.
 //
-// It returns the entry to adopt if shown is the state of the object or an expected event; or the
-// change that repairs it; or neither if this cannot be decided yet.
+// If shown has the state of the object or is an expected event, DecideForeign returns the entry to
+// adopt. Otherwise it returns the change that repairs the event, or neither if it cannot decide yet.
 func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Stored, ours bool) (adopt *event.Acked, c *event.Change, reason Reason) {
 	a, live := shown.Acked, v.Live
 	tombstone, gone := v.Tombstone(acked.UID)
 	gone = gone && acked.Live()
 	switch {
-	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // another state follows, or the object is gone
+	case ours && !(isPresent(v, a) && a.Digest == live.Digest): // the object has changed since, or is gone
 		if live != nil && a.Digest == live.Digest && !isSameContent(shown.Object, live) {
 			a.Digest = event.Digest{} // forged
 		}
@@ -89,7 +89,7 @@ func repair(c *event.Change, acked event.Acked) *event.Change {
 }
 
 // isState reports whether an event on the bus has the live state. It does not compare the content
-// of an object without a digest: the hashes of a Secret change with their key.
+// of an object without a digest, such as a Secret, whose hashes change with the hash key.
 func isState(v event.View, shown event.Stored) bool {
 	switch live := v.Live; {
 	case !isPresent(v, shown.Acked):
@@ -106,8 +106,8 @@ func isPresent(v event.View, a event.Acked) bool {
 	return live != nil && a.Live() && a.UID == string(live.UID) && a.ResourceVersion == live.ResourceVersion && a.Epoch == v.Epoch
 }
 
-// isOfGroup reports whether an object read from the bus belongs to the group of a resource. Its
-// version can differ from the watched one.
+// isOfGroup reports whether an object read from the bus belongs to the group of a resource. The API
+// version of the object can differ from the watched version.
 func isOfGroup(o *event.Object, r event.Resource) bool {
 	if o == nil || o.APIVersion == "" {
 		return true
@@ -126,7 +126,8 @@ func isTruncated(v event.View, shown event.Stored) bool {
 	return err == nil && same
 }
 
-// isSameContent compares an object read from the bus with one of the cluster.
+// isSameContent reports whether an object read from the bus and an object in the cluster have the
+// same content.
 func isSameContent(bus, o *event.Object) bool {
 	switch {
 	case bus == nil || bus.Body.None() || o.Body.None():
@@ -140,8 +141,8 @@ func isSameContent(bus, o *event.Object) bool {
 }
 
 // isBetween reports whether an event follows the last known event and precedes the live state, or
-// the last state of a deleted object, as an event of another forwarder may. The later state is
-// published after it.
+// the last state of a deleted object. Another forwarder can publish such an event. This forwarder
+// publishes the later state after it.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -149,7 +150,7 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 		return false
 	case acked.UID == a.UID && acked.ResourceVersion != "" && !isFollowing(a, acked) && !(gone && isSameVersion(a, acked)):
 		return false
-	case a.Epoch < v.Epoch: // history went back after it, and everything in the new epoch is later
+	case a.Epoch < v.Epoch: // etcd was restored after the event, and every state of the new epoch is later
 		return acked.ResourceVersion != "" && acked.Epoch <= a.Epoch
 	}
 	if live := v.Live; live != nil && a.UID == string(live.UID) {
@@ -172,18 +173,19 @@ func isFollowing(a, acked event.Acked) bool {
 }
 
 // isSameVersion reports whether an event has the version of the last known event of its UID. The
-// content of a version changes with the projection and with what the API server serves.
+// content can still differ, because it depends on the projection and on how the API server serves
+// the object.
 func isSameVersion(a, acked event.Acked) bool {
 	return a.Live() && acked.Live() && a.Epoch == acked.Epoch && a.ResourceVersion == acked.ResourceVersion
 }
 
-// isOfAnother reports whether an event can be another forwarder's event of another object, which
-// had the name after the last known one and is gone. If the name is free now, only a removal can
-// be such an event. If an object has the name now, its event is still due. isOfAnother is also
-// true if the bus has no event and none is known.
+// isOfAnother reports whether another forwarder can have published an event for another object: one
+// that had the name after the last known object and is gone. If the name is free now, only a removal
+// can be such an event. If an object has the name now, this forwarder still has to publish the event
+// of that object. isOfAnother also returns true if the bus has no event and none is known.
 //
-// The watch may not have shown that object: it can be behind the watch of the other forwarder,
-// and a list does not show an object that came and went before it.
+// Our watch may not have shown the other object: our watch can be behind the other forwarder's
+// watch, and a list does not contain an object that was created and deleted before the list.
 func isOfAnother(acked, a event.Acked, v event.View) bool {
 	live := v.Live
 	switch {
@@ -198,8 +200,8 @@ func isOfAnother(acked, a event.Acked, v event.View) bool {
 }
 
 // isAfterDelete reports whether an event of another object is later than the delete of the last
-// known object and earlier than the live state. The cluster shows that delete, and the bus does
-// not have it.
+// known object and earlier than the live state. The watch has shown that delete, but the bus lacks
+// it.
 func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(acked.UID)
 	if !gone || t.Deselected || a.UID == acked.UID || a.Epoch != v.Epoch {
@@ -212,8 +214,8 @@ func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	return revision.IsEarlier(last, a.ResourceVersion) && (live == nil || revision.IsEarlier(a.ResourceVersion, live.ResourceVersion))
 }
 
-// isLastState reports whether a removal on the bus has a state that another forwarder can have
-// published last: the last state that the watch showed, or an earlier one.
+// isLastState reports whether another forwarder can have published the removal shown. If so, the
+// removal has the last state that our watch showed, or an earlier state.
 func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool {
 	o := shown.Object
 	if t.Object == nil || t.Object.Digest.None() || o == nil || o.Body.None() {
@@ -222,14 +224,14 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 	return isSameContent(o, t.Object) || isEarlierRemoval(shown, acked, t.Object.ResourceVersion)
 }
 
-// isEarlierRemoval reports whether a removal has a state before the last one. A deselected event
-// has the last selected state. A delete has the state on the bus if its forwarder missed the
-// later ones; the state on the bus can also be later than what our watch has shown. A digest of
-// the text cannot be computed from the published form.
+// isEarlierRemoval reports whether a removal has a state before the last state. A deselected event
+// has the last selected state. A delete has the state on the bus if its forwarder missed the later
+// states. The state on the bus can also be later than any state that our watch has shown. A digest
+// of the text cannot be computed from the published form.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
-	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // the content of this version is another one
+	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // the last version has other content
 		return false
 	case a.ResourceVersion != acked.ResourceVersion:
 		return a.Deselected && revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) && revision.IsEarlier(a.ResourceVersion, last)
@@ -240,9 +242,9 @@ func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	return err == nil && d == acked.Digest
 }
 
-// removed returns the entry for an event of a deleted object. It has the version of the last
-// state that is known to be true, not the version that the event claims: a forged high version
-// would keep later objects of the same name from being published.
+// removed returns the entry for an event of a deleted object. The entry has the version of the last
+// state that is known to be true, not the version that the event claims. A forged high version
+// would keep the forwarder from publishing later objects of the same name.
 func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	is := event.Acked{UID: a.UID, Deleted: a.Deleted, Deselected: a.Deselected, Time: a.Time, Position: acked.Position}
 	if a.UID == acked.UID {
@@ -252,12 +254,12 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 		}
 	}
 	if a.Live() {
-		is.Digest = event.Digest{} // the event can have other data, and etcd can be restored to the state
+		is.Digest = event.Digest{} // the event can have other data, and a restore can bring this state back
 	}
 	return &is
 }
 
-// deletionOf returns the removal of what a foreign event shows although no selected object
+// deletionOf returns the removal of the object in a foreign event, although no selected object
 // exists. The last state is unknown.
 func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	is := acked
@@ -274,8 +276,9 @@ func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	return c
 }
 
-// notBefore returns the removal c. If c would sort before the event a on the bus, subscribers
-// that sort events would drop it. So c then gets the version of a, with an unknown final state.
+// notBefore returns the removal c. Subscribers that sort events drop c if it sorts before the event
+// a on the bus. In that case, notBefore sets the version of c to the version of a, with an unknown
+// final state.
 func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked) *event.Change {
 	is := acked
 	if c.Object != nil {
@@ -289,7 +292,7 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 }
 
 // isPast reports whether the version that an event claims is earlier than the live state and all
-// states to come. Only then can the version be used: a forged one would hide these states.
+// future states. Otherwise the version cannot be used: a forged version would hide those states.
 func isPast(a event.Acked, v event.View) bool {
 	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || revision.IsEarlier(v.Version, a.ResourceVersion) {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// foreignAt is where the foreign event of these tests is.
+// foreignAt is the position of the foreign event in these tests.
 const foreignAt = 9
 
 func foreign(known event.Acked) event.Acked {
@@ -131,8 +131,9 @@ func TestDecideForeign(t *testing.T) {
 	}
 }
 
-// TestACopyOfAnAttemptWithOtherData: the digest is public, and the same for all versions of an object that
-// differ only in what isn't published.
+// TestACopyOfAnAttemptWithOtherData verifies that a copy of an attempt with other data is corrected.
+// A foreign writer can copy the digest, because it is public and equal for all versions of an object
+// that differ only in unpublished fields.
 func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
 	body := func(of string) event.Body { return event.JSON([]byte(`{"of":"` + of + `"}`)) }
 	digest, err := event.DigestOf(body("A"))
@@ -154,9 +155,9 @@ func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
 	}
 }
 
-// TestARemovalBeforeTheEnd: another forwarder deselected an object, or missed its last change,
-// and the object was deleted. Its event once counted as a forgery, because the data is not the
-// last state.
+// TestARemovalBeforeTheEnd verifies that another forwarder's removal may have an earlier state than
+// the last one: that forwarder deselected the object before its delete, or missed its last change.
+// An earlier version treated such a removal as forged, because its data was not the last state.
 func TestARemovalBeforeTheEnd(t *testing.T) {
 	state := func(version, body string) *event.Object { return withDigest(t, sent("A", version, body)) }
 	known, last, forged := state("5", `"spec":1`), state("8", `"spec":2`), state("5", `"spec":3`)
@@ -202,9 +203,9 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestForeignRemovalIsNotBeforeTheEvent: a message of a former leader arrived late. The
-// delete that answered it had an earlier version, or none, so a subscriber that sorts events
-// dropped it.
+// TestForeignRemovalIsNotBeforeTheEvent verifies that a delete that repairs a late message from a
+// former leader does not sort before that message. Before the fix, the delete had an earlier
+// resourceVersion or none, so subscribers that sort events dropped it.
 func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 	unknown := event.Acked{}.Before(at(live("A", "5"), foreignAt))
 	confirmed := event.Tombstone{UID: "A", Confirmed: true, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
@@ -239,8 +240,8 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 	}
 }
 
-// TestIsState compares an event on the bus with the live state as a whole: its data is of the
-// group of the resource, and an object of any size that a watch accepts is compared.
+// TestIsState verifies that isState compares the whole data of an event on the bus with the live
+// state, including the API group. It compares objects of any size that a watch accepts.
 func TestIsState(t *testing.T) {
 	text := func(apiVersion, data string) string {
 		return `{"apiVersion":"` + apiVersion + `","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"` + data + `"}}`
@@ -272,9 +273,10 @@ func TestIsState(t *testing.T) {
 	}
 }
 
-// TestForeignCreateOfAnotherObject: the create of a former leader arrived after its object was
-// gone. The delete that follows had no version, or an earlier one if the object was deselected
-// before. A claim that hides the live state isn't taken.
+// TestForeignCreateOfAnotherObject verifies the resourceVersion of the entry after a former leader's
+// create that arrived when its object was gone. Before the fix, the delete that followed had no
+// resourceVersion, or an earlier one if the object was deselected before. The entry does not take a
+// resourceVersion that would hide the live state.
 func TestForeignCreateOfAnotherObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		known      event.Acked
@@ -301,7 +303,9 @@ func TestForeignCreateOfAnotherObject(t *testing.T) {
 	}
 }
 
-// An event in the version of the change can be an attempt, or a copy of it with other data. Only its data tells.
+// TestConflictInTheVersionOfTheChange verifies that an event in the version of the refused change
+// stays foreign. The event can be an attempt or a copy with other data, and only its data shows
+// which.
 func TestConflictInTheVersionOfTheChange(t *testing.T) {
 	c := event.Change{Type: event.Updated, Object: whole("A", "5", 1)}
 	for name, known := range map[string]event.Acked{"a known object": live("A", "4"), "an unknown object": {}} {

@@ -1,19 +1,20 @@
-// Package ledger has one record for each key: what the informers reported and the bus may lack,
-// and what the bus has. It decides what to publish: see the pure functions [Decide] and
-// [DecideForeign].
+// Package ledger keeps one record for each key. A record holds the changes that the informers
+// reported and the bus may lack, and the key's last event on the bus. The pure functions [Decide]
+// and [DecideForeign] decide what to publish.
 //
-// A [Ledger] is a state machine without I/O, clock and goroutines. Its inputs are what the informers
-// report ([Ledger.Observe], [Ledger.AddTombstone]), what a comparison with the cluster finds
-// ([Ledger.MarkOutlived]), and what the bus answers ([Term.Acknowledge], [Term.Unanswered],
-// [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one lock, and
-// does not block on anything else.
+// A [Ledger] is a state machine without I/O, clock and goroutines. It has three kinds of input:
+// reports from the informers ([Ledger.Observe], [Ledger.AddTombstone]), results of a comparison
+// with the cluster ([Ledger.MarkOutlived]), and results from the bus ([Term.Acknowledge],
+// [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one
+// lock, and does not block on anything else.
 //
-// A key is dirty while the bus may lack its present state. For a dirty key, the ledger also has
-// what an informer's cache cannot tell: tombstones, how and when the state became known, and
-// whether it belongs to the first sync. So during an outage of the bus, each changed object costs its
-// key and one state: the one that the bus has, or, after a delete, the last one.
+// A key is dirty while the bus may lack its current state. For a dirty key, the ledger also stores
+// what an informer's cache does not contain: tombstones, the cause and time of the state, and
+// whether the state belongs to the first sync. During an outage of the bus, each changed object
+// therefore costs the memory of its key and one state: the state on the bus or, after a delete, the
+// last state.
 //
-// What the informers reported outlives a leadership term. What the bus has does not, because
+// The reports of the informers outlive a leadership term. The record of the bus does not, because
 // another process may publish between two terms. See [Term].
 package ledger
 
@@ -30,7 +31,7 @@ import (
 type Ledger struct {
 	mu     sync.RWMutex
 	tables map[schema.GroupResource]*table // without empty ones
-	since  map[int64]int                   // number of dirty keys by the second of their first change, in Unix time
+	since  map[int64]int                   // number of dirty keys by dirty.since
 	now    generation
 	term   *Term // nil for none
 }
@@ -49,14 +50,14 @@ func (n name) key(gr schema.GroupResource) event.Key {
 	return event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: n.namespace, Name: n.name}
 }
 
-// record is what is known of one key. A clean key takes 64 bytes.
+// record is the state of one key. The record of a clean key takes 64 bytes.
 type record struct {
-	packed packed // the last event on the bus; the zero value if there is none, or if it is in rest
-	rest   *rest  // what only few keys have; nil for nothing
+	packed packed // the last event on the bus; the zero value if the bus has none or rest holds it
+	rest   *rest  // fields that only few keys need; nil if all are zero
 }
 
-// rest is immutable, so that a copy of a record can be read without the lock. Only the value
-// behind dirty needs the lock.
+// rest is immutable, so a copy of a record can be read without the lock. Only reading the value
+// that dirty points to requires the lock.
 type rest struct {
 	acked    *event.Acked // the last event on the bus, if it cannot be packed
 	dirty    *dirty       // nil for a clean key
@@ -112,7 +113,7 @@ func (l *Ledger) table(gr schema.GroupResource) *table {
 	return t
 }
 
-// release drops an empty table: resources come and go.
+// release drops an empty table, because resources can disappear from the cluster.
 func (l *Ledger) release(gr schema.GroupResource, t *table) {
 	if len(t.records) == 0 && l.tables[gr] == t {
 		delete(l.tables, gr)
@@ -137,7 +138,7 @@ func (l *Ledger) find(key event.Key) record {
 	return record{}
 }
 
-// change calls f with the dirty part of a key. It makes one for a clean key.
+// change calls f with the dirty part of a key. For a clean key, it first creates that part.
 func (l *Ledger) change(key event.Key, now time.Time, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +157,7 @@ func (l *Ledger) change(key event.Key, now time.Time, f func(*table, *dirty)) {
 	f(t, d)
 }
 
-// changeDirty calls f with the dirty part of a key, if it is dirty. f may make it clean.
+// changeDirty calls f with the dirty part of a key, if the key is dirty. f may make the key clean.
 func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +176,7 @@ func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	}
 }
 
-// eachDirty calls f with the dirty part of each key that matches. f may make it clean.
+// eachDirty calls f with the dirty part of each matching key. f may make the key clean.
 func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +195,7 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 	}
 }
 
-// prune makes a dirty key clean if the bus lacks nothing of it.
+// prune makes a dirty key clean if the bus has all of its changes.
 func (l *Ledger) prune(t *table, r *record) {
 	others := r.others()
 	d := others.dirty

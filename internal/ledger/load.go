@@ -39,15 +39,17 @@ func (l *Load) Cancel() {
 	l.term.written = nil
 }
 
-// Finish replaces what is known of the bus with the result of the load, record by record. Entries
-// that were written since the load started are newer, and stay. It returns the number of objects
-// whose last event the bus has lost, see [Term.LostTotal].
+// Finish replaces the known events on the bus with the result of the load, record by record.
+// Entries that were written since the load started are newer, so Finish keeps them. It returns the
+// number of objects whose last event the bus has lost (see [Term.LostTotal]).
 //
-// If no restore explains the epoch of an event (see [event.MaxEpochJump]), the order of the event
-// is ignored: every state of the object is later. refused gets each such event.
+// If no restore explains the epoch of an event (see [event.MaxEpochJump]), the load ignores the
+// order of that event: every state of the object counts as later. Finish passes each such event to
+// refused.
 //
-// From the second load of a term on, an unexpected event makes the entry foreign, see
-// [event.Acked]. An event at an earlier position does not: the bus lost its end.
+// From the second load of a term on, an unexpected event makes the entry foreign (see
+// [event.Acked]). An event at an earlier position does not, because it shows that the bus lost its
+// end.
 func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	known := l.term.Epochs()
 	for gr, t := range l.tables {
@@ -73,9 +75,9 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	return lost
 }
 
-// replace replaces the entries of a resource with the loaded ones. It returns the number of
-// objects whose last event the bus has lost. It does not delay acknowledgements: it compares
-// without the lock, and most events are the known ones.
+// replace replaces the entries of a resource with the loaded entries. It returns the number of
+// objects whose last event the bus has lost. It does not delay acknowledgements, because it compares
+// without the lock and most loaded events are already known.
 func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
 	records := ledger.recordsOf(gr)
@@ -129,7 +131,8 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	return lost
 }
 
-// isKnown reports whether a loaded event is the known one. The known digest can be newer.
+// isKnown reports whether a loaded event is the known event. The digests can differ, because the
+// known digest can be newer.
 func (p packed) isKnown(is packed) bool {
 	is.digest = p.digest
 	return p == is && p != packed{}
@@ -141,10 +144,10 @@ func (l *Load) isOpen(key event.Key) bool {
 	return !written && l.term.ledger.term == l.term
 }
 
-// completeLoaded completes a loaded event with what was known before. The known digest can be newer than
-// that of the event: after a change of the projection, the forwarder computes the digest of the
-// content on the bus. known means that an earlier load has succeeded. Without it, an unexpected
-// event is not foreign.
+// completeLoaded completes the loaded event is from the entry was. The digest of the entry can be
+// newer than the digest of the event: after a change of the projection, the forwarder computes the
+// digest of the content on the bus. known means that an earlier load of the term has succeeded. If
+// none has, an unexpected event is not foreign.
 func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	switch {
 	case was == event.Acked{} && known:

@@ -7,24 +7,24 @@ import (
 )
 
 // Mark is a moment in the history of a resource. Once [Ledger.Reached] returns true, the bus has
-// everything that was reported of the resource before that moment.
+// every change of the resource that was reported before that moment.
 type Mark struct {
 	resource   schema.GroupResource
 	generation generation
 }
 
-// Point is a consistency point of a resource that the bus may not have reached yet. The bus
-// reaches it when it reaches the mark.
+// Point is a consistency point of a resource that the bus may not have reached yet. The bus reaches
+// the point when it reaches the mark.
 type Point struct {
 	event.Point
 	Mark      Mark
 	Selection uint64 // identifies the selection, which can change without a notification
 }
 
-// generation numbers the time between two marks.
+// generation numbers the intervals between marks.
 type generation uint64
 
-// Mark marks the present moment of a resource.
+// Mark returns a mark for the current moment of a resource.
 func (l *Ledger) Mark(gr schema.GroupResource) Mark {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,8 +33,8 @@ func (l *Ledger) Mark(gr schema.GroupResource) Mark {
 	return m
 }
 
-// Reached reports whether the bus has everything that was reported of the resource before
-// the mark.
+// Reached reports whether the bus has every change of the resource that was reported before the
+// mark.
 func (l *Ledger) Reached(m Mark) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -42,7 +42,7 @@ func (l *Ledger) Reached(m Mark) bool {
 	if t == nil {
 		return true
 	}
-	for g := range t.lacks { // few: at most one for each mark that is not reached
+	for g := range t.lacks { // short: at most one generation for each mark that is not reached
 		if g <= m.generation {
 			return false
 		}

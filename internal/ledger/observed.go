@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// dirty is what is known of a key until the bus has its state.
+// dirty holds the reports about a key until the bus has its state.
 type dirty struct {
 	uid, version string // of the last reported state; "" for none
 	since        int64  // when the first change that the bus lacks was reported, in seconds of Unix time
@@ -20,16 +20,16 @@ type dirty struct {
 	awaited      bool          // the first sync waits for the key, see [Ledger.FirstSyncLeft]
 	before       *event.Object // the state that the bus is known to have; nil for none
 	tombstones   []event.Tombstone
-	outlived     uint64 // see [event.View]
+	outlived     uint64 // see [event.View.Outlived]
 
-	unpublishable bool // see [event.View]
+	unpublishable bool // see [event.View.Unpublishable]
 
 	lacks, last generation // see [Ledger.Mark]
-	boundary    string     // the version of the first state that was reported in last
+	boundary    string     // the version of the first state that was reported in the generation last
 }
 
-// Observe records a reported state of an object, and the previous state, which may be nil. If the
-// key was clean, the bus has the previous state.
+// Observe records a reported state of an object and the previous state, which may be nil. If no
+// state of the key was pending, the bus has the previous state.
 func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cause, firstSync bool, now time.Time) {
 	l.change(key, now, func(t *table, d *dirty) {
 		if d.uid == "" {
@@ -40,8 +40,8 @@ func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cau
 		if d.last != l.now {
 			d.last, d.boundary = l.now, o.ResourceVersion
 		}
-		// An object that was deleted and exists is back: it left the selection and returned, or
-		// etcd was restored.
+		// An object with a tombstone that is reported again has returned to the selection, or etcd
+		// was restored.
 		d.drop(func(t event.Tombstone) bool { return t.UID == d.uid })
 		if firstSync {
 			t.addToFirstSync(d)
@@ -49,15 +49,15 @@ func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cau
 	})
 }
 
-// AddTombstone records that a UID is gone. The object of a notification replaces the
-// missing one of an inferred delete.
+// AddTombstone records that a UID is gone. If an inferred delete left a tombstone without a last
+// state, a later notification adds that state.
 func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 	l.change(key, gone.Observed, func(t *table, d *dirty) {
 		d.drop(func(old event.Tombstone) bool {
 			if old.UID != gone.UID {
 				return false
 			}
-			// A delete wins over a deselection.
+			// A delete takes precedence over a deselection.
 			deselected, confirmed := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed
 			if gone.Object == nil {
 				gone = old
@@ -73,8 +73,8 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 	})
 }
 
-// MarkOutlived records that the informers are right about a key, although the bus has a delete or
-// a foreign event at a position.
+// MarkOutlived records that a consistent read confirmed the informers' view of a key, although the
+// bus has a delete or a foreign event at a position.
 func (l *Ledger) MarkOutlived(key event.Key, position uint64, now time.Time) {
 	l.change(key, now, func(_ *table, d *dirty) { d.outlived = position })
 }
@@ -88,14 +88,14 @@ func (l *Ledger) read(key event.Key, f func(*dirty)) {
 	}
 }
 
-// IsDirty reports whether the bus may lack the present state of a key.
+// IsDirty reports whether the bus may lack the current state of a key.
 func (l *Ledger) IsDirty(key event.Key) (is bool) {
 	l.read(key, func(*dirty) { is = true })
 	return is
 }
 
-// DirtySince returns when the first change of a key that the bus may lack was reported, in whole
-// seconds. It returns false if the bus has the present state.
+// DirtySince returns the time, in whole seconds, when the informers reported the first change of a
+// key that the bus may lack. It returns false if the bus has the current state.
 func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
 	l.read(key, func(d *dirty) { since, is = time.Unix(d.since, 0), true })
 	return since, is
@@ -111,19 +111,19 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
-// HasTombstone reports whether there is a tombstone of a key.
+// HasTombstone reports whether a key has a tombstone.
 func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	l.read(key, func(d *dirty) { has = len(d.tombstones) > 0 })
 	return has
 }
 
-// Outlived returns the position of [Ledger.MarkOutlived], 0 for none.
+// Outlived returns the position that [Ledger.MarkOutlived] recorded, 0 for none.
 func (l *Ledger) Outlived(key event.Key) (position uint64) {
 	l.read(key, func(d *dirty) { position = d.outlived })
 	return position
 }
 
-// Describe adds to a view what the ledger knows of a key.
+// Describe copies the dirty part of a key's record into a view.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
 	l.read(key, func(d *dirty) {
 		v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
@@ -134,11 +134,11 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 	})
 }
 
-// Abandon forgets the reported states of the keys that match, after their informer stopped.
-// Tombstones stay, because they remain true.
+// Abandon forgets the reported states of all matching keys after their informer stopped. It keeps
+// the tombstones, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
 
-// Forget forgets everything that was reported of the keys that match, tombstones included.
+// Forget forgets all reports about the matching keys, including their tombstones.
 func (l *Ledger) Forget(matches func(event.Key) bool) {
 	l.eachDirty(matches, func(t *table, d *dirty) {
 		t.forget(d)
@@ -146,7 +146,7 @@ func (l *Ledger) Forget(matches func(event.Key) bool) {
 	})
 }
 
-// ForgetBefore forgets everything that was observed before a time.
+// ForgetBefore forgets the states and tombstones that were observed before a time.
 func (l *Ledger) ForgetBefore(at time.Time) {
 	l.eachDirty(all, func(t *table, d *dirty) {
 		d.drop(func(t event.Tombstone) bool { return t.Observed.Before(at) })
@@ -178,12 +178,12 @@ func (l *Ledger) DirtyOf(gr schema.GroupResource) (keys []event.Key) {
 	return keys
 }
 
-// forget drops the reported state, and leaves the tombstones.
+// forget drops the reported state and keeps the tombstones.
 func (t *table) forget(d *dirty) {
 	*d = dirty{since: d.since, lacks: d.lacks, tombstones: d.tombstones, awaited: d.awaited}
 }
 
-// has reports whether there is a tombstone of a UID.
+// has reports whether a UID has a tombstone.
 func (d *dirty) has(uid string) bool {
 	return slices.ContainsFunc(d.tombstones, func(t event.Tombstone) bool { return t.UID == uid })
 }
@@ -220,8 +220,9 @@ func (l *Ledger) DirtyByResource() map[schema.GroupResource]int {
 	return n
 }
 
-// Oldest returns when the oldest change that the bus lacks was reported, in whole seconds; the
-// zero time if there is none. It is cheap: it looks at seconds, not at keys.
+// Oldest returns the time, in whole seconds, when the oldest change that the bus lacks was reported.
+// It returns the zero time if the bus lacks none. The call is cheap, because it visits seconds
+// instead of keys.
 func (l *Ledger) Oldest() time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -231,7 +232,8 @@ func (l *Ledger) Oldest() time.Time {
 	return time.Unix(slices.Min(slices.Collect(maps.Keys(l.since))), 0)
 }
 
-// Between returns the number of keys that became dirty between two times, in whole seconds.
+// Between returns the number of dirty keys whose oldest missing change was reported between two
+// times, in whole seconds.
 func (l *Ledger) Between(from, to time.Time) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

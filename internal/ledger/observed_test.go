@@ -18,15 +18,15 @@ var (
 // wanted is the interest in an object that belongs on the bus.
 var wanted = Interest{Selected: true, Published: true}
 
-// newLedger returns a ledger in a term.
+// newLedger returns a ledger with a term.
 func newLedger() *Ledger {
 	l := New()
 	l.NewTerm()
 	return l
 }
 
-// describe writes what is remembered of the key: the reported state, and in brackets the
-// tombstones, with a question mark where the object is not known.
+// describe formats the dirty part of testKey: the reported state and, in brackets, the tombstones. A
+// question mark stands for an unknown last state.
 func describe(d *Ledger) string {
 	m := d.find(testKey).others().dirty
 	if m == nil {
@@ -78,13 +78,13 @@ func TestDirty(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []func(*Ledger)
 		want  string
-		first int // objects of the first sync that are left
+		first int // keys that the first sync still waits for
 	}{
 		"reported":                          {[]func(*Ledger){observe("A", "1")}, "A.1", 0},
 		"reported again":                    {[]func(*Ledger){observe("A", "1"), observe("A", "2")}, "A.2", 0},
 		"acknowledged":                      {[]func(*Ledger){observe("A", "1"), settle(live("A", "1"))}, "nothing", 0},
 		"an earlier state acknowledged":     {[]func(*Ledger){observe("A", "2"), settle(live("A", "1"))}, "A.2", 0},
-		"a later state acknowledged before": {[]func(*Ledger){observe("A", "1"), settle(live("A", "2"))}, "A.1", 0}, // its report is on its way
+		"a later state acknowledged before": {[]func(*Ledger){observe("A", "1"), settle(live("A", "2"))}, "A.1", 0}, // the informer will report that state too
 		"another UID acknowledged":          {[]func(*Ledger){observe("B", "2"), settle(live("A", "2"))}, "B.2", 0},
 		"its delete acknowledged":           {[]func(*Ledger){observe("A", "1"), settle(deleted("A", "1"))}, "A.1", 0},
 		"nothing on the bus":                {[]func(*Ledger){observe("A", "1"), settle(event.Acked{})}, "A.1", 0},
@@ -151,8 +151,8 @@ func TestDirty(t *testing.T) {
 	}
 }
 
-// TestDescribe: what was reported of another UID than the live one says
-// nothing about the live one, and a view shares nothing with what is kept.
+// TestDescribe verifies that a report about one UID does not describe another live UID, and that a
+// view shares no memory with the ledger.
 func TestDescribe(t *testing.T) {
 	d := newLedger()
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Object: object("A", "3")})
@@ -183,7 +183,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestUnpublishable: a state stays unpublishable until another one is reported.
+// TestUnpublishable verifies that a state stays unpublishable until another state is reported.
 func TestUnpublishable(t *testing.T) {
 	d := newLedger()
 	observe := func(uid, version string) {
@@ -212,9 +212,8 @@ func TestUnpublishable(t *testing.T) {
 	}
 }
 
-// While the bus is down a name may be taken again and again. What fails to be
-// published is settled too, so that only the deletes are kept which the bus has to
-// be told.
+// TestTombstonesOfANameDoNotPileUp verifies that an unacknowledged publish drops the tombstones
+// whose delete the bus does not need. While the bus is down, many objects can use one name in turn.
 func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 	d := newLedger()
 	for n := range 100 {
@@ -232,9 +231,9 @@ func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 	}
 }
 
-// TestOldest: the age of what the bus lacks counts from the first change that it lacks,
-// also of an object that changes all the time, and from the later one once the bus has the
-// first.
+// TestOldest verifies that the age of a missing change counts from the first change that the bus
+// lacks, even if the object changes all the time. Once the bus has that change, the age counts from
+// the latest change.
 func TestOldest(t *testing.T) {
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
 	d := newLedger()
@@ -271,8 +270,8 @@ func TestOldest(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack: it was read from the cache just
-// before.
+// TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack verifies that Include does not replace a
+// delete or a later state that was reported after the object was read from the cache.
 func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 	d, now := newLedger(), time.Now()
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
@@ -289,7 +288,8 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 	}
 }
 
-// TestForgetAll: a new epoch must not know tombstones of the history before.
+// TestForgetAll verifies that Forget also forgets tombstones. A new epoch must not contain
+// tombstones of the previous epoch.
 func TestForgetAll(t *testing.T) {
 	d, now := newLedger(), time.Unix(100, 0)
 	of, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "nodes", Name: "web"}
@@ -307,7 +307,8 @@ func TestForgetAll(t *testing.T) {
 	}
 }
 
-// TestAConfirmedTombstone stays confirmed, and keeps the last state that the watch showed.
+// TestAConfirmedTombstone verifies that a tombstone becomes confirmed and keeps the last state that
+// the watch showed.
 func TestAConfirmedTombstone(t *testing.T) {
 	d, k, now := newLedger(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
 	d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})

@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// packed is an [event.Acked] without pointers, in less than half of its memory. An entry cannot
-// be packed if it is foreign, if its UID is not a UUID, or if its version is not a number.
+// packed is an [event.Acked] without pointers. It takes less than half of the memory. An entry
+// cannot be packed if it is foreign, if its UID is not a UUID, or if its version is not a number.
 // kube-apiserver creates only UUIDs and numbers.
 type packed struct {
 	uid      [16]byte
@@ -18,8 +18,8 @@ type packed struct {
 	state    state
 }
 
-// state has a time in the upper 46 bits, then an epoch in 16 bits, and two flags. Separate fields
-// would make each record larger.
+// state holds a time in the upper 46 bits, then an epoch in 16 bits, then two flags. Separate
+// fields would make each record larger.
 type state uint64
 
 const (
@@ -42,7 +42,7 @@ func stateOf(a event.Acked) state {
 	return s.at(a.Time)
 }
 
-// at returns the state with another time.
+// at returns a copy of the state with another time.
 func (s state) at(ms int64) state { return s&(1<<timeShift-1) | state(ms)<<timeShift }
 
 func (s state) time() int64      { return int64(s >> timeShift) }
@@ -50,8 +50,8 @@ func (s state) epoch() uint16    { return uint16(s >> epochShift) }
 func (s state) deleted() bool    { return s&deletedFlag != 0 }
 func (s state) deselected() bool { return s&deselectedFlag != 0 }
 
-// pack returns false for an entry that unpack would not restore exactly, and for the zero value,
-// which means no event.
+// pack returns the packed form of an entry. It returns false for an entry that unpack would not
+// restore exactly, and for an entry whose packed form would be the zero value, which means no event.
 func pack(a event.Acked) (packed, bool) {
 	p := packed{digest: a.Digest, position: a.Position, state: stateOf(a)}
 	var err error

@@ -6,14 +6,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Interest says whether an object of a key belongs on the bus.
+// Interest tells whether the object of a key belongs on the bus.
 type Interest struct {
-	Selected  bool // by everything but its content
-	Published bool // by its content too, as far as it is known
+	Selected  bool // all rules except those about the content select the object
+	Published bool // the rules about the content select it too, as far as the content is known
 }
 
-// State returns the last event of a key on the bus, the zero value for none, and the UID of an
-// earlier publish that got no answer, "" for none.
+// State returns the last event of a key on the bus, the zero value for none. It also returns the
+// UID of an earlier unacknowledged publish, "" for none.
 func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -25,19 +25,20 @@ func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
 	return acked, r.others().attempts.uidFor(acked)
 }
 
-// IsAttempt reports whether an event on the bus can be a publish of a key that got no answer.
+// IsAttempt reports whether an event on the bus can come from an unacknowledged publish of a key.
 func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key as the bus has reported it, the zero value for none.
+// Put records the last event of a key that the bus has reported, the zero value for none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }
 
-// put is Put for a record. A foreign event may be an attempt, see [DecideForeign].
+// put is Put for a record. It keeps the attempts if the event is foreign, because a foreign event
+// may be an attempt (see [DecideForeign]).
 func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
 	if isLoss(r.acked(), a) {
 		t.lost++
@@ -48,8 +49,8 @@ func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
 	}
 }
 
-// Replace sets the last event of a key from was to is if it still equals was. It reports
-// whether it did.
+// Replace changes the last event of a key to is if it still equals was. It reports whether it
+// changed the event.
 func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 	t.step(key, func(of *table, r *record) {
 		if ok = r.acked() == was; ok {
@@ -59,8 +60,9 @@ func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 	return ok
 }
 
-// Adopt is Replace with an event of another forwarder of this cluster, or of an attempt. It also
-// forgets the attempts, unless they expect this event: then they can still be stored after it.
+// Adopt is Replace with an event of an attempt or of another forwarder of this cluster. It also
+// forgets the attempts, unless they expect this event. In that case, the bus can still store them
+// after the event.
 func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if r.acked() != was {
@@ -73,8 +75,8 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	})
 }
 
-// Acknowledge records that the bus has acknowledged an event of a key with the state o. After it,
-// the bus lacks only what was reported later.
+// Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
+// the bus lacks only changes that were reported later.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		t.set(key, of, r, acked)
@@ -84,15 +86,16 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	})
 }
 
-// Settle records that the bus has a state of a key. The bus need not have acknowledged this
-// version: a later version can differ only in unpublished fields.
+// Settle records that the bus needs no new event for the current state of a key. The bus need not
+// have acknowledged that version, because it may differ from the acknowledged version only in
+// unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, nil, in) })
 }
 
-// Unanswered records that a publish of a key got no answer, so that sent may be on the bus. sent
-// is the zero value if the publish was certainly not stored. While the bus is down, many UIDs can
-// use one name in turn. Only the tombstones whose delete has to be published are kept.
+// Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
+// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use one
+// name in turn. Unanswered keeps only the tombstones whose delete must be published.
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
@@ -109,14 +112,15 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// settle drops from the dirty part of a key what the bus has now. The tombstones of the UIDs in
-// attempts stay: the bus may show them although it has not acknowledged them.
+// settle drops the changes that the bus now has from the dirty part of a key. It keeps the
+// tombstones of the UIDs in attempts, because the bus may show these UIDs without having
+// acknowledged them.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {
 	d := r.others().dirty
 	if d == nil {
 		return
 	}
-	mayShow := acked.Live() || attempts.mayShow() // the removal of an object that stopped matching is due
+	mayShow := acked.Live() || attempts.mayShow() // if so, an object that stopped matching needs a removal
 	if !in.Selected || !mayShow && !in.Published {
 		t.forget(d)
 	}
@@ -136,8 +140,8 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	l.prune(t, r)
 }
 
-// noteAcknowledged records that the bus got a new state of a key, so that it lacks less of a key that is
-// still dirty.
+// noteAcknowledged records that the bus received a new state of a key that is still dirty. The
+// changes that the bus lacks then start later.
 func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *event.Object) {
 	d := r.others().dirty
 	if d == nil || d.uid == "" {
@@ -156,10 +160,10 @@ func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *eve
 	}
 }
 
-// covers reports whether the bus, now that it has o, lacks only changes of the last generation.
-// This is so if o is the first state of that generation or a later one. Then the key moves to
-// that generation. So an object that changes all the time holds up a mark only until one of its
-// later states is on the bus.
+// covers reports whether the bus, now that it has o, lacks only changes of the last generation. It
+// does if o is the first state of that generation or a later state. The caller then moves the key to
+// that generation. So an object that changes all the time delays a mark only until the bus has a
+// state that is later than the mark.
 func (d *dirty) covers(o *event.Object) bool {
 	if d.last == 0 || len(d.tombstones) > 0 {
 		return false

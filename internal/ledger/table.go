@@ -6,19 +6,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// table has the records of one resource. Because there can be very many, it keeps counts instead
-// of scanning.
+// table holds the records of one resource. A resource can have very many records, so the table
+// keeps counts instead of scanning.
 type table struct {
 	records map[name]record
 	largest int // highest number of records since the map was made
 
 	acked   int            // records with an event on the bus
-	deletes int            // of those, the ones of deleted objects
+	deletes int            // records whose event on the bus is a removal
 	epochs  map[uint16]int // number of events of each epoch
 	highest uint16         // highest epoch in epochs
 
 	dirty   int                // dirty records
-	awaited int                // of those, the ones that the first sync waits for
+	awaited int                // dirty records that the first sync waits for
 	lacks   map[generation]int // number of dirty records by the generation of the first change that the bus lacks
 }
 
@@ -37,7 +37,7 @@ func (t *table) store(n name, r record) {
 	t.largest = max(t.largest, len(t.records))
 }
 
-// put sets the last event of an object on the bus, the zero value for none.
+// put sets the last event of an object on the bus. The zero value means that the bus has none.
 func (t *table) put(n name, a event.Acked) {
 	r := t.records[n]
 	t.setAcked(&r, a)
@@ -65,7 +65,8 @@ func (t *table) setAcked(r *record, a event.Acked) {
 	}
 }
 
-// counted returns the properties of a record that setAcked counts.
+// counted returns the properties of a record that setAcked counts. ok means that the bus has an
+// event.
 func (r record) counted() (epoch uint16, deleted, ok bool) {
 	if r.packed != (packed{}) {
 		return r.packed.state.epoch(), r.packed.state.deleted(), true
@@ -76,8 +77,9 @@ func (r record) counted() (epoch uint16, deleted, ok bool) {
 	return r.rest.acked.Epoch, r.rest.acked.Deleted, true
 }
 
-// leaveEpoch removes an event from the count of its epoch. Retention keeps the last event of
-// the highest epoch, so a scan of the epochs is rare.
+// leaveEpoch removes an event from the count of its epoch. It scans the epochs only if the highest
+// epoch has no event left. Such scans are rare, because retention keeps the last event of the
+// highest epoch.
 func (t *table) leaveEpoch(epoch uint16) {
 	if t.epochs[epoch]--; t.epochs[epoch] > 0 {
 		return
@@ -98,7 +100,7 @@ func (t *table) countLacks(g generation, n int) {
 	}
 }
 
-// shrink copies the map if most of its records are gone, because a map never frees memory.
+// shrink copies the map if most of its records are gone, because a Go map never shrinks.
 func (t *table) shrink() {
 	if len(t.records) > t.largest/8 {
 		return
@@ -113,9 +115,9 @@ func (t *table) shrink() {
 // walkBatch is the number of records that walk reads per lock, which takes about 50 µs.
 const walkBatch = 256
 
-// walk calls f for each of the records that mu guards, until f returns false. It calls f
-// without the lock, and releases the lock after every batch so that writers make progress. It
-// may or may not visit records that are added or removed meanwhile.
+// walk calls f for each of the records that mu guards, until f returns false. It calls f without
+// the lock and releases the lock after every batch, so writers make progress. It may or may not
+// visit records that are added or removed meanwhile.
 func walk(mu *sync.RWMutex, records map[name]record, f func(name, record) bool) {
 	type pair struct {
 		name   name

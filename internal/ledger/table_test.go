@@ -10,8 +10,8 @@ import (
 
 const uid = "6f1e4c9a-1b7d-4e8f-9a3c-0123456789ab"
 
-// TestTableIsExact: the table returns every entry unchanged, for any UID and version that
-// an API server may use.
+// TestTableIsExact verifies that the table returns every entry unchanged, for any UID and version
+// that an API server may use.
 func TestTableIsExact(t *testing.T) {
 	key, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "pods", Name: "other"}
 	for name, c := range map[string]struct {
@@ -23,7 +23,7 @@ func TestTableIsExact(t *testing.T) {
 		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Time: 1<<46 - 1, Position: math.MaxUint64}, true},
 		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
 		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0", Position: 1}, true},
-		"null in all fields":         {event.Acked{UID: uuidForm, ResourceVersion: "0"}, false}, // which stands for no event
+		"null in all fields":         {event.Acked{UID: uuidForm, ResourceVersion: "0"}, false}, // the zero value, which means no event
 		"upper case UID":             {event.Acked{UID: "6F1E4C9A-1B7D-4E8F-9A3C-0123456789AB", ResourceVersion: "1"}, false},
 		"UID without hyphens":        {event.Acked{UID: "6f1e4c9a1b7d4e8f9a3c0123456789ab", ResourceVersion: "1"}, false},
 		"hyphens elsewhere":          {event.Acked{UID: "6f1e4c9a1-b7d-4e8f-9a3c-0123456789ab", ResourceVersion: "1"}, false},
@@ -58,7 +58,7 @@ func TestTableIsExact(t *testing.T) {
 	}
 }
 
-// TestTableHoldsAKeyOnce: a key has one entry, in the form of the last put.
+// TestTableHoldsAKeyOnce verifies that a key has one entry, with the event and form of the last Put.
 func TestTableHoldsAKeyOnce(t *testing.T) {
 	key := event.Key{Resource: "pods", Name: "web"}
 	usual, odd := event.Acked{UID: uid, ResourceVersion: "1"}, event.Acked{UID: "A", ResourceVersion: "x"}

@@ -10,22 +10,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Term is what the bus has in one leadership term: the last event of each object that the bus has
-// acknowledged. After its end, it is empty and ignores updates, because a late answer says
-// nothing about the next term. Make one with [Ledger.NewTerm].
+// Term is the known content of the bus in one leadership term: for each object, the last event that
+// the bus has acknowledged. After the term ends, it is empty and ignores updates, because a late
+// acknowledgement says nothing about the next term. Create a term with [Ledger.NewTerm].
 //
-// The term is a copy of what the bus has. It can be behind the bus, never ahead of it. When the
-// forwarder publishes, a stale entry is harmless: the bus refuses a message that expects another
-// event than the bus has, and returns its event. When the forwarder decides to publish nothing, a
-// stale entry stays until the next load.
+// The term can be behind the bus, never ahead of it. When the forwarder publishes, a stale entry is
+// harmless: the bus refuses a message that expects a different event, and returns the event that it
+// has. When the forwarder decides to publish nothing, a stale entry stays until the next load.
 type Term struct {
 	ledger  *Ledger
-	written map[event.Key]struct{} // since the load began; nil while no load runs
+	written map[event.Key]struct{} // keys written since the load began; nil while no load runs
 	loaded  bool                   // a load has succeeded
 	lost    uint64                 // see LostTotal
 }
 
-// NewTerm begins a term, and ends the previous one.
+// NewTerm begins a term and ends the previous term.
 func (l *Ledger) NewTerm() *Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +33,7 @@ func (l *Ledger) NewTerm() *Term {
 	return l.term
 }
 
-// End ends the term. What the informers reported stays.
+// End ends the term. The ledger keeps the reports of the informers.
 func (t *Term) End() {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
@@ -64,7 +63,7 @@ func (t *Term) hasEnded() bool {
 	return t.ledger.term != t
 }
 
-// each calls f with each resource of which the bus has events.
+// each calls f for each resource that has events on the bus.
 func (t *Term) each(f func(schema.GroupResource, *table)) {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -84,7 +83,7 @@ func (t *Term) Get(key event.Key) event.Acked {
 	return acked
 }
 
-// step calls f with the record of a key, and stores what f leaves.
+// step calls f with the record of a key, and stores the record as f changed it.
 func (t *Term) step(key event.Key, f func(*table, *record)) {
 	l := t.ledger
 	l.mu.Lock()
@@ -100,7 +99,7 @@ func (t *Term) step(key event.Key, f func(*table, *record)) {
 	l.release(gr, of)
 }
 
-// set sets the last event of an object. A load in progress does not replace it.
+// set sets the last event of an object. A load in progress does not overwrite that event.
 func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	if t.written != nil {
 		t.written[key] = struct{}{}
@@ -108,17 +107,17 @@ func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	of.setAcked(r, a)
 }
 
-// LostTotal returns how often the bus was found to have lost the last event of an object: it had
-// an earlier event, or none of an object that existed.
+// LostTotal returns the number of times that the bus had lost the last event of an object. In each
+// case, the bus had an earlier event, or no event although the object was live.
 func (t *Term) LostTotal() uint64 {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
 	return t.lost
 }
 
-// isLoss reports whether the bus has lost the known last event of an object. bus is the last
-// event that it has, the zero value for none. If the object was deleted, the bus may have no
-// event, because a forwarder purges it.
+// isLoss reports whether the bus has lost the known last event of an object. bus is the object's
+// last event on the bus, the zero value for none. No event of a deleted object is not a loss,
+// because a forwarder purges the events of deleted objects.
 func isLoss(known, bus event.Acked) bool {
 	if bus == (event.Acked{}) {
 		return known.Live()
@@ -126,13 +125,13 @@ func isLoss(known, bus event.Acked) bool {
 	return bus.Position < known.Position
 }
 
-// Len returns the number of objects that the bus holds an event of.
+// Len returns the number of objects that have an event on the bus.
 func (t *Term) Len() (n int) {
 	t.each(func(_ schema.GroupResource, of *table) { n += of.acked })
 	return n
 }
 
-// Deletes returns the number of deleted objects that the bus holds an event of.
+// Deletes returns the number of deleted objects that have an event on the bus.
 func (t *Term) Deletes() (n int) {
 	t.each(func(_ schema.GroupResource, of *table) { n += of.deletes })
 	return n
@@ -151,8 +150,8 @@ func (t *Term) Epochs() map[schema.GroupResource]uint16 {
 	return epochs
 }
 
-// HoldsEpoch reports whether an event is the only one with the highest epoch of its resource,
-// unless that is the first one.
+// HoldsEpoch reports whether an event is the only one with the highest epoch of its resource. It
+// returns false for the first epoch.
 func (t *Term) HoldsEpoch(gr schema.GroupResource, a event.Acked) bool {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -160,18 +159,18 @@ func (t *Term) HoldsEpoch(gr schema.GroupResource, a event.Acked) bool {
 	return of != nil && a.Epoch > 0 && a.Epoch == of.highest && of.epochs[a.Epoch] == 1
 }
 
-// Resources returns the resources that the bus holds events of, in no particular order.
+// Resources returns the resources that have events on the bus, in no particular order.
 func (t *Term) Resources() []schema.GroupResource {
 	return slices.Collect(maps.Keys(t.Epochs()))
 }
 
-// Entries iterates over the last events of the objects of one resource. It yields each once,
-// with its value at that moment. The caller can write to the ledger meanwhile.
+// Entries iterates over the last event of each object of one resource. It yields each object once,
+// with the object's event at that moment. The caller can write to the ledger during the iteration.
 func (t *Term) Entries(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
 	return t.entries(gr, record.isAcked)
 }
 
-// Removals iterates over the last events of the deleted objects of all resources.
+// Removals iterates over the removals of all resources: the last events of deleted objects.
 func (t *Term) Removals() iter.Seq2[event.Key, event.Acked] {
 	return func(yield func(event.Key, event.Acked) bool) {
 		for _, gr := range t.Resources() {

@@ -17,7 +17,7 @@ func pod(name string) event.Key { return event.Key{Resource: "pods", Namespace: 
 
 func atVersion(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
 
-// load loads all events, and then calls during.
+// load runs a load with all events, and calls during before the load finishes.
 func load(t *Term, events map[event.Key]event.Acked, during func()) (lost int) {
 	l := t.StartLoad()
 	for k, a := range events {
@@ -27,8 +27,8 @@ func load(t *Term, events map[event.Key]event.Acked, during func()) (lost int) {
 	return l.Finish(func(event.Key, event.Acked, error) {})
 }
 
-// TestEntriesYieldsEachOnce: Entries yields each entry once while the caller and others
-// write.
+// TestEntriesYieldsEachOnce verifies that Entries yields each entry once, even if the caller writes
+// during the iteration.
 func TestEntriesYieldsEachOnce(t *testing.T) {
 	c := New().NewTerm()
 	const entries = 3 * walkBatch
@@ -44,7 +44,7 @@ func TestEntriesYieldsEachOnce(t *testing.T) {
 		seen[k]++
 		a.ResourceVersion = "2"
 		c.Put(k, a)
-		c.Put(pod("new-"+strconv.Itoa(len(seen))), atVersion("1")) // may be given or not
+		c.Put(pod("new-"+strconv.Itoa(len(seen))), atVersion("1")) // the iteration may or may not yield this entry
 	}
 	for n := range entries {
 		for _, k := range []event.Key{pod(strconv.Itoa(n)), pod("unpacked-" + strconv.Itoa(n))} {
@@ -58,8 +58,8 @@ func TestEntriesYieldsEachOnce(t *testing.T) {
 	}
 }
 
-// TestCountsNeedNoScan: values that are read often are counted on each write. The test
-// removes the entries but not the counts, so a scan would find nothing.
+// TestCountsNeedNoScan verifies that values that are read often come from counts, which each write
+// updates. The test removes the entries but not the counts, so a scan would find nothing.
 func TestCountsNeedNoScan(t *testing.T) {
 	c := New().NewTerm()
 	alone := event.Acked{UID: uid, ResourceVersion: "1", Epoch: 2, Deleted: true}
@@ -68,7 +68,7 @@ func TestCountsNeedNoScan(t *testing.T) {
 	c.Put(pod("alone"), alone)
 	c.Put(node, atVersion("1"))
 	c.ledger.tables[pods].records = nil
-	c.ledger.tables[pods].epochs = map[uint16]int{2: 1, 3: 1} // of which highest knows nothing
+	c.ledger.tables[pods].epochs = map[uint16]int{2: 1, 3: 1} // highest does not reflect this change
 	if got := c.Epochs(); got[pods] != 2 || got[nodes] != 0 {
 		t.Errorf("the epochs are %v, want 2 of pods", got)
 	}
@@ -89,8 +89,8 @@ func TestCountsNeedNoScan(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsDoNotWaitForARefresh: a refresh releases the lock after every batch,
-// so that writers make progress. It once held the lock for four scans of all entries.
+// TestAcknowledgementsDoNotWaitForARefresh verifies that a refresh releases the lock after every
+// batch, so writers make progress. An earlier version held the lock for four scans of all entries.
 func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
 	c := New().NewTerm()
 	bus := map[event.Key]event.Acked{}
@@ -110,7 +110,7 @@ func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
 	if visited != len(bus) {
 		t.Errorf("%d entries were visited, want %d", visited, len(bus))
 	}
-	// An entry that is written after the walk of the load counts too.
+	// A load does not replace an entry that was written after the load started.
 	late := pod("7")
 	load(c, bus, func() { c.Put(late, atVersion("9")) })
 	if got := c.Get(late); got != atVersion("9") || c.Len() != len(bus) {
@@ -118,12 +118,12 @@ func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
 	}
 }
 
-// TestLoadLeavesWhatWasReported: a load concerns the bus alone, whatever is dirty, and a key
-// that is dirty keeps its record when the bus has lost its event.
+// TestLoadLeavesWhatWasReported verifies that a load does not change the dirty part of any record. A
+// dirty key keeps its record even if the bus has lost its event.
 func TestLoadLeavesWhatWasReported(t *testing.T) {
 	l := New()
 	c := l.NewTerm()
-	for _, version := range []string{"1", "x"} { // packed, and not
+	for _, version := range []string{"1", "x"} { // a packed and an unpacked entry
 		k := pod(version)
 		c.Put(k, atVersion(version))
 		l.Observe(k, nil, object(uid, "2"), event.CauseWatch, true, time.Unix(1, 0))
@@ -143,7 +143,8 @@ func TestLoadLeavesWhatWasReported(t *testing.T) {
 	}
 }
 
-// TestAfterALoad: nothing is recorded for it any more, also if it fails.
+// TestAfterALoad verifies that the term stops recording written keys after a load, even if the load
+// fails.
 func TestAfterALoad(t *testing.T) {
 	c := New().NewTerm()
 	load(c, nil, func() { c.Put(pod("a"), atVersion("1")) })
@@ -158,8 +159,8 @@ func TestAfterALoad(t *testing.T) {
 	}
 }
 
-// TestTermEnds: an answer of the bus that comes after the end of its term says nothing about
-// the next one, and what was reported stays.
+// TestTermEnds verifies that a result from the bus after the end of its term does not affect the
+// next term, and that the ledger keeps the reports of the informers.
 func TestTermEnds(t *testing.T) {
 	l := New()
 	first := l.NewTerm()
@@ -198,7 +199,8 @@ func TestTermEnds(t *testing.T) {
 	}
 }
 
-// TestALoadShrinksATable: the memory of many records that are gone is freed.
+// TestALoadShrinksATable verifies that a load frees the memory of a table that has lost most of its
+// records.
 func TestALoadShrinksATable(t *testing.T) {
 	c := New().NewTerm()
 	bus := map[event.Key]event.Acked{pod("left"): atVersion("1")}

@@ -8,11 +8,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// question is a contradiction between the informer and the bus. A consistent read answers which
-// of the two states is the present one.
+// question is a contradiction between an informer and the bus. A consistent read answers which of
+// the two states is the current one.
 type question struct {
-	uid, version string      // what the informer has
-	acked        event.Acked // what the bus has, as far as it is known
+	uid, version string      // state in the informer
+	acked        event.Acked // last known event on the bus
 	epoch        uint16
 }
 
@@ -20,16 +20,15 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 	return question{string(live.UID), live.ResourceVersion, a, epoch}
 }
 
-// answers remembers which questions were answered. If the informer is behind, only its watch can
-// catch up, and another read cannot help. In case the watch never does, the question may be asked
-// again after a pause.
+// answers remembers the answered questions. If an informer is behind, another read cannot help:
+// only the informer's watch can catch up. In case the watch never catches up, the question can be
+// asked again after a pause.
 type answers struct {
 	mu sync.Mutex
 	of map[event.Key]answer
 }
 
-// answer is the last answered question about a key, and until when the answer is valid if nothing
-// changes.
+// answer is the last answered question about a key. The answer expires at until, after pause.
 type answer struct {
 	question
 	until time.Time
@@ -41,7 +40,7 @@ const (
 	longestPause = 10 * time.Minute
 )
 
-// isAnswered reports whether a question has a valid answer.
+// isAnswered reports whether a question has an answer that has not expired.
 func (s *answers) isAnswered(k event.Key, q question, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +48,8 @@ func (s *answers) isAnswered(k event.Key, q question, now time.Time) bool {
 	return ok && a.question == q && now.Before(a.until)
 }
 
-// record records that a question was answered.
+// record records that a question was answered. If the last answer was to the same question, the
+// pause doubles.
 func (s *answers) record(k event.Key, q question, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *answers) record(k event.Key, q question, now time.Time) {
 	s.of[k] = answer{q, now.Add(pause), pause}
 }
 
-// prune drops the answers that expired long ago, so that memory does not grow with every key that
-// was ever in question.
+// prune drops the answers that expired more than longestPause ago. Otherwise memory would grow with
+// every key that a question was ever about.
 func (s *answers) prune(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// contradiction is a bench on which the bus has a delete, and an informer an object.
+// contradiction is a bench on which the bus and the informer disagree about testKey.
 type contradiction struct {
 	*bench
 	asked int
@@ -36,7 +36,7 @@ func (c *contradiction) confirm(t *testing.T) (Comparison, error) {
 	return c.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
 }
 
-// rounds compares a number of times, as a forwarder at rest does after each resync.
+// rounds runs n comparisons, as an idle forwarder does after each resync.
 func (c *contradiction) rounds(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -44,8 +44,8 @@ func (c *contradiction) rounds(t *testing.T, n int) {
 	}
 }
 
-// TestTheAnswerIsRemembered: where the watch is behind, nothing but the watch can help. A
-// key that is decided again and again, as by a resync, is not asked for each time.
+// TestTheAnswerIsRemembered verifies that repeated comparisons of a key, for example after each
+// resync, do not read its object each time. If the watch is behind, another read cannot help.
 func TestTheAnswerIsRemembered(t *testing.T) {
 	for name, c := range map[string]struct {
 		live, acked string // versions; the bus has a delete
@@ -78,7 +78,7 @@ func TestTheAnswerIsRemembered(t *testing.T) {
 			if b.asked != 21 {
 				t.Error("asked again before the longest pause was over")
 			}
-			b.object.Live = object("A", "8") // something changes
+			b.object.Live = object("A", "8") // both the informer and the bus have a new state
 			b.acked.ResourceVersion = "8"
 			b.rounds(t, 1)
 			if b.asked != 22 {
@@ -88,7 +88,8 @@ func TestTheAnswerIsRemembered(t *testing.T) {
 	}
 }
 
-// TestAReadThatFailsIsNoAnswer: it is reported, so that it is tried again.
+// TestAReadThatFailsIsNoAnswer verifies that a failed read returns an error and is repeated by the
+// next comparison.
 func TestAReadThatFailsIsNoAnswer(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "5"))
 	c.err = errors.New("no answer")
@@ -103,7 +104,8 @@ func TestAReadThatFailsIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreForgotten: a question that is never asked again costs no memory.
+// TestAnswersAreForgotten verifies that the comparer forgets an answer if its question is not asked
+// again.
 func TestAnswersAreForgotten(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "6"))
 	c.err = notFound()
@@ -122,8 +124,9 @@ func TestAnswersAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAnotherEntryIsAnotherQuestion: a foreign event was read about, and then a conflict told
-// that it showed another UID. That this UID was gone was found at the next refresh only.
+// TestAnotherEntryIsAnotherQuestion verifies that a changed entry is a new question. In an earlier
+// version, a read answered the question about a foreign event, and then a conflict showed that the
+// event had another UID. The comparer found only at the next refresh that this UID was gone.
 func TestAnotherEntryIsAnotherQuestion(t *testing.T) {
 	c := contradicted(t, object("B", "8"), deleted("A", "2"))
 	c.o = stored("B", "8")

@@ -1,12 +1,12 @@
-// Package reconcile compares what the bus has of a resource with the cluster. It finds what
-// happened while nothing watched the resource: deleted objects, objects that left the selection,
-// and a history that went back.
+// Package reconcile compares the events of a resource on the bus with the cluster. It finds changes
+// that happened while no informer watched the resource: deleted objects, objects that left the
+// selection, and restores of etcd.
 //
-// It infers a delete only if a consistent read confirms it: a read of the object, of its
-// namespace, or of the definition or APIService of its resource. The cache of an informer or of
-// an API server may be behind the bus. A failed read proves nothing.
+// The package infers a delete only if a consistent read confirms it: a read of the object, of its
+// namespace, or of the definition or APIService of its resource. The cache of an informer or of an
+// API server does not suffice, because it may be behind the bus. A failed read proves nothing.
 //
-// It publishes nothing. It reports to the informers what it finds, and they enqueue the key.
+// The package publishes nothing. It reports its findings to the informers, which enqueue the keys.
 package reconcile
 
 import (
@@ -25,18 +25,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Informers is what a comparison needs of the informers. Only RenewMarkers may block.
+// Informers contains the methods of the informers that a comparison calls. Only RenewMarkers may
+// block.
 type Informers interface {
 	DescribeResource(schema.GroupResource) ResourceView
 	DescribeObject(event.Key) ObjectView
 	Marks
 
-	// RenewMarkers makes the informers write the snapshot markers of a resource again if the bus
-	// lost them.
+	// RenewMarkers makes the informers rewrite the snapshot markers of a resource that the bus
+	// has lost.
 	RenewMarkers(context.Context, schema.GroupResource) error
 }
 
-// Marks takes the conclusions of a comparison.
+// Marks receives the conclusions of a comparison.
 type Marks interface {
 	// AddTombstone records that a UID is gone or deselected, and enqueues the key.
 	AddTombstone(event.Key, event.Tombstone)
@@ -50,7 +51,8 @@ type Marks interface {
 	// RaiseEpoch makes the informers of a resource restart in a later epoch.
 	RaiseEpoch(gr schema.GroupResource, to uint16)
 
-	// ForgetReferences forgets the references of the objects of a resource that is gone.
+	// ForgetReferences forgets the references of the objects of a resource that the cluster no
+	// longer serves.
 	ForgetReferences(schema.GroupResource)
 }
 
@@ -60,12 +62,13 @@ type Config struct {
 	Discovery discovery.DiscoveryInterface
 	Reads     dynamic.Interface // for consistent reads
 
-	// Each calls read with 0 to n-1, and returns the first error. If it is nil, up to 16 calls
-	// run at a time, and none begins after an error.
+	// Each calls read with 0 to n-1, and returns the first error. It is optional. The default runs
+	// up to 16 calls at a time and starts no call after an error.
 	Each func(ctx context.Context, n int, read func(context.Context, int) error) error
 
-	// PublishDeselected publishes a deselected event for objects on the bus that an earlier
-	// configuration selected and this one does not. Otherwise they stay on the bus.
+	// PublishDeselected enables deselected events for objects on the bus that an earlier
+	// configuration selected and the current one does not. If false, these objects stay on the
+	// bus.
 	PublishDeselected bool
 
 	Now        func() time.Time
@@ -88,26 +91,26 @@ func New(c Config) *Comparer {
 	return &Comparer{Config: c, metrics: newMetrics(c.Registerer), answers: answers{of: map[event.Key]answer{}}}
 }
 
-// Comparison counts what one comparison found.
+// Comparison counts the findings of one comparison, in objects.
 type Comparison struct {
-	Deleted    int // deleted while nothing watched them; a delete is due
-	Deselected int // they exist but are no longer selected; a deselected event is due
-	OutOfScope int // they exist but are no longer selected, and stay on the bus
-	Waiting    int // the informers have not synced, or are behind the bus and will catch up
-	Outlived   int // they exist in the version of their delete on the bus; a create is due
-	Restored   bool
+	Deleted    int  // deleted while nothing watched them; a delete is due
+	Deselected int  // no longer selected; a deselected event is due
+	OutOfScope int  // no longer selected; they stay on the bus
+	Waiting    int  // undecided until the informers sync or catch up with the bus
+	Outlived   int  // a read confirmed the informer although the bus has a delete or a foreign event
+	Restored   bool // the history of the resource went back
 }
 
-// Reconcile compares what the bus has of one resource with the cluster, and enqueues every key
+// Reconcile compares the events of one resource on the bus with the cluster, and enqueues every key
 // that differs. It renews the snapshot markers that the bus has lost.
 //
-// It concludes nothing from an informer that has not synced, and nothing about a resource while
-// it is uncertain whether the cluster serves it. After an error, everything that could be
-// confirmed is recorded. Call it again for the rest.
+// Reconcile concludes nothing from an informer that has not synced. It also concludes nothing about
+// a resource while it is uncertain whether the cluster serves that resource. If Reconcile returns an
+// error, it has recorded all findings that it could confirm. Call it again for the rest.
 //
-// If a consistent read returns an object in an older version than the bus has, the history
-// of the resource went back: etcd was restored from a backup, or an aggregated API server
-// lost its storage. A new epoch of the resource begins.
+// If a consistent read returns an object in an older version than the bus has, the history of the
+// resource went back: etcd was restored from a backup, or an aggregated API server lost its storage.
+// Reconcile then begins a new epoch of the resource.
 func (c *Comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	c.answers.prune(c.Now())
 	if err := c.Informers.RenewMarkers(ctx, gr); err != nil {
@@ -118,9 +121,9 @@ func (c *Comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked
 	return found, err
 }
 
-// Confirm is Reconcile for a few keys of a resource. If the bus and an informer contradict
-// each other about an object, Confirm reads it once and remembers the answer: while neither
-// changes, it reads the object again only after a pause, which grows.
+// Confirm is Reconcile for a few keys of a resource. If the bus and an informer contradict each
+// other about an object, Confirm reads the object once and remembers the answer. While neither side
+// changes, Confirm reads the object again only after a pause that doubles each time.
 func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	r := c.Informers.DescribeResource(gr)
 	switch {
@@ -148,7 +151,7 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 	return p.found, err
 }
 
-// pair is a key and what the bus has of it.
+// pair is a key and its last known event on the bus.
 type pair struct {
 	key   event.Key
 	acked event.Acked
@@ -161,9 +164,9 @@ type pass struct {
 	epoch    uint16
 	found    Comparison
 
-	objects    []pair            // to be read
-	namespaces map[string][]pair // to be read, with their objects
-	leaving    map[string][]pair // by namespace: deselected or gone, which a list of the namespace decides
+	objects    []pair            // objects to read
+	namespaces map[string][]pair // namespaces to read, with their objects
+	leaving    map[string][]pair // by namespace: objects that are deselected or gone, as a list will show
 }
 
 func (p *pass) compare(of pair) {
@@ -184,11 +187,11 @@ func (p *pass) compare(of pair) {
 	}
 }
 
-// errBehind makes the caller compare again. If the delete were published before the watch shows
-// the object, the late notifications of the watch would create and delete it again.
+// errBehind makes the caller compare again. If the forwarder published the delete before the watch
+// shows the object, the late notifications of the watch would create and delete the object again.
 var errBehind = errors.New("the watch is behind the bus")
 
-// apply records a decision that needs no read.
+// apply records a final decision, which needs no further read.
 func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 	switch d {
 	case wait:
@@ -215,8 +218,8 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 	}
 }
 
-// addTombstone records that the last known object of a key is gone or deselected. If the last
-// event on the bus is foreign, the forwarder may then contradict it.
+// addTombstone records that the last known object of a key is gone or deselected. If the last event
+// on the bus is foreign, addTombstone also allows the forwarder to repair it.
 func (c *Comparer) addTombstone(of pair, deselected bool) {
 	c.Informers.AddTombstone(of.key, event.Tombstone{UID: of.acked.UID, Deselected: deselected, Confirmed: true, Observed: c.Now(), Cause: event.CauseReconcile})
 	if of.acked.Foreign {

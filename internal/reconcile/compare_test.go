@@ -18,8 +18,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
-// TestReconcile has a case for each way in which bus and informer may disagree, and what a
-// consistent read then says.
+// TestReconcile has a case for each way in which the bus and the informer can disagree, and for each
+// result of the consistent read that follows.
 func TestReconcile(t *testing.T) {
 	type read struct {
 		o   *unstructured.Unstructured
@@ -30,12 +30,12 @@ func TestReconcile(t *testing.T) {
 		publish bool // deselected events
 		live    *event.Object
 		acked   event.Acked
-		epoch   uint16 // ours
-		read    *read  // nil: it must not be asked for
+		epoch   uint16 // of the informers
+		read    *read  // nil if the object must not be read
 
 		want       Comparison
 		gone       bool // a tombstone of the bus's UID
-		deselected bool // likewise
+		deselected bool // a tombstone of a deselected object
 		enqueued   bool
 		raised     uint16
 		fails      bool
@@ -150,9 +150,9 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileOneFailureDoesNotHoldUpTheOthers: a single object that cannot be
-// read must not keep the deletes of all others from the bus for ever. Which are
-// read before the failure is chance, so it is tried as the reconciler would.
+// TestReconcileOneFailureDoesNotHoldUpTheOthers verifies that one object that cannot be read does
+// not block the deletes of all others forever. Which objects are read before the failure is random,
+// so the test retries as the reconciler does.
 func TestReconcileOneFailureDoesNotHoldUpTheOthers(t *testing.T) {
 	b := newBench(t, stubCluster{get: func(_ schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
 		if name == "broken" {
@@ -178,9 +178,9 @@ func TestReconcileOneFailureDoesNotHoldUpTheOthers(t *testing.T) {
 	t.Errorf("never confirmed: %v", left)
 }
 
-// TestReconcileAnotherScope: a definition that was removed and made again may be
-// cluster-scoped where it was namespaced. The API server does not know the old
-// path, so it cannot be asked.
+// TestReconcileAnotherScope verifies the delete of a namespaced object whose definition was deleted
+// and recreated as cluster-scoped. The object cannot be read, because the API server no longer
+// serves the old path.
 func TestReconcileAnotherScope(t *testing.T) {
 	b := newBench(t, stubCluster{get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
 		t.Error("the API server was asked")
@@ -196,8 +196,8 @@ func TestReconcileAnotherScope(t *testing.T) {
 	}
 }
 
-// TestReconcileOfWhatIsNotWatched: only a resource that is certainly not served
-// has its objects deleted.
+// TestReconcileOfWhatIsNotWatched verifies that objects of an unwatched resource count as deleted
+// only if the cluster certainly does not serve the resource.
 func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	key := event.Key{Group: "example.com", Resource: "widgets", Namespace: "default", Name: "web"}
@@ -206,7 +206,7 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 	definitionGone := apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, "widgets.example.com")
 
 	for name, c := range map[string]struct {
-		last, now        *discoverytest.Discovery // nil for no answer yet
+		last, now        *discoverytest.Discovery // nil if discovery has not responded yet
 		definition       error
 		acked            event.Acked
 		want             Comparison
@@ -279,7 +279,8 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 	}
 }
 
-// TestReconcileEndsWithItsContext, without a conclusion.
+// TestReconcileEndsWithItsContext verifies that a comparison ends with its context and concludes
+// nothing.
 func TestReconcileEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := newBench(t, stubCluster{get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
@@ -292,14 +293,15 @@ func TestReconcileEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestAReadWithoutAnAnswerEnds: it would hold up all comparisons. Seed 5 of the torture
-// suite froze the API server in the middle of one.
+// TestAReadWithoutAnAnswerEnds verifies that a read times out if the API server does not respond.
+// Otherwise the read would block all comparisons. Seed 5 of the torture suite froze the API server
+// during a read.
 func TestAReadWithoutAnAnswerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, silentCluster{})
 		began := time.Now()
 		_, err := b.Reconcile(t.Context(), testResource.GroupResource(), acked(map[event.Key]event.Acked{testKey: live("A", "5")}))
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute { // of the bubble's clock
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute { // on the synctest clock
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 	})

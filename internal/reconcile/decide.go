@@ -12,38 +12,38 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// ResourceView is what the informers know of a resource at one moment.
+// ResourceView is the informers' view of a resource at one moment.
 type ResourceView struct {
 	Watched  bool
 	Resource event.Resource // in the watched version
 	Epoch    uint16         // of the informers
 
-	Catalog *discovery.Catalog // what the API server serves, nil before the first answer
+	Catalog *discovery.Catalog // the resources that the API server serves; nil before the first discovery
 
 	ReferencesKnown bool // every object that may refer to others is listed
 	HasReferences   bool // objects of the resource refer to others
 }
 
-// ObjectView is what the informers know of a key at one moment.
+// ObjectView is the informers' view of a key at one moment.
 type ObjectView struct {
 	Covered bool          // an informer covers the key
-	Synced  bool          // its first list is complete
+	Synced  bool          // the first list of that informer is complete
 	Version string        // the last version that the informer has seen; Live is no older
 	Live    *event.Object // the object in the informer, nil for none
 
-	// Filtered means that a label or field selector applies, so that the informer does not show
-	// every existing object.
+	// Filtered means that a label or field selector applies, so the informer may not show every
+	// existing object.
 	Filtered bool
 
-	Selected        bool // by namespace and by reference; meaningless unless both are known
-	NamespacesKnown bool // which namespaces are selected
-	NamespaceExists bool // false only if the watch of namespaces does not show it
+	Selected        bool // selected by namespace and by reference; valid only if both are known
+	NamespacesKnown bool // the selected namespaces are known
+	NamespaceExists bool // false only if the watch of namespaces does not show the namespace
 	ReferencesKnown bool // every object that may refer to this one is listed
 
-	// PublishDeselected means that an object that is not selected gets a deselected event.
+	// PublishDeselected means that an object that leaves the selection gets a deselected event.
 	PublishDeselected bool
 
-	Outlived uint64 // the position of a delete on the bus; see [event.View]
+	Outlived uint64 // see [event.View.Outlived]
 }
 
 // shows reports whether the informer shows a UID.
@@ -57,9 +57,9 @@ func (v ObjectView) hasSeen(version string) bool {
 	return err == nil && order >= 0
 }
 
-// isOutlived reports whether a consistent read has already confirmed the informer's state, so
-// that the forwarder can answer the delete or the foreign event on the bus. The confirmation is
-// valid for only one position on the bus.
+// isOutlived reports whether a consistent read has already confirmed the informer's state. The
+// forwarder can then correct the delete or the foreign event on the bus. The confirmation is valid
+// for only one position on the bus.
 func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 	switch {
 	case a.Position == 0 || v.Outlived != a.Position:
@@ -70,21 +70,21 @@ func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 	return v.Live != nil && isDeletedOnBus(v.Live, a, epoch)
 }
 
-// decision is what to do about a key.
+// decision is the result of comparing a key.
 type decision int
 
 const (
 	agree         decision = iota // the bus and the informer agree
-	wait                          // the informers do not know yet, or are behind
-	enqueue                       // the bus may lack what the informer shows
+	wait                          // the informers have not synced, or are behind
+	enqueue                       // the bus may lack the informer's state
 	raiseEpoch                    // the bus is in a later epoch
 	readObject                    // a consistent read of the object decides
-	readNamespace                 // a consistent read of its namespace decides
-	listNamespace                 // a list of its namespace decides whether the object is deselected or gone
+	readNamespace                 // a consistent read of the object's namespace decides
+	listNamespace                 // a list of the namespace decides whether the object is deselected or gone
 	inferDelete                   // the object is gone
-	deselect                      // the object is no longer selected: publish that
+	deselect                      // the object is no longer selected; publish a deselected event
 	leaveOnBus                    // the object is no longer selected, and stays on the bus
-	markOutlived                  // the informer is right, although the bus has a delete or a foreign event
+	markOutlived                  // the informer's state is confirmed, although the bus has a delete or a foreign event
 	restored                      // the history of the resource went back
 )
 
@@ -95,7 +95,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	case a.Epoch > epoch:
 		return raiseEpoch
 	case (namespace != "") != r.Namespaced && a.Live():
-		return inferDelete // another resource had this name
+		return inferDelete // the resource had another scope when the event was published
 	case (namespace != "") != r.Namespaced:
 		return agree
 	case !v.NamespacesKnown && namespace != "":
@@ -124,7 +124,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	return agree
 }
 
-// decideDeselected decides about an object that exists on the bus and is not selected.
+// decideDeselected decides about an object that the bus shows as existing but that is not selected.
 func decideDeselected(a event.Acked, v ObjectView) decision {
 	switch {
 	case !v.ReferencesKnown:
@@ -137,8 +137,8 @@ func decideDeselected(a event.Acked, v ObjectView) decision {
 	return listNamespace
 }
 
-// differs reports whether the informer contradicts the bus: an object is missing, or is in an
-// earlier state, or in the version of its delete.
+// differs reports whether the informer contradicts the bus: the informer lacks the object that the
+// bus shows, or has an earlier version than the bus, or has the version of a delete on the bus.
 func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 	if a.Live() && (live == nil || string(live.UID) != a.UID) {
 		return true
@@ -149,12 +149,12 @@ func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 // isDeletedOnBus reports whether the bus has a delete in the version of the informer's object, or
 // a removal of its UID with an unknown version.
 func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
-	isBack := a.Deselected && a.UID == string(live.UID) // it is selected again, which needs no read
+	isBack := a.Deselected && a.UID == string(live.UID) // the object is selected again, which needs no read
 	isSame := a.Deleted && !isBack && a.Epoch == epoch && a.ResourceVersion == live.ResourceVersion
 	return !live.Unselected && (isSame || a.IsUnversioned(string(live.UID)))
 }
 
-// isOutOfStep reports whether the bus may lack what an informer shows.
+// isOutOfStep reports whether the bus may lack the state in an informer.
 func isOutOfStep(live *event.Object, a event.Acked) bool {
 	switch {
 	case live.Unselected, !a.Live():
@@ -165,8 +165,8 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
 }
 
-// isBehind reports whether a version is earlier than the one on the bus. A version of a later epoch
-// is not. In the last epoch, no version is.
+// isBehind reports whether a version is earlier than the version on the bus. It returns false if the
+// version belongs to a later epoch than the bus, and always in the last epoch.
 func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
@@ -174,15 +174,15 @@ func isBehind(version string, a event.Acked, epoch uint16) bool {
 	return revision.IsEarlier(version, a.ResourceVersion)
 }
 
-// finding is what a consistent read says about an object on the bus.
+// finding is the result of a consistent read of an object that is on the bus.
 type finding int
 
 const (
 	isUnknown finding = iota // the object was not read
-	isThere                  // the bus has what the read found, or the informer will show it
-	isGone                   // it does not exist, or its name belongs to another UID
-	isOlder                  // it exists in an earlier version than the bus has
-	isUnseen                 // it is gone, but the watch has yet to show that it existed
+	isThere                  // the read agrees with the bus, or the informer will show the difference
+	isGone                   // the object does not exist, or its name belongs to another UID
+	isOlder                  // the object exists in an earlier version than the bus has
+	isUnseen                 // the object is gone, but the watch has not reached it yet
 )
 
 // readResult is the finding of a read, with the UID and version of the object that exists, if any.
@@ -191,12 +191,12 @@ type readResult struct {
 	uid, version string
 }
 
-// isOf reports whether the read found this very state.
+// isOf reports whether the read found exactly this state.
 func (f readResult) isOf(o *event.Object) bool {
 	return f.uid == string(o.UID) && f.version == o.ResourceVersion
 }
 
-// confirms reports whether an informer shows what the read found, or a later state.
+// confirms reports whether an informer shows the state that the read found, or a later state.
 func (f readResult) confirms(v ObjectView) bool {
 	switch {
 	case f.uid == "":
@@ -224,7 +224,7 @@ func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint
 	return readResult{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
 }
 
-// conclude decides about a key after the read. v is a view taken after the read.
+// conclude decides about a key after the read. v is a view that was taken after the read.
 func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
 	switch {
 	case f.finding == isUnknown:
@@ -236,7 +236,7 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 	case f.finding == isGone && v.shows(a.UID):
 		return wait // the watch will show the delete, with the last state
 	case f.finding == isGone && a.Foreign && !f.confirms(v):
-		return wait // the event may be of an object that the watch will show
+		return wait // the event may belong to an object that the watch will show
 	case f.finding == isGone:
 		return inferDelete
 	case a.Foreign && (v.Live != nil || !a.Live()) && f.confirms(v):
@@ -248,7 +248,7 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 	case !publishDeselected:
 		return leaveOnBus
 	}
-	return deselect // its labels or fields do not match
+	return deselect // the labels or fields of the object do not match
 }
 
 // decideNamespace decides about the objects of a namespace after a consistent read of the
@@ -260,12 +260,12 @@ func decideNamespace(namespace string, err error) (decision, error) {
 	case err != nil:
 		return agree, fmt.Errorf("confirm that namespace %s is gone: %w", namespace, err)
 	}
-	return wait, nil // the watch will show it
+	return wait, nil // the watch will show the namespace
 }
 
 // decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects by
 // name) and err are the result of a list of its namespace. If the list is forbidden, the object
-// counts as deselected, which is certain, and not as gone, which isn't proven.
+// counts as deselected, which is certain. It does not count as gone, because nothing proves that.
 func decideLeaving(of pair, uids map[string]string, err error) (decision, error) {
 	switch {
 	case err != nil && !apierrors.IsForbidden(err):

@@ -42,7 +42,7 @@ func TestOutOfStep(t *testing.T) {
 	}
 }
 
-// TestConclude has what a read finds, and what the informers show after it.
+// TestConclude has a case for each combination of a read's finding and the informers' view after it.
 func TestConclude(t *testing.T) {
 	gone, there := readResult{finding: isGone}, readResult{isThere, "A", "5"}
 	synced := ObjectView{Covered: true, Synced: true}
@@ -80,8 +80,8 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestDecideNamespace: only a namespace that the API server does not find takes its objects
-// with it.
+// TestDecideNamespace verifies that the objects of a namespace count as deleted only if the API
+// server responds that the namespace does not exist.
 func TestDecideNamespace(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -102,7 +102,7 @@ func TestDecideNamespace(t *testing.T) {
 	}
 }
 
-// TestDecideLeaving: an object that may not be listed is not gone.
+// TestDecideLeaving verifies that an object does not count as gone if listing it is forbidden.
 func TestDecideLeaving(t *testing.T) {
 	for name, c := range map[string]struct {
 		uids  map[string]string

@@ -10,9 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject. A new leader whose watch was
-// behind what the one before had published took the object for gone, and then its watch
-// showed it: deleted, created, and deleted again.
+// TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject verifies that a leader infers no delete
+// while its watch has not reached the version on the bus. In an earlier version, a new leader whose
+// watch was behind the previous leader's events inferred a delete, and then its watch showed the
+// object. The bus received a delete, a create and another delete.
 func TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject(t *testing.T) {
 	gone := func(gvr schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
@@ -26,16 +27,16 @@ func TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		get     func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error)
 		behind  bool
-		present string // version, where it is asked for
+		present string // the current version in a list response; "" if no list is expected
 		failure error
 		want    finding
-		uid     string // of what is there
+		uid     string // of the existing object
 	}{
 		"the watch has come to it":                 {gone, false, "", nil, isGone, ""},
 		"it has not":                               {gone, true, "30", nil, isUnseen, ""},
 		"it has not, and the name is taken":        {another, true, "30", nil, isUnseen, "B"},
 		"it never will, since history went back":   {gone, true, "10", nil, isGone, ""},
-		"it never will, and the name is taken":     {another, true, "10", nil, isGone, "B"}, // what the informer shows is confirmed by it
+		"it never will, and the name is taken":     {another, true, "10", nil, isGone, "B"}, // this UID can confirm the informer's state
 		"it cannot be told":                        {gone, true, "", errors.New("timeout"), isUnknown, ""},
 		"the name is taken, as the watch can tell": {another, false, "", nil, isGone, "B"},
 	} {

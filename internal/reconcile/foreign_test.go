@@ -8,7 +8,8 @@ import (
 
 func foreign(a event.Acked) event.Acked { return a.Before(event.Acked{Position: 9}) }
 
-// TestDecideForeign: a foreign event needs a read, until one has confirmed the informer.
+// TestDecideForeign verifies that a foreign event requires a read until a read has confirmed the
+// informer's state.
 func TestDecideForeign(t *testing.T) {
 	covered := ObjectView{Covered: true, Synced: true, Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true}
 	with := func(live *event.Object, outlived uint64) ObjectView {
@@ -44,7 +45,8 @@ func TestDecideForeign(t *testing.T) {
 	}
 }
 
-// TestConcludeForeign: a read confirms an informer that shows no less than the read found.
+// TestConcludeForeign verifies that a read confirms an informer that shows the state of the read or
+// a later state.
 func TestConcludeForeign(t *testing.T) {
 	there, nothing := readResult{isThere, "A", "5"}, readResult{finding: isThere}
 	synced := ObjectView{Covered: true, Synced: true}
@@ -76,8 +78,9 @@ func TestConcludeForeign(t *testing.T) {
 	}
 }
 
-// TestConfirmForeign: the answer that an object is gone allows both its delete and the answer
-// to the foreign event, which would otherwise ask again and again.
+// TestConfirmForeign verifies that a read that finds no object allows both the delete of the object
+// and the repair of the foreign event. Otherwise the foreign event would cause reads again and
+// again.
 func TestConfirmForeign(t *testing.T) {
 	b := contradicted(t, nil, live("A", "5"))
 	b.acked, b.err = foreign(live("A", "5")), notFound()
@@ -89,9 +92,10 @@ func TestConfirmForeign(t *testing.T) {
 	}
 }
 
-// TestAMarkOfAnotherEvent: after a restore of etcd, the bus had a later state than the
-// informer at the position that was marked while its event was not known. The key was
-// enqueued and compared in turn forever, and no read found the restore.
+// TestAMarkOfAnotherEvent verifies that an outlived mark does not apply to an event that shows the
+// object as existing. In an earlier version, after a restore of etcd, the bus had a later state than
+// the informer at a position that was marked before its event was known. The key was enqueued and
+// compared in turn forever, and no read found the restore.
 func TestAMarkOfAnotherEvent(t *testing.T) {
 	v := ObjectView{Covered: true, Synced: true, Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true}
 	v.Live, v.Outlived = object("A", "5"), 9

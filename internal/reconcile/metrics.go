@@ -22,8 +22,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// setOutOfScope sets the number of objects out of scope. It drops the series of an unwatched
-// resource without any.
+// setOutOfScope sets the number of objects out of scope. If the number is 0 and the resource is not
+// watched, it drops the series of the resource.
 func (m *metrics) setOutOfScope(resource string, n int, watched bool) {
 	if n == 0 && !watched {
 		m.outOfScope.DeleteLabelValues(resource)
@@ -32,8 +32,8 @@ func (m *metrics) setOutOfScope(resource string, n int, watched bool) {
 	m.outOfScope.WithLabelValues(resource).Set(float64(n))
 }
 
-// forget drops the series of a resource that is not watched and has no object on the bus. If the
-// resource comes back, its series begin at 0.
+// forget drops the series of a resource that is not watched and has no live object on the bus. If
+// the resource returns, its series start at 0.
 func (m *metrics) forget(resource string) {
 	m.outOfScope.DeleteLabelValues(resource)
 	m.inferred.DeleteLabelValues(resource)

@@ -16,12 +16,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Every read here is consistent: no get or list sets a resourceVersion, so the answer is at least
-// as new as etcd at the time of the request.
+// Every read in this file is consistent: no get or list sets a resourceVersion, so the response is
+// at least as new as etcd at the time of the request.
 
-// readers is the number of concurrent reads. readTimeout limits each of them: if the API server
-// stops responding, a read would otherwise delay every comparison until the connection is found
-// dead. listPage is the number of objects in one page.
+// readers is the number of concurrent reads. readTimeout limits each read. Without the limit, an API
+// server that stops responding would delay every comparison until the client closes the dead
+// connection. listPage is the number of objects in one page.
 const (
 	readers     = 16
 	readTimeout = 10 * time.Second
@@ -32,8 +32,8 @@ const (
 func (p *pass) readObjects(ctx context.Context) error {
 	answers, behind := make([]readResult, len(p.objects)), make([]bool, len(p.objects))
 	for n, of := range p.objects {
-		// Take the version before the read: after the read, the informer shows every change up to
-		// it.
+		// Compare with the version before the read. The view after the read then includes every
+		// change up to that version.
 		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
@@ -88,8 +88,9 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	return answer, nil
 }
 
-// readVersion tells a late watch from a history that went back, in which no watch ever reaches
-// the version on the bus. A list has the present version.
+// readVersion distinguishes a late watch (isUnseen) from a history that went back (isGone). In the
+// latter case, the current version, which a list returns, is earlier than the version on the bus, so
+// the watch may never reach the latter.
 func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair) (finding, error) {
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: name, Limit: 1})
@@ -102,8 +103,8 @@ func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair)
 	return isUnseen, nil
 }
 
-// readNamespaces reads each namespace that the watch of namespaces does not show. Its objects may
-// not be readable, if a Role in that namespace granted access to them.
+// readNamespaces reads each namespace that the watch of namespaces does not show. It does not read
+// the objects: if a Role in the namespace granted access to them, they may no longer be readable.
 func (p *pass) readNamespaces(ctx context.Context) error {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -120,7 +121,7 @@ func (p *pass) readNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// listLeaving finds out which of the deselected objects still exist.
+// listLeaving lists each namespace in leaving to decide which deselected objects still exist.
 func (p *pass) listLeaving(ctx context.Context) error {
 	for _, namespace := range slices.Sorted(maps.Keys(p.leaving)) {
 		uids, listErr := p.listUIDs(ctx, namespace)
@@ -135,7 +136,7 @@ func (p *pass) listLeaving(ctx context.Context) error {
 	return nil
 }
 
-// listUIDs lists a namespace, and returns the UIDs by name.
+// listUIDs lists the objects in a namespace and returns their UIDs by name.
 func (p *pass) listUIDs(ctx context.Context, namespace string) (map[string]string, error) {
 	uids := map[string]string{}
 	for next := ""; ; {

@@ -41,8 +41,7 @@ func forbiddenError(resource, name string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, name, errors.New("no"))
 }
 
-// pathNotFound is what the API server says of a resource that it does not serve,
-// as client-go puts it.
+// pathNotFound returns client-go's error for a resource that the API server does not serve.
 func pathNotFound() error {
 	return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
 }
@@ -61,7 +60,7 @@ func stored(uid, version string) *unstructured.Unstructured {
 
 func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
 
-// stubCluster is a dynamic client that can get and list.
+// stubCluster is a dynamic client that supports only get and list.
 type stubCluster struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
@@ -90,7 +89,7 @@ func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructure
 	return s.list(s.gvr, s.namespace, o)
 }
 
-// silentCluster never answers.
+// silentCluster never responds to a get.
 type silentCluster struct{ stubCluster }
 
 func (s silentCluster) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
@@ -103,8 +102,7 @@ func (s silentCluster) Get(ctx context.Context, _ string, _ metav1.GetOptions, _
 	return nil, ctx.Err()
 }
 
-// bench is a Comparer whose informers show every key in the same way, and note what it
-// concludes.
+// bench is a Comparer whose informers return the same view for every key and record its conclusions.
 type bench struct {
 	*Comparer
 	resource ResourceView
@@ -120,7 +118,7 @@ type bench struct {
 
 var _ Informers = (*bench)(nil)
 
-// newBench makes a bench of a resource that is watched and synced, and selected.
+// newBench returns a bench with a resource that is watched, synced and selected.
 func newBench(t *testing.T, reads dynamic.Interface) *bench {
 	t.Helper()
 	b := &bench{

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// compareUnwatched compares a resource that nothing watches. If the cluster no longer
-// serves it, its objects are gone. If it is only not selected, they are deselected.
+// compareUnwatched compares a resource that no informer watches. If the cluster no longer serves the
+// resource, its objects are gone. If the resource is only not selected, its objects are deselected.
 func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource, catalog *discovery.Catalog, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	var found Comparison
 	var live []pair
@@ -46,23 +46,23 @@ func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource
 	decision := decideUnwatched(gr, r, removed, c.PublishDeselected)
 	for _, of := range live {
 		if c.Informers.DescribeResource(gr).Watched {
-			decision = wait // it is watched again, and its informers request another comparison
+			decision = wait // the resource is watched again, and its informers request another comparison
 		}
 		c.apply(decision, of, &found)
 	}
 	return found, nil
 }
 
-// decideUnwatched decides about the objects of a resource that nothing watches. While the
+// decideUnwatched decides about the objects of a resource that no informer watches. While the
 // discovery of any group fails, the resource may still be selected.
 func decideUnwatched(gr schema.GroupResource, r ResourceView, removed, publishDeselected bool) decision {
 	switch {
 	case removed:
 		return inferDelete
 	case r.Catalog.IsMissing(gr):
-		return wait // the API server serves it again, which the catalog does not show yet
+		return wait // the API server serves the resource again, but the catalog does not show that yet
 	case !r.ReferencesKnown:
-		return wait // an object that is not listed yet may refer to it
+		return wait // an object that is not listed yet may refer to this resource
 	case !publishDeselected, len(r.Catalog.Failed) > 0:
 		return leaveOnBus
 	}

@@ -1,9 +1,9 @@
-// Package references knows which objects refer to which, by the fields that the
-// configuration names. An object of a resource that is watched only because others refer to
-// it is selected while a selected object refers to it.
+// Package references tracks the references between objects, in the fields that the configuration
+// names. Some resources are watched only because objects of other resources refer to them. An object
+// of such a resource is selected while a selected object refers to it.
 //
-// It keeps the references of each object in memory, and learns of each change by a call of
-// [Graph.Update]. It reads nothing from the API server.
+// The package keeps the references of each object in memory. The informers report each change by
+// calling [Graph.Update]. The package reads nothing from the API server.
 package references
 
 import (
@@ -16,47 +16,50 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Objects is what a Graph needs of the informers. Its methods do not block, and may be
-// called from several goroutines.
+// Objects contains the methods of the informers that a Graph calls. The methods do not block, and
+// several goroutines may call them.
 type Objects interface {
-	// References returns what an object refers to now, nothing if it is not selected or does not
-	// exist. It returns false while that is unknown, because nothing watches the object or its
-	// informer has not synced. The previous answer then stays valid.
+	// References returns the current references of an object. It returns none if the object is not
+	// selected or does not exist. It returns false while the references are unknown because no
+	// informer watches the object or the informer has not synced. The previous result then stays
+	// valid.
 	References(event.Key) ([]event.Reference, bool)
 
-	// Find looks for the owner of another object.
+	// Find returns an object that is the owner of another object, nil if it does not show the
+	// object.
 	Find(event.Key) (*event.Object, Presence)
 
-	// ReferenceChanged is called when an object gets its first reference, or loses its last one.
-	// It reports whether that changes the selection of the object.
+	// ReferenceChanged is called when an object becomes referred to, or is no longer referred to.
+	// It reports whether the selection of the object changes.
 	ReferenceChanged(event.Key) bool
 }
 
-// target is an object that others refer to by name, whether it exists or not.
+// target identifies an object that others refer to by name. The object need not exist.
 type target struct {
 	kind            schema.GroupKind
 	namespace, name string // namespace is "" if the object is cluster-scoped
 }
 
-// Graph has the references between objects. Make one with [New].
+// Graph stores the references between objects. Make one with [New].
 type Graph struct {
 	objects Objects
 	paths   Paths
 	owners  bool          // owners are among the paths
-	more    chan struct{} // has a token when a kind is referred to for the first time
+	more    chan struct{} // has a token after an object has referred to a new kind
 
 	updating sync.Mutex // held during an update, so that updates are in order
 
 	mu       sync.RWMutex
 	referrer map[target]map[event.Key]struct{}               // the objects that refer to a target
 	referred map[schema.GroupResource]map[event.Key][]target // the targets of an object
-	wanted   map[schema.GroupKind]int                        // targets by kind; a kind that the cluster serves stays
-	known    map[schema.GroupKind]event.Resource             // of the last discovery, those that may be followed
+	wanted   map[schema.GroupKind]int                        // number of targets by kind; a kind that the cluster serves stays at 0
+	known    map[schema.GroupKind]event.Resource             // kinds of the last discovery that references can select
 
 	complete atomic.Bool
 }
 
-// New makes a Graph that follows the paths: "path" or "resource:path", or [Owners].
+// New returns a Graph that follows the references at the paths. Each path has the form "path" or
+// "resource:path", or is [Owners].
 func New(paths []string, objects Objects) *Graph {
 	g := &Graph{
 		objects: objects, more: make(chan struct{}, 1),
@@ -80,8 +83,8 @@ func (g *Graph) FollowsOwners() bool { return g.owners }
 // PathsOf returns the fields by which objects of a resource refer to others.
 func (g *Graph) PathsOf(r event.Resource) Paths { return g.paths.of(r) }
 
-// More returns a channel that gets a token when an object first refers to a new kind. The kind is then
-// among [Graph.Resources].
+// More returns a channel that receives a token when an object refers to a new kind for the first
+// time. [Graph.Resources] then contains the resource of that kind, if discovery shows it.
 func (g *Graph) More() <-chan struct{} { return g.more }
 
 // Selects reports whether a selected object refers to an object of a resource.
@@ -91,9 +94,9 @@ func (g *Graph) Selects(r event.Resource, k event.Key) bool {
 	return len(g.referrer[target{schema.GroupKind{Group: r.Group, Kind: r.Kind}, k.Namespace, k.Name}]) > 0
 }
 
-// Resources returns the resources to watch because others refer to them. A resource stays among
-// them while the cluster serves it, because an object that nothing refers to any more has yet to be
-// deselected.
+// Resources returns the resources to watch because objects refer to them. It returns a resource as
+// long as the cluster serves it, even if nothing refers to the resource anymore, because the
+// informers still have to deselect the objects of that resource.
 func (g *Graph) Resources() []event.Resource {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -124,12 +127,12 @@ func (g *Graph) HasSources(gr schema.GroupResource) bool {
 	return len(g.referred[gr]) > 0
 }
 
-// IsComplete reports whether every object that may refer to others is known. Until then, no object
-// counts as unreferenced.
+// IsComplete reports whether every object that may refer to others is known. While it returns false,
+// no object counts as unreferenced.
 func (g *Graph) IsComplete() bool { return !g.Enabled() || g.complete.Load() }
 
-// Complete records the result of isComplete, which it calls while no update is in progress. It
-// reports whether the Graph has just become complete.
+// Complete calls isComplete while no update is in progress, and records the result. It reports
+// whether the Graph has just become complete.
 func (g *Graph) Complete(isComplete func() bool) (became bool) {
 	if !g.Enabled() {
 		return false
@@ -140,9 +143,9 @@ func (g *Graph) Complete(isComplete func() bool) (became bool) {
 	return !g.complete.Swap(complete) && complete
 }
 
-// Learn takes the kinds of a discovery, and keeps those of the groups for which it failed. If the
-// scope of a kind has become known, the objects that refer to it have other targets, and Learn
-// updates these objects.
+// Learn replaces the known kinds with those of a discovery. It keeps the known kinds of groups
+// whose discovery failed. If a kind appears, disappears or changes its scope, Learn updates all
+// objects that refer to it, because their targets can differ.
 func (g *Graph) Learn(known map[schema.GroupKind]event.Resource, failed map[string]error) {
 	for _, k := range g.learn(known, failed) {
 		g.Update(k)

@@ -12,8 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// cluster is a set of pods, each with the reference that it has; nil for one that is not
-// selected.
+// cluster is a set of pods with their references. A pod that is not selected is nil.
 type cluster struct {
 	objects  map[event.Key]*event.Object
 	presence Presence
@@ -49,7 +48,7 @@ func (c *cluster) ReferenceChanged(k event.Key) bool {
 	return true
 }
 
-// refers has a pod refer to others, as its owners.
+// refers sets the owners of a pod, to which the pod then refers.
 func (c *cluster) refers(name string, to ...string) *event.Object {
 	o := &event.Object{UID: types.UID(name)}
 	for n, other := range to {
@@ -72,7 +71,8 @@ func (c *cluster) takeChanged() string {
 	return changed
 }
 
-// TestUpdate: what an object comes to refer to, or no longer refers to, is updated in turn.
+// TestUpdate verifies that Update also updates the objects that become referred to or are no longer
+// referred to.
 func TestUpdate(t *testing.T) {
 	c, g := newCluster()
 	selected := func(name string) bool { return g.Selects(event.Resource{Kind: "Pod"}, pod(name)) }
@@ -109,8 +109,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestMore: a kind that is referred to for the first time is to be watched, and until it is
-// listed the graph is not complete.
+// TestMore verifies that a kind that is referred to for the first time is added to the watched
+// resources, and that the graph is not complete until that kind is listed.
 func TestMore(t *testing.T) {
 	c, g := newCluster()
 	if !g.Complete(func() bool { return true }) || g.Complete(func() bool { return true }) {
@@ -128,7 +128,7 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestDisabled: without paths nothing is followed, and nothing is awaited.
+// TestDisabled verifies that a graph without paths follows no references and is complete.
 func TestDisabled(t *testing.T) {
 	g := New(nil, nil)
 	g.Update(pod("a"))
@@ -137,7 +137,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// TestOwner: the chain of controllers is walked as far as it is known, and a cycle ends.
+// TestOwner verifies that Owner follows the chain of controllers as far as it is known, and that it
+// returns if the chain has a cycle.
 func TestOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		chain    []string
@@ -177,7 +178,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestLearn: kinds of groups whose discovery fails are kept, those of others are not.
+// TestLearn verifies that Learn keeps the missing kinds of a group only if the discovery of that
+// group failed.
 func TestLearn(t *testing.T) {
 	pod, thing := schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "away.example.com", Kind: "Thing"}
 	g := New([]string{Owners}, nil)
@@ -201,8 +203,9 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestManyReferences: the work for an update grows with the number of references, and what
-// nothing refers to any more takes no memory.
+// TestManyReferences verifies that at most maxReferences references of an object are read, because
+// the work for an update grows with their number. Targets that nothing refers to anymore take no
+// memory.
 func TestManyReferences(t *testing.T) {
 	g := New([]string{Owners}, nil)
 	k := event.Key{Resource: "configmaps", Namespace: "tenant", Name: "a"}
@@ -222,7 +225,7 @@ func TestManyReferences(t *testing.T) {
 	if len(g.wanted)+len(g.referrer)+len(g.referred) != 0 {
 		t.Errorf("%d kinds, %d targets and %d resources are kept of an object that is gone", len(g.wanted), len(g.referrer), len(g.referred))
 	}
-	// References that repeat count too: reading them is work.
+	// Repeated references count too, because reading them takes time.
 	if refs, all := g.PathsOf(event.Resource{}).Read([]byte(`{"metadata":{"ownerReferences":[` + strings.Repeat(`{"kind":"A","name":"a"},`, maxReferences) + `{"kind":"B","name":"b"}]}}`)); len(refs) != 1 || all {
 		t.Errorf("got %v, all: %v; want one reference, and not all", refs, all)
 	}
@@ -231,8 +234,8 @@ func TestManyReferences(t *testing.T) {
 	}
 }
 
-// TestServedKindStays: the objects of a kind that the cluster serves are watched until it no
-// longer does, so that what nothing refers to any more is deselected.
+// TestServedKindStays verifies that a kind stays watched as long as the cluster serves it. Otherwise
+// the informers could not deselect objects that nothing refers to anymore.
 func TestServedKindStays(t *testing.T) {
 	c, g := newCluster()
 	c.refers("a", "b")
@@ -248,7 +251,7 @@ func TestServedKindStays(t *testing.T) {
 	}
 }
 
-// owned is an object with owners of as many kinds, none of which an earlier update had.
+// owned returns an object with n owners of n different kinds. No two updates share a kind.
 func owned(n, update int) []byte {
 	var b strings.Builder
 	b.WriteString(`{"metadata":{"name":"a","ownerReferences":[`)
@@ -262,7 +265,7 @@ func owned(n, update int) []byte {
 	return []byte(b.String())
 }
 
-// BenchmarkUpdate is an update of an object with as many references, all of them new.
+// BenchmarkUpdate measures an update of an object with n references, all of them new.
 func BenchmarkUpdate(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -6,22 +6,22 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Presence says what the informers know of an object.
+// Presence tells whether the informers know if an object exists.
 type Presence int
 
-// What [Objects] may say of an object.
+// The results of [Objects].Find.
 const (
-	Settled   Presence = iota // they have it, or it is certain that they will not
-	Pending                   // a list in progress may have it
-	Unwatched                 // nothing watches its resource yet
+	Settled   Presence = iota // an informer shows the object, or certainly will not show it
+	Pending                   // a list in progress may contain the object
+	Unwatched                 // no informer watches the object's resource yet
 )
 
-// maxOwners bounds the walk from owner to owner: Kubernetes does not prevent cycles.
+// maxOwners limits the walk from owner to owner, because Kubernetes does not prevent cycles.
 const maxOwners = 16
 
-// Owner returns the controller at the top of an object's owners, as far as they are known,
-// nil if it has none or owners are not followed. It returns false while a list in progress
-// may have one of them.
+// Owner returns the topmost known controller in the chain of an object's owners. It returns nil if
+// the object has no controller, or if owners are not followed. It returns false while the next
+// owner in the chain may still be listed.
 func (g *Graph) Owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 	if !g.owners {
 		return nil, true
@@ -46,7 +46,7 @@ func (g *Graph) Owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 		owner, presence := g.objects.Find(k)
 		switch {
 		case presence == Unwatched:
-			return top, o.Unselected // its watch is about to start, unless the object that refers to it is not selected
+			return top, o.Unselected // the watch of the owner starts soon, unless o is not selected
 		case presence == Pending:
 			return top, false
 		case owner == nil || string(owner.UID) != ref.UID:

@@ -12,20 +12,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Owners is the short name of the path of an object's owners.
+// Owners is the short form of the path to an object's owners.
 const Owners = "ownerReferences"
 
-// path is where objects refer to others: one field, or a list of them.
+// path is the location of references in an object: a field, or a list of fields.
 type path struct {
-	resource string // "deployments" or "deployments.apps"; "" for all
+	resource string // "deployments" or "deployments.apps"; "" for all resources
 	fields   []string
 }
 
 // Paths are the fields by which objects of one resource refer to others.
 type Paths []path
 
-// parsePath parses "path" or "resource:path", where the path has names with dots between
-// them. Lists on the way are walked, with or without [*]. The configuration was checked.
+// parsePath parses "path" or "resource:path". A path consists of names that are separated by dots.
+// It can lead through lists, with or without [*]. The configuration has already been validated.
 func parsePath(s string) path {
 	var p path
 	if resource, path, ok := strings.Cut(s, ":"); ok {
@@ -40,14 +40,14 @@ func parsePath(s string) path {
 
 func (p path) isOwners() bool { return slices.Equal(p.fields, []string{"metadata", Owners}) }
 
-// of returns the paths that concern a resource.
+// of returns the paths that apply to a resource.
 func (p Paths) of(r event.Resource) Paths {
 	return slices.DeleteFunc(slices.Clone(p), func(p path) bool {
 		return p.resource != "" && p.resource != r.Resource && p.resource != r.GroupResource().String()
 	})
 }
 
-// Unmatched returns the paths of a configuration that are limited to none of these resources. They
+// Unmatched returns the paths of a configuration that apply to none of the resources. Such paths
 // have no effect.
 func Unmatched(paths []string, resources []event.Resource) (unmatched []string) {
 	for _, s := range paths {
@@ -59,13 +59,13 @@ func Unmatched(paths []string, resources []event.Resource) (unmatched []string) 
 	return unmatched
 }
 
-// maxReferences is the number of fields that are read for the references of an object. The
-// longest lists that Kubernetes itself writes, the endpoints of an EndpointSlice, have 1000.
+// maxReferences is the maximum number of reference fields that are read from one object. The longest
+// lists that Kubernetes itself writes, the endpoints of an EndpointSlice, have 1000 items.
 const maxReferences = 1000
 
-// Read returns what an object refers to, each reference once. It decodes only what is at
-// the paths of the object, which is valid JSON, and at most the first maxReferences fields
-// there. all is false if there are more.
+// Read returns the references of an object, each once. The object must be valid JSON. Read decodes
+// only the fields at the paths, and at most the first maxReferences of them. all is false if the
+// object has more.
 func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	left := maxReferences
 	found := map[event.Reference]struct{}{}
@@ -93,7 +93,8 @@ func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	return refs, true
 }
 
-// walk calls each with every object at a path of a valid JSON text, until it returns false.
+// walk calls each with every JSON object at a path in a valid JSON text, until each returns false.
+// It returns false if each did.
 func walk(text []byte, path []string, each func([]byte) bool) bool {
 	s := jsonscan.New(text)
 	switch {
@@ -117,7 +118,8 @@ func walk(text []byte, path []string, each func([]byte) bool) bool {
 }
 
 // referenceOf reads an ObjectReference, an OwnerReference, or any other field that names a kind and
-// an object. It returns false for a field that names no kind.
+// an object. It returns false for a field that lacks the kind or the name, or has an invalid
+// apiVersion.
 func referenceOf(m map[string]any) (event.Reference, bool) {
 	get := func(name string) string {
 		s, _ := m[name].(string)

@@ -6,8 +6,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Update reads what an object refers to now. It tells the informers of each object that
-// becomes selected or deselected by that, and updates that object too.
+// Update reads the current references of an object. It reports each object that thereby becomes
+// referred to or is no longer referred to. If the selection of such an object changes, Update
+// updates that object too.
 func (g *Graph) Update(k event.Key) {
 	if !g.Enabled() {
 		return
@@ -22,7 +23,7 @@ func (g *Graph) Update(k event.Key) {
 	}
 }
 
-// Forget drops the references of all objects of a resource that is gone.
+// Forget drops the references of all objects of a resource that the cluster no longer serves.
 func (g *Graph) Forget(gr schema.GroupResource) {
 	for _, k := range g.Sources(gr) {
 		g.updating.Lock()
@@ -34,8 +35,8 @@ func (g *Graph) Forget(gr schema.GroupResource) {
 	}
 }
 
-// apply records what an object refers to, and returns the objects whose selection that
-// changes.
+// apply records the targets of an object, and returns the objects whose selection changes as a
+// result.
 func (g *Graph) apply(k event.Key, targets []target) (changed []event.Key) {
 	for _, t := range g.set(k, targets) {
 		r, ok := g.resource(t.kind)
@@ -49,8 +50,8 @@ func (g *Graph) apply(k event.Key, targets []target) (changed []event.Key) {
 	return changed
 }
 
-// targets resolves the references of an object, as far as their kinds are known. A kind
-// that is not known may be defined later.
+// targets resolves the references of an object. It also returns targets of unknown kinds, because
+// such a kind may be defined later.
 func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,7 +62,7 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 		if _, ok := g.wanted[gk]; !ok {
 			g.wanted[gk] = 0
 			if _, ok := g.known[gk]; ok {
-				g.complete.Store(false) // until it is watched, and has synced
+				g.complete.Store(false) // until the kind is watched and has synced
 			}
 			select {
 			case g.more <- struct{}{}:
@@ -82,8 +83,8 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	return all
 }
 
-// set records what an object refers to, nil for nothing. It returns the targets that have
-// become referred to, and those that no longer are.
+// set records the targets of an object, nil for none. It returns the targets that have become
+// referred to and the targets that are no longer referred to.
 func (g *Graph) set(k event.Key, targets []target) (changed []target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,8 +129,8 @@ func (g *Graph) set(k event.Key, targets []target) (changed []target) {
 	return changed
 }
 
-// forgetKind forgets a kind that the cluster does not serve and that nothing refers to.
-// Objects can refer to any number of kinds.
+// forgetKind forgets a kind if the cluster does not serve it and nothing refers to it. Otherwise
+// memory would grow, because objects can refer to any number of kinds.
 func (g *Graph) forgetKind(gk schema.GroupKind) {
 	if _, served := g.known[gk]; !served && g.wanted[gk] == 0 {
 		delete(g.wanted, gk)

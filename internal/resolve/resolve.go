@@ -1,5 +1,5 @@
-// Package resolve publishes the consistency points of a term: for each resource, a version up
-// to which the bus has every change.
+// Package resolve publishes the consistency points of a term. A consistency point names a resource
+// and a version up to which the bus has every change of the resource.
 package resolve
 
 import (
@@ -23,22 +23,22 @@ type Config struct {
 	Informers  Informers
 	Checkpoint Checkpoint
 
-	// Losses returns how many events the bus is known to have lost. It reports false while the bus
-	// may have lost more.
+	// Losses returns the number of events that the bus is known to have lost. known is false while
+	// the bus may have lost more events.
 	Losses func() (lost uint64, known bool)
 
 	// Publish publishes a point and waits for its acknowledgement.
 	Publish func(context.Context, event.Point) error
 
-	// Compare requests a comparison of a resource, which calls Compared.
+	// Compare requests a comparison of a resource. The comparison calls Compared when it ends.
 	Compare func(schema.GroupResource)
 
-	Interval time.Duration // shortest interval between two points of a resource
+	Interval time.Duration // minimum time between two points of a resource
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
 
-// Checkpoint is what the bus has of each object.
+// Checkpoint provides the last known event on the bus for each object.
 type Checkpoint interface {
 	Get(event.Key) event.Acked
 	Entries(schema.GroupResource) iter.Seq2[event.Key, event.Acked]
@@ -46,9 +46,9 @@ type Checkpoint interface {
 
 // Resolver publishes points. Make one with [New].
 //
-// The informers know which changes from their watches the bus lacks. What the bus has from
-// earlier terms is compared with them once, and again after each loss of the bus and each change
-// of the selection.
+// The informers know which changes from their watches the bus lacks. The resolver compares the
+// events of earlier terms with the informers before the first point, and again after each loss of
+// events and each change of the selection.
 type Resolver struct {
 	Config
 	published *prometheus.CounterVec
@@ -57,7 +57,7 @@ type Resolver struct {
 	resources map[schema.GroupResource]*resolution
 }
 
-// Informers is what a Resolver needs of the informers.
+// Informers contains the methods of the informers that a Resolver calls.
 type Informers interface {
 	Watched() []schema.GroupResource
 	Selection(schema.GroupResource) uint64
@@ -69,22 +69,22 @@ type Informers interface {
 	Lookup(event.Key) event.View
 }
 
-// resolution is what the resolver knows of a resource. Only Once uses the fields except compared,
-// due and last.
+// resolution is the state of a resource. The lock guards compared, due and last. Only Once uses the
+// other fields.
 type resolution struct {
 	tried    time.Time
 	asked    time.Time     // when a comparison was last requested
-	pending  *ledger.Point // not reached yet, nil for none
-	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
-	lost     uint64        // the losses of the bus at that time
+	pending  *ledger.Point // the point that the bus has not reached yet, nil for none
+	agreed   uint64        // the selection for which the bus last agreed with the cluster
+	lost     uint64        // the result of Losses when the bus last agreed with the cluster
 	compared uint64        // the selection of the last comparison that decided about every object
-	due      time.Time     // when the first point became possible, the zero time before
+	due      time.Time     // when the first point became possible; the zero time until then
 	last     event.Point   // the last published point, the zero value for none
 }
 
 var _ prometheus.Collector = (*Resolver)(nil)
 
-// New returns a Resolver, which does nothing until Run.
+// New returns a Resolver that does nothing until Run.
 func New(c Config) *Resolver {
 	return &Resolver{
 		Config: c, resources: map[schema.GroupResource]*resolution{},
@@ -103,7 +103,7 @@ func (r *Resolver) Run(ctx context.Context) {
 	})
 }
 
-// Once publishes the points that are due and reached, and takes those that are due. Only one
+// Once takes the points that are due, and publishes the points that the bus has reached. Only one
 // call may run at a time.
 func (r *Resolver) Once(ctx context.Context) {
 	for _, gr := range r.Informers.Watched() {
@@ -112,7 +112,7 @@ func (r *Resolver) Once(ctx context.Context) {
 	r.forget()
 }
 
-// of returns what is known of a resource.
+// of returns the resolution of a resource. It creates the resolution if necessary.
 func (r *Resolver) of(gr schema.GroupResource) *resolution {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 	return r.resources[gr]
 }
 
-// Compared records that a comparison with a selection decided about every object.
+// Compared records that a comparison for a selection decided about every object.
 func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
 	of := r.of(gr)
 	r.mu.Lock()
@@ -147,12 +147,12 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 	p := *of.pending
 	of.pending = nil
 	if lost, known := r.Losses(); !known || lost != of.lost {
-		return // the bus may have lost something since the point was taken
+		return // the bus may have lost events since the point was taken
 	}
 	if r.Informers.Selection(gr) != p.Selection {
-		return // an informer may have ended, so what the bus lacks is unknown
+		return // an informer may have ended, so the missing changes are unknown
 	}
-	if err := r.Publish(ctx, p.Point); err != nil { // the point may be on the bus; the next one has another id
+	if err := r.Publish(ctx, p.Point); err != nil { // the point may be on the bus; the next point has another ID
 		r.Logger.Debug("consistency point failed, taking another", "resource", gr.String(), "err", err)
 		return
 	}
@@ -163,7 +163,7 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 	of.last = p.Point
 }
 
-// take takes the next point of a resource, if one is due and says something new.
+// take takes the next point of a resource if one is due and differs from the last point.
 func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	if r.Now().Sub(of.tried) < r.Interval {
 		return false
@@ -197,10 +197,10 @@ func (r *Resolver) setDue(of *resolution) {
 	}
 }
 
-// requestInterval is the shortest interval between two requests for a comparison of a resource.
+// requestInterval is the minimum time between two requests for a comparison of a resource.
 const requestInterval = 10 * time.Second
 
-// requestComparison requests a comparison of a resource if a point has to wait for one.
+// requestComparison requests a comparison of a resource if a point needs one.
 func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
 	if now := r.Now(); !r.isCompared(gr) && now.Sub(of.asked) >= requestInterval {
 		of.asked = now
@@ -208,7 +208,7 @@ func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
 	}
 }
 
-// agrees reports whether the bus has what the informers show of a resource, except for
+// agrees reports whether the bus has the state of a resource that the informers show, except for
 // unacknowledged changes.
 func (r *Resolver) agrees(gr schema.GroupResource) bool {
 	agrees := true
@@ -233,7 +233,7 @@ func (r *Resolver) hasState(k event.Key, acked event.Acked) bool {
 	switch {
 	case acked.Foreign || change != nil:
 		return false
-	case reason == ledger.ReasonAwait: // gone or not selected, as a comparison finds out
+	case reason == ledger.ReasonAwait: // gone or not selected; only a comparison finds out which
 		return r.isCompared(k.GroupResource())
 	}
 	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
@@ -246,9 +246,9 @@ func (r *Resolver) forget() {
 	maps.DeleteFunc(r.resources, func(gr schema.GroupResource, _ *resolution) bool { return r.Informers.Selection(gr) == 0 })
 }
 
-// ConsistentAsOf returns the time of the latest state of the cluster that the bus has in full,
-// the zero time if unknown. It is later than the time of the last point if the watch has since
-// shown that nothing has changed.
+// ConsistentAsOf returns the time of the latest cluster state that the bus has in full, the zero
+// time if unknown. This time is later than the time of the last point if the watch has since shown
+// that nothing has changed.
 func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 	r.mu.Lock()
 	of := r.resources[gr]
@@ -264,8 +264,9 @@ func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 	return last.AsOf
 }
 
-// MissingSince returns since when a resource could have had a consistency point, and has none. It
-// returns the zero time if the resource has one, or its first sync is not complete.
+// MissingSince returns the time when the first consistency point of a resource became possible, if
+// no point has been published since. It returns the zero time if the resource has a point, or if
+// its first sync is not complete.
 func (r *Resolver) MissingSince(gr schema.GroupResource) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,17 +17,16 @@ import (
 
 var configMaps = schema.GroupResource{Resource: "configmaps"}
 
-// stubInformers is a resource without objects, of which a change of some keys is on its way to
-// the bus.
+// stubInformers shows a resource without objects. The keys in dirty have changes that the bus lacks.
 type stubInformers struct {
 	selection uint64
 	version   string
 	dirty     map[event.Key]bool
 	marked    map[event.Key]bool // dirty at the last mark
-	looked    func()             // called before each look at a key
+	looked    func()             // called before each lookup of a key
 
-	lost      uint64 // events that the bus has lost
-	recreated bool   // the bus, and not loaded since
+	lost      uint64 // events that the bus is known to have lost
+	recreated bool   // the bus was recreated and not loaded since
 }
 
 func (s *stubInformers) mark() {
@@ -53,8 +52,8 @@ func configMapKey(name string) event.Key {
 	return event.Key{Resource: configMaps.Resource, Namespace: "default", Name: name}
 }
 
-// newStubResolver has one object on the bus that no informer shows. It counts the comparisons
-// that it asks for.
+// newStubResolver returns a Resolver with one object on the bus that no informer shows. The last
+// result counts the comparisons that the Resolver requests.
 func newStubResolver() (*Resolver, *stubInformers, *int) {
 	s, asked, c := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}}, 0, ledger.New().NewTerm()
 	c.Put(configMapKey("gone"), event.Acked{UID: "gone", ResourceVersion: "1", Position: 2})
@@ -64,8 +63,9 @@ func newStubResolver() (*Resolver, *stubInformers, *int) {
 	}), s, &asked
 }
 
-// TestPointWaitsForWhatAgreesLeavesOut: the comparison finds the delete of an object after the
-// version of the point was taken, and before the resolver looks at the object.
+// TestPointWaitsForWhatAgreesLeavesOut verifies that a point waits for changes that agrees ignores.
+// A comparison finds the delete of an object after the version of the point was taken, but before
+// the resolver looks up the object.
 func TestPointWaitsForWhatAgreesLeavesOut(t *testing.T) {
 	r, s, _ := newStubResolver()
 	s.looked = func() { s.dirty[configMapKey("gone")] = true }
@@ -78,8 +78,9 @@ func TestPointWaitsForWhatAgreesLeavesOut(t *testing.T) {
 	}
 }
 
-// TestPointAsksForAComparison: whether an object that no informer shows may stay on the bus is
-// the answer of a comparison. A change of the selection does not always cause one.
+// TestPointAsksForAComparison verifies that the resolver requests a comparison if the bus shows an
+// object that no informer shows. Only a comparison decides whether such an object may stay on the
+// bus, and a change of the selection does not always cause a comparison.
 func TestPointAsksForAComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s, asked := newStubResolver()
@@ -92,9 +93,9 @@ func TestPointAsksForAComparison(t *testing.T) {
 			}
 		}
 		wantAsked(false, 1)
-		wantAsked(false, 1) // not again at once
+		wantAsked(false, 1) // no second request within requestInterval
 		time.Sleep(requestInterval)
-		wantAsked(false, 2) // the comparison left a question open
+		wantAsked(false, 2) // the comparison did not decide about every object
 		r.Compared(configMaps, s.selection)
 		wantAsked(true, 2)
 		of.pending = nil
@@ -106,7 +107,7 @@ func TestPointAsksForAComparison(t *testing.T) {
 	})
 }
 
-// slowBus acknowledges after a time.
+// slowBus acknowledges each point after a delay.
 type slowBus struct {
 	after     time.Duration
 	published int
@@ -118,8 +119,8 @@ func (b *slowBus) publish(context.Context, event.Point) error {
 	return nil
 }
 
-// TestPointOfAFormerSelection: an informer ends while a point waits, and with it the knowledge
-// of what the bus lacks.
+// TestPointOfAFormerSelection verifies that a pending point is dropped if the selection changes. An
+// informer may have ended, and then the missing changes are unknown.
 func TestPointOfAFormerSelection(t *testing.T) {
 	r, s, _ := newStubResolver()
 	sink := &slowBus{}
@@ -138,8 +139,8 @@ func TestPointOfAFormerSelection(t *testing.T) {
 	}
 }
 
-// TestPointOfABusThatLostEvents: a point that waits while the bus loses what it had, and one that is
-// taken after it, wait until everything on the bus agrees with the cluster again.
+// TestPointOfABusThatLostEvents verifies that no point is published after the bus loses events until
+// the bus agrees with the cluster again. This applies to a pending point and to a later one.
 func TestPointOfABusThatLostEvents(t *testing.T) {
 	for name, lose := range map[string]func(*stubInformers){
 		"the stream is recreated":        func(s *stubInformers) { s.recreated = true },
@@ -162,7 +163,7 @@ func TestPointOfABusThatLostEvents(t *testing.T) {
 			if of.pending != nil || sink.published > 0 {
 				t.Errorf("%d points are published, and %v waits; want none", sink.published, of.pending)
 			}
-			r.Compared(configMaps, 0) // what is on the bus no longer agrees
+			r.Compared(configMaps, 0) // the bus no longer agrees with the cluster
 			r.step(t.Context(), configMaps, of)
 			if of.pending != nil || sink.published > 0 {
 				t.Errorf("%d points are published before the bus agrees with the cluster, and %v waits; want none", sink.published, of.pending)
@@ -178,7 +179,8 @@ func TestPointOfABusThatLostEvents(t *testing.T) {
 	}
 }
 
-// TestPointsKeepTheirInterval: also if the bus acknowledges a point late.
+// TestPointsKeepTheirInterval verifies that two points keep the minimum interval, even if the bus
+// acknowledges the first point late.
 func TestPointsKeepTheirInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s, _ := newStubResolver()
@@ -201,8 +203,8 @@ func TestPointsKeepTheirInterval(t *testing.T) {
 	})
 }
 
-// TestAgeWithoutAPoint: if the comparison that the first point waits for always fails, the age grows
-// from the first sync on, so that an alert can fire.
+// TestAgeWithoutAPoint verifies that the age grows from the first sync on if the comparison that the
+// first point waits for always fails. So an alert can fire.
 func TestAgeWithoutAPoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s, _ := newStubResolver()
@@ -230,7 +232,7 @@ func TestAgeWithoutAPoint(t *testing.T) {
 				t.Errorf("ages: got %v, want %v", got, want)
 			}
 		}
-		r.Compared(configMaps, 0) // points can be off
+		r.Compared(configMaps, 0) // without Once, as if points were disabled
 		want()
 		time.Sleep(time.Second)
 		first := time.Now()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the name with the smallest edit distance from an unknown name, the first in
-// alphabetical order if there are several. It returns "" if there are no names.
+// Nearest returns the name with the smallest edit distance from an unknown name. If several names
+// have that distance, it returns the first in alphabetical order. It returns "" if names is empty.
 func Nearest(unknown string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -20,9 +20,9 @@ func Nearest(unknown string, names []string) string {
 // maxTypingErrors is the edit distance up to which a name counts as similar.
 const maxTypingErrors = 2
 
-// Similar is [Nearest] for names that can be unrelated: it returns "" if none is similar.
+// Similar is [Nearest] for names that can be unrelated. It returns "" if no name is similar.
 func Similar(unknown string, names []string) string {
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a cheap filter, because there can be thousands
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a cheap filter, because names can have thousands of elements
 		return max(len(name)-len(unknown), len(unknown)-len(name)) > maxTypingErrors
 	})
 	name := Nearest(unknown, names)
@@ -32,7 +32,7 @@ func Similar(unknown string, names []string) string {
 	return name
 }
 
-// Distance is the Levenshtein distance of two names in bytes.
+// Distance returns the Levenshtein distance between two names, in bytes.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,11 +1,11 @@
 // Package selector parses resource selectors, such as those of KUBERELAY_RESOURCES,
-// KUBERELAY_DROP_FIELDS and forwarder tail, and finds the resource that one names:
+// KUBERELAY_DROP_FIELDS and forwarder tail, and finds the resource that a selector names:
 //
 //	selector = "*" | "*." group | name | name "." group | name "." version "." [ group ]
 //
-// A name is a plural, a singular, a short name or a Kind, as in kubectl. "core" stands for
-// the group that has no name, and so does a group that is left out after a version. The package does
-// not know what a cluster serves: a valid selector can name a resource that does not exist.
+// A name is a plural, a singular, a short name or a Kind, as in kubectl. "core" stands for the group
+// that has no name. So does an omitted group after a version. The package does not know which
+// resources a cluster serves, so a valid selector can name a resource that does not exist.
 package selector
 
 import (
@@ -29,9 +29,9 @@ const core = "core"
 
 // Selector is a parsed selector. The zero value selects no resource.
 type Selector struct {
-	Name    string // as written, or [Wildcard]
+	Name    string // the name as written, or [Wildcard]
 	Version string // "" for any version
-	Group   string // "" for the core group if Grouped, else for any group
+	Group   string // "" means the core group if Grouped is true, otherwise any group
 	Grouped bool   // the selector names a group
 
 	text string
@@ -43,7 +43,7 @@ var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 // v1 or v2beta1.
 func IsVersion(s string) bool { return versionForm.MatchString(s) }
 
-// Parse parses a selector. Its error says how to write one.
+// Parse parses a selector. Most of its errors show the valid forms of a selector.
 func Parse(text string) (Selector, error) {
 	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 	name, group, grouped := strings.Cut(text, ".")
@@ -73,7 +73,7 @@ func Parse(text string) (Selector, error) {
 	return Selector{Name: name, Version: version, Group: group, Grouped: grouped, text: text}, nil
 }
 
-// String is the text that was parsed.
+// String returns the text that was parsed.
 func (s Selector) String() string { return s.text }
 
 // IsWildcard reports whether s selects every resource, or every resource of its group.
@@ -82,8 +82,8 @@ func (s Selector) IsWildcard() bool { return s.Name == Wildcard }
 // HasGroup reports whether s can select a resource of the group.
 func (s Selector) HasGroup(group string) bool { return !s.Grouped || s.Group == group }
 
-// Resource finds the resource that s names, as kubectl does (cli-runtime,
-// Builder.mappingFor): a resource, in the version if s has one, and then a Kind. It is
+// Resource returns the resource that s names. Like kubectl (cli-runtime, Builder.mappingFor), it
+// first tries the name as a resource, with the version if s has one, and then as a Kind. It returns
 // false if the mapper knows no such resource, and for a wildcard.
 func (s Selector) Resource(mapper meta.RESTMapper) (schema.GroupVersionResource, bool) {
 	withVersion, gr := schema.ParseResourceArg(strings.ToLower(s.text))

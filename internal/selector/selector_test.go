@@ -77,8 +77,8 @@ func TestHasGroup(t *testing.T) {
 	}
 }
 
-// TestResource: a version and the first label of a group look the same, and a Kind can
-// look like a resource. kubectl's order decides.
+// TestResource verifies that Resource resolves ambiguous selectors in kubectl's order. A version and
+// the first label of a group can look the same, and a Kind can look like a resource.
 func TestResource(t *testing.T) {
 	apps, dotted := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "v1.apps", Version: "v2"}
 	mapper := restmapper.NewDiscoveryRESTMapper([]*restmapper.APIGroupResources{
@@ -93,8 +93,8 @@ func TestResource(t *testing.T) {
 		"deployment.apps":        apps.WithResource("deployments"),
 		"deployments.v1.apps":    apps.WithResource("deployments"), // not the group v1.apps
 		"deployments.v2.v1.apps": dotted.WithResource("deployments"),
-		"collections.v1.apps":    dotted.WithResource("collections"), // the group, where no version fits
-		"Set":                    {},                                 // a Kind without a group is one of the core group
+		"collections.v1.apps":    dotted.WithResource("collections"), // the group v1.apps, because no version v1 of the group apps has this resource
+		"Set":                    {},                                 // a Kind without a group belongs to the core group
 		"Set.v1.apps":            dotted.WithResource("collections"),
 		"Set.v2.v1.apps":         dotted.WithResource("collections"),
 		"set":                    {},

@@ -1,5 +1,5 @@
-// Package progress finds the version up to which the handler of an informer has been notified of
-// every change. It has no I/O, goroutines or clock.
+// Package progress determines the version up to which the handler of an informer has been notified
+// of every change. It has no I/O, goroutines or clock.
 package progress
 
 import (
@@ -14,25 +14,25 @@ import (
 )
 
 // Progress tracks how far the handler of an informer is behind its watch. client-go notifies the
-// handler in the order of the watch, once for each object that a list or a watch returned, but
-// after it has updated its store.
+// handler after it has updated its store. It notifies in the order of the watch, once for each
+// object that a list or a watch returned.
 //
-// The handler waits while the Progress is locked.
+// While the Progress is locked, the handler waits.
 type Progress struct {
 	sync.Mutex
-	received uint64    // objects that client-go got from lists and watches
-	handled  uint64    // of those, the ones of which the handler was notified
+	received uint64    // number of objects that client-go received from lists and watches
+	handled  uint64    // number of these objects of which the handler was notified
 	listed   uint64    // received when the last list was complete
 	empty    bool      // the last list had no objects
 	version  string    // of the last object handled
 	at       time.Time // when that object was handled
 	shown    time.Time // when a list, a change or a bookmark last arrived
 
-	page int // objects of the list in progress, which client-go gets when it is complete
+	page int // number of objects in the incomplete list; client-go receives them when the list is complete
 }
 
-// List records a page of a list, or the beginning of a list. The handler is notified of
-// the objects of a list when the list is complete.
+// List records a page of a list, or the start of a list. client-go notifies the handler of the
+// objects of a list when the list is complete.
 func (p *Progress) List(objects int, first, complete bool, now time.Time) {
 	p.Lock()
 	defer p.Unlock()
@@ -53,7 +53,7 @@ func (p *Progress) complete(now time.Time) {
 }
 
 // Watched records an event of a watch. lists means that the watch still returns its initial list.
-// It returns lists, or false when the list ends.
+// Watched returns false when that list ends, otherwise lists.
 func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bool) {
 	p.Lock()
 	defer p.Unlock()
@@ -74,8 +74,8 @@ func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bo
 	return lists
 }
 
-// Notified calls the handler for an object. fresh means that a list or a watch returned the
-// object. client-go generates the other notifications itself.
+// Notified calls the handler for an object. fresh means that a list or a watch returned the object.
+// client-go itself generates all other notifications.
 func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle func()) {
 	p.Lock()
 	defer p.Unlock()
@@ -87,9 +87,9 @@ func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle f
 }
 
 // Reached returns the highest version up to which the handler has been notified of every change,
-// and when that version arrived. stored is the version of the store, read with the lock held: the
-// version of an earlier moment would not be that of the objects which the handler knows. none means
-// that the handler knows no object. The caller holds the lock.
+// and the time when that version arrived. stored is the version of the store. The caller must hold
+// the lock when it reads stored and calls Reached. Otherwise stored might be older than the objects
+// that the handler knows. none means that the handler knows no object.
 func (p *Progress) Reached(stored string, none bool) (version string, at time.Time, ok bool) {
 	switch {
 	case p.empty && p.handled == p.listed && !none: // the deletes after an empty list are not handled yet

@@ -45,7 +45,7 @@ func TestProgress(t *testing.T) {
 			}
 		}
 	}
-	objects := 0 // that the handler knows
+	objects := 0 // number of objects that the handler knows
 	deleted := func(p *Progress) {
 		p.Notified(&event.Object{ResourceVersion: "7"}, false, time.Unix(3, 0), func() { objects-- })
 	}
