@@ -15,54 +15,54 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 )
 
-// NATSOptions configures [NATS]. Only URLs is required. Log messages name the
-// environment variables that set the same options of a forwarder.
+// NATSOptions configures [NATS]. Only URLs is required. Log messages name the environment variables
+// that set the same options for a forwarder.
 type NATSOptions struct {
 	URLs          []string // without credentials
 	Stream        string   // "KUBERELAY" if empty
 	SubjectPrefix string   // "kuberelay" if empty
 
-	// At most one kind of credentials. The files are read again at each reconnect.
+	// Set at most one kind of credentials. The client reads the files again at each reconnect.
 	User         string // with PasswordFile
 	PasswordFile string
 	TokenFile    string // the built-in server writes its token to nats/token in KUBERELAY_DATA_DIR
 	CredsFile    string // a JWT and its seed, as nsc writes them
 	NkeyFile     string // the seed of a user
 
-	// TLS, in PEM files. A server that requires TLS gets it even if none of these is set, and
-	// is verified with the authorities of the system.
+	// PEM files for TLS. If none of them is set and the server requires TLS, the client uses TLS and
+	// verifies the server with the authorities of the system.
 	CAFile   string
 	CertFile string // with KeyFile
 	KeyFile  string
-	// ServerName is the name that the certificate of the server must have; the host of the URL
-	// if empty. It requires TLS.
+	// ServerName is the name that the certificate of the server must have. The default is the host
+	// of the URL. If set, the client requires TLS.
 	ServerName string
 
-	Domain string // the JetStream domain of the stream; the server's own if empty
+	Domain string // the JetStream domain of the stream; the domain of the server if empty
 
 	Logger *slog.Logger // none if nil
 }
 
-// KafkaOptions configures [Kafka]. Only Brokers is required. Log messages name the
-// environment variables that set the same options of a forwarder.
+// KafkaOptions configures [Kafka]. Only Brokers is required. Log messages name the environment
+// variables that set the same options for a forwarder.
 type KafkaOptions struct {
 	Brokers []string // as host:port, or host for port 9092
-	Topic   string   // as KUBERELAY_KAFKA_TOPIC, with {group} and {resource} if it has them; "kuberelay" if empty
+	Topic   string   // same value as KUBERELAY_KAFKA_TOPIC, including {group} and {resource}; "kuberelay" if empty
 
 	TLS      bool
 	CAFile   string // PEM; the authorities of the system if empty
 	CertFile string // PEM, with KeyFile
 	KeyFile  string
-	// ServerName is the name that the certificates of all brokers must have; the host of each
-	// broker if empty.
+	// ServerName is the name that the certificates of all brokers must have. The default is the
+	// host of each broker.
 	ServerName string
 
 	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM, or "" for none
 	User          string
 	PasswordFile  string
-	OAuth         KafkaOAuth // of OAUTHBEARER
-	// AWSRegion is the region of AWS_MSK_IAM; if empty, that in the names of the brokers, or of the AWS
-	// configuration.
+	OAuth         KafkaOAuth // for OAUTHBEARER
+	// AWSRegion is the region for AWS_MSK_IAM. The default is the region in the broker names, or else
+	// the region in the AWS configuration.
 	AWSRegion string
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
@@ -70,8 +70,8 @@ type KafkaOptions struct {
 	Logger *slog.Logger // none if nil
 }
 
-// KafkaOAuth says where the tokens of OAUTHBEARER come from: TokenFile, or TokenURL with the others,
-// which is a token endpoint for client credentials.
+// KafkaOAuth is the source of the tokens for OAUTHBEARER. Set either TokenFile, or TokenURL and the
+// other fields. TokenURL is a token endpoint for the client credentials grant.
 type KafkaOAuth struct {
 	TokenFile string
 
@@ -80,14 +80,14 @@ type KafkaOAuth struct {
 	SecretFile string
 	Scopes     []string
 	Audience   string // not sent if empty
-	CAFile     string // PEM, of the endpoint; the authorities of the system if empty
+	CAFile     string // PEM, verifies the endpoint; the authorities of the system if empty
 }
 
-// Bus is a bus to read. It is safe for concurrent use.
+// Bus is a connection for reading a bus. It is safe for concurrent use.
 type Bus struct {
 	reader  func(gr schema.GroupResource, cluster string) (r reader, release func() error, err error)
-	filters func(gr schema.GroupResource, cluster, namespace string) []string // nil if the bus has none
-	open    context.Context                                                   // ends with the bus
+	filters func(gr schema.GroupResource, cluster, namespace string) []string // nil if the bus has no filters
+	open    context.Context                                                   // ends when the bus is closed
 	close   func() error
 	log     *slog.Logger
 }
@@ -101,16 +101,16 @@ func newBus(b Bus) *Bus {
 	return &b
 }
 
-// reader is a reader of either bus.
+// reader reads NATS or Kafka.
 type reader interface {
 	Subscribe(context.Context, publish.SubscribeOptions, func(*event.Message, publish.Delivery) error) error
 }
 
 var _, _ reader = (*natsreader.Bus)(nil), (*kafkareader.Bus)(nil)
 
-// NATS connects to NATS. A server that is unreachable is not an error: lists and watches wait
-// for it. Options that cannot work are: a malformed URL, an unreadable file, rejected
-// credentials. ctx bounds only the call.
+// NATS connects to NATS. An unreachable server is not an error: lists and watches wait for the server.
+// NATS returns an error for options that can't work, such as a malformed URL, an unreadable file or
+// rejected credentials. ctx limits only this call.
 func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	b, err := natsreader.Connect(ctx, natsreader.Options{
 		URLs: o.URLs, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix,
@@ -133,9 +133,9 @@ func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	}), nil
 }
 
-// Kafka returns a Bus without connecting. It returns an error only for options that cannot
-// work. Kafka has no subjects: each ListerWatcher reads the whole topic of its resource, which
-// is one topic for all resources unless KUBERELAY_KAFKA_TOPIC has {resource} in it.
+// Kafka returns a Bus without connecting. It returns an error only for options that can't work.
+// Because Kafka has no subjects, each ListerWatcher reads the whole topic of its resource. All
+// resources share a topic unless KUBERELAY_KAFKA_TOPIC has {resource} in it.
 func Kafka(o KafkaOptions) (*Bus, error) {
 	k := kafka{
 		Topic: cmp.Or(o.Topic, "kuberelay"), Logger: o.Logger,
@@ -155,13 +155,13 @@ func Kafka(o KafkaOptions) (*Bus, error) {
 	return newBus(Bus{reader: k.reader, close: release, log: o.Logger}), nil
 }
 
-// Close closes the connections to the bus, which ends lists and watches. It is idempotent.
+// Close closes the connections to the bus and ends all lists and watches. It is idempotent.
 func (b *Bus) Close() error { return b.close() }
 
 type kafka kafkareader.Options
 
-// reader opens a reader. Each list and watch has its own, because a reader that waits for one
-// consumer holds back the others.
+// reader opens a reader. Each list or watch has its own reader. In a shared reader, a slow consumer
+// would block the others.
 func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() error, error) {
 	o := kafkareader.Options(k)
 	o.Cluster = cluster
@@ -175,8 +175,8 @@ func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() e
 	return r, r.Close, nil
 }
 
-// subjects returns the subjects of the objects of a resource, of its markers and of its
-// consistency points. Cluster and namespace may be empty.
+// subjects returns the subjects of a resource's objects, markers and consistency points. If cluster or
+// namespace is empty, the subjects match all of them.
 func subjects(prefix, cluster string, gr schema.GroupResource, namespace string) []string {
 	key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace}
 	object := strings.Split(event.Subject(prefix, cluster, key), ".")

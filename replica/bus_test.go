@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
-// errCreatingStore is the code of "error creating store for stream".
+// errCreatingStore is the code of the error "error creating store for stream".
 const errCreatingStore jetstream.ErrorCode = 10049
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
@@ -106,14 +106,14 @@ func point(t testing.TB, version int) *event.Message {
 	return m
 }
 
-// writer writes to a bus.
+// writer writes test data to a bus.
 type writer struct {
 	put      func(*event.Message)
-	points   []func(version int) // writes a consistency point to each log
-	putOther func(event.Key)     // a message that is not an event, as the last one of an object
+	points   []func(version int) // one function per log, which writes a consistency point to that log
+	putOther func(event.Key)     // writes a message that is not an event, on the subject or key of an object
 	open     func(t testing.TB) *Bus
 	restart  func()
-	recreate func() // with nothing in it
+	recreate func() // deletes the stream and creates it again, empty
 	empty    func() // removes all messages
 }
 
@@ -131,7 +131,7 @@ func (w *writer) sync(t testing.TB) {
 	w.put(marker(t, event.SnapshotCompleted))
 }
 
-// onBothBuses runs a test on a stream and on a topic of its own.
+// onBothBuses runs a test on NATS and on Kafka, each with a new stream or topic.
 func onBothBuses(t *testing.T, test func(t *testing.T, w *writer)) {
 	t.Run("nats", func(t *testing.T) { test(t, newNATS(t)) })
 	t.Run("kafka", func(t *testing.T) { test(t, newKafka(t)) })
@@ -162,7 +162,7 @@ func newNATS(t testing.TB, configure ...func(*server.Options)) *writer {
 		t.Helper()
 		for {
 			_, err := js.CreateStream(ctx, config)
-			// The server can still be removing the files of a deleted stream of the same name.
+			// The server may still be removing the files of a deleted stream with the same name.
 			if removing := new(jetstream.APIError); errors.As(err, &removing) && removing.ErrorCode == errCreatingStore && ctx.Err() == nil {
 				continue
 			}
@@ -171,7 +171,7 @@ func newNATS(t testing.TB, configure ...func(*server.Options)) *writer {
 		}
 	}
 	create()
-	// publish repeats a message that a restart of the server has lost, or whose answer is lost.
+	// publish retries if a restart of the server loses the message or its acknowledgement.
 	publish := func(m *natsgo.Msg) {
 		t.Helper()
 		if m.Header == nil {

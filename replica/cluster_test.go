@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestClusterWithoutObjects: no cluster is selected. What the bus has of a cluster without objects
-// does not fail the list of the other one, and does not make it wait.
+// TestClusterWithoutObjects verifies a list without a selected cluster. The deletes and markers of a
+// cluster without objects neither fail the list of the other cluster nor make it wait.
 func TestClusterWithoutObjects(t *testing.T) {
 	const other = "old"
 	type message struct {
@@ -33,8 +33,8 @@ func TestClusterWithoutObjects(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		messages []message
-		want     int    // objects
-		waits    string // cluster
+		want     int    // number of objects
+		waits    string // cluster that the list waits for
 		fails    bool
 	}{
 		{"a delete after an object", []message{{cluster, completed}, a, gone}, 1, "", false},
@@ -85,8 +85,8 @@ func TestClusterWithoutObjects(t *testing.T) {
 	}
 }
 
-// TestFirstSnapshotOfAClusterWithoutObjects: another cluster, without objects, began its first
-// snapshot. The list waits until the first object shows which cluster it is about.
+// TestFirstSnapshotOfAClusterWithoutObjects verifies a list while a cluster without objects takes its
+// first snapshot. The list waits until the first object shows that the list is about another cluster.
 func TestFirstSnapshotOfAClusterWithoutObjects(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {

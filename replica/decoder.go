@@ -16,18 +16,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TruncatedAnnotation is "true" on an object that is too large for the bus: it has only
-// apiVersion, kind and metadata. Objects of metadata only do not get it.
+// TruncatedAnnotation is "true" on an object that is too large for the bus. Such an object has only
+// apiVersion, kind and metadata. [metav1.PartialObjectMetadata] objects never have the annotation.
 const TruncatedAnnotation = event.TruncatedAnnotation
 
-// decoder makes objects of one Go type.
+// decoder decodes objects into one Go type.
 type decoder struct {
 	gvr  schema.GroupVersionResource
-	of   reflect.Type            // the struct
-	kind schema.GroupVersionKind // of objects without a name: that of the prototype or of an object, in the version of gvr if there is one
+	of   reflect.Type            // the struct type
+	kind schema.GroupVersionKind // for empty; from the prototype or from an object, preferably in the version of gvr
 }
 
-// newDecoder returns an error if the prototype is no pointer to a struct with metadata.
+// newDecoder returns an error if the prototype is not a pointer to a struct with metadata.
 func newDecoder(gvr schema.GroupVersionResource, prototype runtime.Object) (*decoder, error) {
 	if prototype == nil {
 		prototype = &unstructured.Unstructured{}
@@ -43,8 +43,8 @@ func newDecoder(gvr schema.GroupVersionResource, prototype runtime.Object) (*dec
 	return d, nil
 }
 
-// empty returns an object without a name. An informer of unstructured objects of one kind
-// wants it of that kind.
+// empty returns an object without a name. It sets the kind of an unstructured object, because an
+// informer can expect one kind.
 func (d *decoder) empty() runtime.Object {
 	object := reflect.New(d.of).Interface().(runtime.Object)
 	if u, ok := object.(*unstructured.Unstructured); ok {
@@ -56,7 +56,7 @@ func (d *decoder) empty() runtime.Object {
 	return object
 }
 
-// named returns an object that has only its identity.
+// named returns an object that has only a namespace, name and UID.
 func (d *decoder) named(k event.Key, uid types.UID) runtime.Object {
 	object := d.empty()
 	m := metaOf(object)
@@ -90,7 +90,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 	if d.kind.Empty() || kind.GroupVersion() == d.gvr.GroupVersion() {
 		d.kind = kind
 	}
-	if !d.isGeneric(object) { // as typed clients return it
+	if !d.isGeneric(object) { // typed clients return objects without a kind
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	if _, only := object.(*metav1.PartialObjectMetadata); c.truncated && !only {

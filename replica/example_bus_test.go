@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 )
 
-// startBus starts a NATS server whose stream has a pod.
+// startBus starts a NATS server with a stream that has a pod.
 func startBus() (url string, stop func()) {
 	check := func(err error) {
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/replica"
 )
 
-// The pods of an informer factory come from the bus. Whoever asks the factory for the informer
-// or lister of pods gets this one.
+// This informer factory reads pods from the bus. All callers that get the pod informer or lister from
+// the factory share the informer that reads the bus.
 func Example() {
 	url, stop := startBus() // a forwarder writes to it
 	defer stop()

@@ -13,33 +13,34 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// feed reads the bus: the present state first, or what follows a place, and then each change.
-// Only one goroutine uses it.
+// feed reads the bus. It starts with the current state or at a place, and then reads each change.
+// Only one goroutine may use it.
 type feed struct {
 	lw       *ListerWatcher
-	from     *place                  // nil for the present state
-	started  func() error            // called when the table has the present state
-	emit     func(watch.Event) error // gets the changes after that
-	resolved func() error            // called after each of them, and after each consistency point
+	from     *place                  // nil to start with the current state
+	started  func() error            // called when the table has the current state
+	emit     func(watch.Event) error // receives the changes after that
+	resolved func() error            // called after the events of a change, and after each consistency point
 
 	place
 	decoder *decoder
-	synced  bool   // the table has the present state
-	waiting bool   // everything was read, but the bus does not have all objects
-	told    string // what the log last said that the list waits for
+	synced  bool   // the table has the current state
+	waiting bool   // the feed has read everything, but the bus does not have all objects
+	told    string // the reason for waiting in the last log message
 
 	markers map[string]event.Type // type of the last snapshot marker, by cluster
-	any     bool                  // the bus has something of the resource
+	any     bool                  // the bus has an event of the resource
 	hidden  map[event.Key]error   // objects whose last message is not an event
-	failed  error                 // of a callback that cannot return one
+	failed  error                 // error in a callback that can't return an error
 }
 
-// errAgain ends a subscription if the bus got all objects after the list began.
+// errAgain ends a subscription, so that the feed reads again from the start. It means that the bus now
+// has all objects, which it did not have when the list began.
 var errAgain = errors.New("the bus has all objects")
 
 var errClosed = errors.New("the bus is closed")
 
-// run reads until ctx ends, a function of the feed returns an error, or the bus lost messages.
+// run reads the bus until ctx ends, a function of the feed returns an error, or the bus loses messages.
 func (f *feed) run(ctx context.Context) error {
 	reader, release, err := f.lw.bus.reader(f.lw.gvr.GroupResource(), f.lw.opts.Cluster)
 	if err != nil {
@@ -65,7 +66,8 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// subscription returns the options to start over, or to continue at f.from.
+// subscription resets the feed. It returns the options to read the current state, or to continue at
+// f.from.
 func (f *feed) subscription() publish.SubscribeOptions {
 	o := publish.SubscribeOptions{From: publish.FromLast, UntilLost: true, Foreign: f.foreign, Tombstone: f.tombstone}
 	if f.lw.bus.filters != nil {
@@ -74,7 +76,7 @@ func (f *feed) subscription() publish.SubscribeOptions {
 	if f.from != nil {
 		o.From, o.Cursor = publish.FromCursor, f.from.cursor
 		f.place, f.synced = *f.from, true
-		f.cursor.Positions = maps.Clone(f.cursor.Positions) // the subscription reads the other one
+		f.cursor.Positions = maps.Clone(f.cursor.Positions) // the subscription reads the original map
 		f.decoder = f.table.decoder
 		return o
 	}
@@ -85,10 +87,10 @@ func (f *feed) subscription() publish.SubscribeOptions {
 	return o
 }
 
-// caughtUp is called when everything on the bus was read.
+// caughtUp is called when the feed has read everything on the bus.
 func (f *feed) caughtUp(c publish.Cursor) error {
 	f.cursor.Stream = c.Stream
-	for log, position := range c.Positions { // others can have been delivered since
+	for log, position := range c.Positions { // the feed may already have read later messages
 		f.cursor.Positions[log] = max(position, f.cursor.Positions[log])
 	}
 	if f.failed != nil {
@@ -115,11 +117,13 @@ const (
 	waitForPoint    = "the bus lost messages, and has no consistency point of the resource yet"
 )
 
-// missing returns what a list waits for, and of which cluster. It is "" if the bus has all
-// objects. Without a marker of the first snapshot, which compaction removes and a recreated
-// stream or topic does not have, a consistency point says so: the forwarder publishes none
-// before it has published everything again. A forwarder that publishes no points gives no such
-// sign, so a list waits for one only if this ListerWatcher has seen a point before.
+// missing returns what a list waits for, and the cluster that it concerns. what is "" if the bus has
+// all objects.
+//
+// The marker of the first snapshot shows that the bus has all objects. Compaction removes the marker,
+// and a recreated stream or topic does not have it. Then a consistency point shows the same, because the
+// forwarder publishes no point before it has published everything again. A forwarder can also be
+// configured to publish no points. So a list waits for a point only if this ListerWatcher has seen one.
 func (f *feed) missing() (what, cluster string) {
 	cluster = f.table.cluster
 	if !f.any {
@@ -128,7 +132,7 @@ func (f *feed) missing() (what, cluster string) {
 	completed := false
 	for _, c := range slices.Sorted(maps.Keys(f.markers)) {
 		switch {
-		case cluster != "" && c != cluster: // it has no objects
+		case cluster != "" && c != cluster: // a cluster without objects
 		case f.markers[c] == event.SnapshotStarted:
 			return waitForSnapshot, c
 		default:
@@ -146,7 +150,7 @@ func (f *feed) complete() bool {
 	return what == ""
 }
 
-// take handles a message, in the order of the bus.
+// take handles an event. The subscription calls it in the order of the bus.
 func (f *feed) take(m *event.Message, d publish.Delivery) error {
 	f.advance(d)
 	if f.failed != nil {
@@ -171,7 +175,7 @@ func (f *feed) take(m *event.Message, d publish.Delivery) error {
 	return err
 }
 
-// object takes an event of an object.
+// object handles an event of an object.
 func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	c, err := changeOf(m)
 	if err != nil {
@@ -186,7 +190,7 @@ func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	return f.apply(c)
 }
 
-// changeOf reads an event of an object. Data is valid as long as the message.
+// changeOf parses an event of an object. The data of the change is valid as long as the message.
 func changeOf(m *event.Message) (change, error) {
 	acked, err := event.AckedFrom(m.Attribute)
 	if err != nil {
@@ -234,7 +238,8 @@ func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 	return nil
 }
 
-// tombstone handles a record without a value: the bus has no event of the object any more.
+// tombstone handles a record without a value, which means that the bus no longer has an event of the
+// object.
 func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	f.advance(d)
 	if !f.selects(k, d.Cluster) {
@@ -246,8 +251,9 @@ func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// foreign handles a message that is not an event. After the present state was read, the last event
-// of the object stays valid until the forwarder publishes the object again.
+// foreign handles a message that is not an event. Once the feed has read the current state, it ignores
+// such a message: the last event of the object stays valid until the forwarder publishes the object
+// again.
 func (f *feed) foreign(d publish.Delivery, err error) {
 	f.advance(d)
 	if f.synced {

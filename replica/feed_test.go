@@ -15,20 +15,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestComplete: the state on the bus is a list only when the first snapshot is complete. What
-// completes it makes the feed read again, since other partitions can be behind. Without markers,
-// a ListerWatcher that has read a consistency point waits for one. The log says once what a list
-// waits for.
+// TestComplete verifies that a list waits until the first snapshot is complete. The event that
+// completes the state makes the feed read again, because other partitions can be behind. Without
+// markers, a ListerWatcher that has read a consistency point before waits for the next one. The log has
+// the reason for waiting once.
 func TestComplete(t *testing.T) {
 	started, completed := marker(t, event.SnapshotStarted), marker(t, event.SnapshotCompleted)
 	a, b := state{name: "a", version: 1}.message(t), state{name: "b", version: 2}.message(t)
 	resolved := point(t, 3)
 	for _, test := range []struct {
 		name   string
-		before []*event.Message // read before the end of the bus; nil for a loss, after which a list begins
+		before []*event.Message // read before the end of the bus; nil stands for a loss and a new list
 		after  []*event.Message
-		listed bool // at the end of the bus
-		again  bool // with the last message
+		listed bool // the list is complete at the end of the bus
+		again  bool // the last message makes the feed read again
 		waits  string
 	}{
 		{"complete", []*event.Message{completed, a}, nil, true, false, ""},
@@ -90,8 +90,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestTombstoneOfAnotherCluster: the bus has objects of one cluster, and of another one only the
-// tombstone of a deleted object with an equal name.
+// TestTombstoneOfAnotherCluster verifies that a tombstone of another cluster does not remove an object
+// with the same name.
 func TestTombstoneOfAnotherCluster(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {
@@ -108,8 +108,8 @@ func TestTombstoneOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestPlacesOfAQuietBus: a program lists periodically and watches nothing. The tables of old
-// lists are released.
+// TestPlacesOfAQuietBus verifies that the tables of old lists are released in a program that lists
+// periodically and never watches.
 func TestPlacesOfAQuietBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = 10 * time.Second
@@ -125,8 +125,8 @@ func TestPlacesOfAQuietBus(t *testing.T) {
 	})
 }
 
-// TestCaughtUpKeepsLaterPositions: events that follow the present state can be delivered before
-// the end of what was there is known.
+// TestCaughtUpKeepsLaterPositions verifies that caughtUp does not set positions back. The bus can
+// deliver events that follow the current state before it calls caughtUp.
 func TestCaughtUpKeepsLaterPositions(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestImports: a program that imports the package gets clients, and nothing of the forwarder.
+// TestImports verifies that the package imports only the clients of the buses, and no other code of the
+// forwarder.
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -15,7 +16,7 @@ func TestImports(t *testing.T) {
 	const module = "github.com/kuberelay/kuberelay"
 	allowed := map[string]bool{
 		"/replica": true, "/internal/credential": true, "/internal/event": true, "/internal/jsoncompare": true, "/internal/jsonscan": true,
-		"/internal/redaction": true, "/internal/publish": true, "/internal/longwork": true, // counts what is read; standard library only
+		"/internal/redaction": true, "/internal/publish": true, "/internal/longwork": true, // counts messages; imports only the standard library
 	}
 	for _, p := range strings.Fields(string(out)) {
 		ours, isOurs := strings.CutPrefix(p, module)

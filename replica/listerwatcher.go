@@ -22,14 +22,14 @@ import (
 
 // Options selects the objects of a ListerWatcher and their Go type.
 type Options struct {
-	// Object is a pointer to the Go type of the objects, such as &corev1.Pod{}.
-	// &metav1.PartialObjectMetadata{} is metadata only. If nil, the type is
+	// Object is a pointer to a value of the Go type of the objects, such as &corev1.Pod{}. Use
+	// &metav1.PartialObjectMetadata{} for metadata only. If nil, the type is
 	// *unstructured.Unstructured.
 	Object runtime.Object
 
-	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have
-	// selected objects of one cluster only, because those of several can have equal names. The
-	// deletes of other clusters don't count, and neither do their markers while they have no objects.
+	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have selected
+	// objects of only one cluster, because objects of several clusters can have the same name. Other
+	// clusters may have deletes on the bus, and markers as long as they have no objects.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -37,7 +37,7 @@ type Options struct {
 }
 
 // ListerWatcher lists and watches the objects of one resource on the bus. It is safe for
-// concurrent use. The methods without a context block until the bus is closed.
+// concurrent use. The methods without a context can block until the bus is closed.
 type ListerWatcher struct {
 	bus  *Bus
 	gvr  schema.GroupVersionResource
@@ -45,7 +45,7 @@ type ListerWatcher struct {
 
 	mu     sync.Mutex
 	places map[string][]*place // by resourceVersion
-	points map[string]bool     // clusters of which a consistency point was read
+	points map[string]bool     // clusters for which a consistency point was read
 }
 
 var (
@@ -54,9 +54,9 @@ var (
 )
 
 // ListerWatcher returns a ListerWatcher for a resource, such as
-// {Group: "apps", Version: "v1", Resource: "deployments"}. The version is that of the Go type
-// in the options. It does not select objects that are unstructured or metadata only: each comes
-// in the version that it has on the bus. It does no I/O.
+// {Group: "apps", Version: "v1", Resource: "deployments"}. The version must be the version of the Go
+// type in the options. For unstructured objects and metadata only, the version does not matter: each
+// object has its version on the bus. The method does no I/O.
 func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerWatcher {
 	if o.Labels == nil {
 		o.Labels = labels.Everything()
@@ -64,18 +64,19 @@ func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerW
 	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}, points: map[string]bool{}}
 }
 
-// place is the state of a list or watch, so that a watch can continue from it.
+// place is the state of a list or watch at its end, from which a watch can continue.
 type place struct {
 	cursor publish.Cursor
 	table  *table
 	points points
-	at     time.Time // when it stopped; wall clock only: the monotonic clock stops during sleep
+	at     time.Time // time of the end; wall clock only, because the monotonic clock stops during sleep
 }
 
-// point returns the consistency point that is reached, and false if there is none.
+// point returns the consistency point that the list or watch has reached, and false if it has reached
+// none.
 func (p *place) point() (Point, bool) { return p.points.of(p.table.cluster, p.cursor.Positions) }
 
-// version returns the resourceVersion of a list or bookmark that can be continued.
+// version returns the resourceVersion of a list or bookmark from which a watch can continue.
 func (p *place) version() string {
 	position := resourceVersion(p.cursor)
 	if point, ok := p.point(); ok {
@@ -84,7 +85,7 @@ func (p *place) version() string {
 	return position
 }
 
-// leave records a place, so that a watch can continue there.
+// leave records a place, so that a watch can continue from it. It also drops old places.
 func (lw *ListerWatcher) leave(at place) {
 	p := &at
 	lw.mu.Lock()
@@ -99,7 +100,8 @@ func (lw *ListerWatcher) leave(at place) {
 	lw.places[version] = append(lw.places[version], p)
 }
 
-// take returns a place once, and nil if nothing was left there, or too long ago.
+// take returns and removes the place with a version. It returns nil if no such place was recorded, or
+// if the place is too old.
 func (lw *ListerWatcher) take(version string) *place {
 	lw.mu.Lock()
 	defer lw.mu.Unlock()
@@ -125,7 +127,8 @@ func (lw *ListerWatcher) sawPoint(cluster string) {
 	lw.points[cluster] = true
 }
 
-// hadPoints reports whether a consistency point of a cluster was read, or of any if it is empty.
+// hadPoints reports whether this ListerWatcher has read a consistency point of a cluster. If cluster is
+// empty, it considers all clusters.
 func (lw *ListerWatcher) hadPoints(cluster string) bool {
 	lw.mu.Lock()
 	defer lw.mu.Unlock()
@@ -137,9 +140,9 @@ func (lw *ListerWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return lw.ListWithContext(context.Background(), o)
 }
 
-// ListWithContext returns a [metav1.List] of all objects, whatever Limit says. It blocks until
-// the bus has answered and the first snapshot of the resource is complete. It supports no
-// selectors in the options; use [Options].
+// ListWithContext returns a [metav1.List] of all objects and ignores Limit. It blocks until it has read
+// the bus and the first snapshot of the resource is complete. It does not support selectors in the
+// list options. Use [Options] instead.
 func (lw *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if err := check(o); err != nil {
 		return nil, err
@@ -161,7 +164,7 @@ func (lw *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptio
 	return list, nil
 }
 
-// check returns an error for options that a list or watch would have to ignore.
+// check returns an error for options that a list or watch does not support.
 func check(o metav1.ListOptions) error {
 	switch {
 	case o.LabelSelector != "" || o.FieldSelector != "":
@@ -177,10 +180,10 @@ func (lw *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return lw.WatchWithContext(context.Background(), o)
 }
 
-// WatchWithContext returns a watch that continues after a list or bookmark of this
-// ListerWatcher, or begins with the present state if the options have no resourceVersion or
-// SendInitialEvents. It returns status 410 (Expired) for any other resourceVersion, and honors
-// AllowWatchBookmarks and TimeoutSeconds. The watch ends with ctx.
+// WatchWithContext returns a watch that continues after a list or bookmark of this ListerWatcher. If
+// the options have no resourceVersion, or if they have SendInitialEvents, the watch begins with the
+// current state. For any other resourceVersion, WatchWithContext returns status 410 (Expired). It
+// honors AllowWatchBookmarks and TimeoutSeconds. The watch ends when ctx ends.
 func (lw *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := check(o); err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ func (lw *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOpti
 	return w, nil
 }
 
-// resourceVersion writes a cursor as a resourceVersion, without the consistency point.
+// resourceVersion encodes a cursor as a resourceVersion without a consistency point.
 func resourceVersion(c publish.Cursor) string {
 	var positions []string
 	for log, position := range c.Positions {

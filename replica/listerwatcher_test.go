@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// show writes an object as name@resourceVersion.
+// show formats an object as namespace/name@resourceVersion.
 func show(o runtime.Object) string {
 	m := metaOf(o)
 	return m.GetNamespace() + "/" + m.GetName() + "@" + m.GetResourceVersion()
@@ -46,7 +46,7 @@ func list(t testing.TB, lw *ListerWatcher) (version string, shown []string, item
 	return m.GetResourceVersion(), shown, items
 }
 
-// events reads a watch.
+// events reads the events of a watch.
 type events struct {
 	t testing.TB
 	w watch.Interface
@@ -103,8 +103,8 @@ func wantList(t testing.TB, got []string, want ...string) {
 	}
 }
 
-// TestListAndWatch: the list is the last event of each object, and the watch shows what
-// follows it, over a restart of the bus, with nothing repeated.
+// TestListAndWatch verifies that a list has the last state of each object. The watch shows the changes
+// after the list, across a restart of the bus, and repeats nothing.
 func TestListAndWatch(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -130,7 +130,7 @@ func TestListAndWatch(t *testing.T) {
 	})
 }
 
-// TestInitialEvents: a watch without a resourceVersion begins with the present state.
+// TestInitialEvents verifies that a watch without a resourceVersion begins with the current state.
 func TestInitialEvents(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -149,8 +149,8 @@ func TestInitialEvents(t *testing.T) {
 	})
 }
 
-// TestTimeout: a watch that times out ends with a bookmark, where the next one continues. A
-// resourceVersion of an object, or one of another ListerWatcher, is expired.
+// TestTimeout verifies that a watch that times out ends with a bookmark, from which the next watch
+// continues. The resourceVersion of an object or of another ListerWatcher is expired.
 func TestTimeout(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -160,7 +160,7 @@ func TestTimeout(t *testing.T) {
 		version, _, _ := list(t, lw)
 		w.puts(t, state{name: "a", version: 2})
 		var events *events
-		for seconds := int64(1); ; seconds *= 2 { // on a slow machine, some end before they have the event
+		for seconds := int64(1); ; seconds *= 2 { // on a slow machine, a watch can end before it has the event
 			events = watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
 			first, open := <-events.w.ResultChan()
 			if !open {
@@ -197,8 +197,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestSelectors: the reader sees one namespace, and the objects that match its labels. One
-// that leaves them is deleted, with its last state that matched.
+// TestSelectors verifies that a reader sees only objects of its namespace that match its label selector.
+// If an object stops matching, the watch shows it as deleted, with the last state that matched.
 func TestSelectors(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		const in, out = `{"app":"web"}`, `{"app":"db"}`
@@ -237,7 +237,8 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
-// listLater lists in the background. The channel gets what the list has, and is closed after an error.
+// listLater lists in the background. The channel receives the objects of the list. It is closed after
+// an error.
 func listLater(t *testing.T, lw *ListerWatcher) <-chan []string {
 	listed := make(chan []string, 1)
 	go func() {
@@ -256,8 +257,8 @@ func listLater(t *testing.T, lw *ListerWatcher) <-chan []string {
 	return listed
 }
 
-// TestFirstSnapshot: a list waits for the end of the first snapshot of the resource, and does
-// not return an empty list before the bus has anything of it.
+// TestFirstSnapshot verifies that a list waits for the end of the first snapshot of the resource. It
+// does not return an empty list while the bus has no event of the resource.
 func TestFirstSnapshot(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		lw := w.open(t).ListerWatcher(configMaps, Options{})
@@ -282,8 +283,8 @@ func TestFirstSnapshot(t *testing.T) {
 	})
 }
 
-// TestIncomplete: what the bus does not have whole, or in the right version, or of which
-// cluster it is, is not shown as if it were.
+// TestIncomplete verifies that a truncated object has the annotation. It also verifies that a list fails
+// if an object is hidden or has another API version, or if the bus has objects of several clusters.
 func TestIncomplete(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -328,7 +329,7 @@ func TestIncomplete(t *testing.T) {
 	})
 }
 
-// TestClose: Close ends a watch, and a list that waits.
+// TestClose verifies that Close ends a watch, and that a list after Close fails.
 func TestClose(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		bus := w.open(t)

@@ -2,8 +2,8 @@ package replica
 
 import "strings"
 
-// options are the environment variables of the forwarder that errors of the bus name, with
-// the fields that set the same here. A name comes before its prefixes.
+// options replaces the environment variables in errors of the bus with the fields of this package that
+// set the same options. A name precedes its prefixes.
 var options = strings.NewReplacer(
 	"KUBERELAY_NATS_URL", "NATSOptions.URLs",
 	"KUBERELAY_NATS_STREAM", "NATSOptions.Stream",

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestErrorsNameOptions: a program that uses this package has no environment variables of the
-// forwarder, so an error names the option to change.
+// TestErrorsNameOptions verifies that an error names the option to change. A program that uses this
+// package does not use the environment variables of the forwarder.
 func TestErrorsNameOptions(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {

@@ -11,28 +11,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Point is a consistency point: a version of the API server up to which a copy has every
-// change of a resource.
+// Point is a consistency point: a version of the API server up to which a copy has every change of a
+// resource.
 type Point struct {
 	ResourceVersion string
-	AsOf            time.Time // when the API server had shown that version to the forwarder
+	AsOf            time.Time // when the API server had reached that version
 }
 
-// pollInterval is the interval at which a wait reads the store, which cannot notify.
+// pollInterval is the interval at which a wait reads the version of the store. A store has no
+// notifications.
 const pollInterval = 10 * time.Millisecond
 
-// WaitForResourceVersion blocks until a store has every change of the objects that the forwarder
-// selects, up to a resourceVersion of the API server, and returns the consistency point that
-// the store has reached. With an empty version it waits for any point.
+// WaitForResourceVersion blocks until a store has every change up to a resourceVersion of the API
+// server, for the objects that the forwarder selects. It returns the consistency point that the store
+// has reached. If version is empty, it waits for any point.
 //
-// The store must be that of an informer of a [ListerWatcher], such as
-// cache.SharedIndexInformer.GetStore returns. Stores have a version since client-go v0.36, with
-// its feature AtomicFIFO, which is on by default.
+// The store must belong to an informer of a [ListerWatcher]. Get it with
+// cache.SharedIndexInformer.GetStore. Stores have a version since client-go v0.36, with the feature
+// AtomicFIFO, which is on by default.
 //
-// It takes as long as the forwarder takes to publish a consistency point with that version: up
-// to KUBERELAY_RESOLVED_INTERVAL after a change of the resource. A version that no change of
-// the resource has, such as that of another resource, can take a minute longer. ctx bounds the
-// wait.
+// The wait ends when the forwarder has published a consistency point with that version or a later one,
+// up to KUBERELAY_RESOLVED_INTERVAL after a change of the resource. The wait can take a minute longer
+// for a version that is not from a change of the resource, such as a version of another resource. ctx
+// limits the wait.
 func WaitForResourceVersion(ctx context.Context, store interface{ LastStoreSyncResourceVersion() string }, version string) (Point, error) {
 	if version != "" && !isNumber(version) {
 		return Point{}, fmt.Errorf("wait for resourceVersion %q: not a number, so not a version of the API server; pass that of an object or list that the API server returned", version)
@@ -55,7 +56,7 @@ func WaitForResourceVersion(ctx context.Context, store interface{ LastStoreSyncR
 	}
 }
 
-// isBefore compares versions that are numbers of any length.
+// isBefore reports whether the version of p is lower than version. Both are numbers of any length.
 func (p Point) isBefore(version string) bool {
 	return cmp.Or(cmp.Compare(len(p.ResourceVersion), len(version)), strings.Compare(p.ResourceVersion, version)) < 0
 }
@@ -64,8 +65,8 @@ func isNumber(version string) bool {
 	return version != "" && version[0] != '0' && strings.Trim(version, "0123456789") == ""
 }
 
-// A bookmark has a point as its resourceVersion. A list, and a bookmark at which a watch can
-// continue, add the position. The version of an object has no prefix.
+// The resourceVersion of a bookmark is an encoded point. A list, and a bookmark from which a watch can
+// continue, append the position. The version of an object has no prefix.
 const (
 	pointPrefix   = "resolved:"
 	pointTime     = "@"
@@ -76,7 +77,8 @@ func (p Point) encode() string {
 	return pointPrefix + p.ResourceVersion + pointTime + p.AsOf.UTC().Format(time.RFC3339Nano)
 }
 
-// parsePoint returns the point in the resourceVersion of a store, and false if it has none.
+// parsePoint returns the point in the resourceVersion of a store. ok is false if the version has no
+// point.
 func parsePoint(s string) (Point, bool) {
 	s, hasPoint := strings.CutPrefix(s, pointPrefix)
 	s, _, _ = strings.Cut(s, positionAfter)
@@ -85,7 +87,8 @@ func parsePoint(s string) (Point, bool) {
 	return Point{ResourceVersion: version, AsOf: asOf}, hasPoint && err == nil
 }
 
-// pointOf returns the point in an event, and false if its version is not a number.
+// pointOf returns the point in an event, and false if its version is not a number or its time is
+// invalid.
 func pointOf(m *event.Message) (Point, bool) {
 	asOf, err := time.Parse(time.RFC3339Nano, m.Attribute("time"))
 	p := Point{ResourceVersion: m.Attribute("resourceversion"), AsOf: asOf}
@@ -102,13 +105,13 @@ func (p points) set(cluster string, log publish.Log, to Point) {
 	p[cluster][log] = to
 }
 
-// has reports whether there is a point of a cluster, or of any if it is empty.
+// has reports whether p has a point of a cluster. If cluster is empty, it considers all clusters.
 func (p points) has(cluster string) bool {
 	return len(p[cluster]) > 0 || cluster == "" && len(p) > 0
 }
 
-// of returns the point that a reader of all logs has reached. A point vouches only for its own log,
-// so the lowest point counts. An empty cluster means the only one.
+// of returns the point that a reader of all logs has reached. A point covers only its own log, so the
+// lowest of the logs' points counts. An empty cluster means the only cluster that has points.
 func (p points) of(cluster string, logs map[publish.Log]uint64) (lowest Point, ok bool) {
 	in := p[cluster]
 	if cluster == "" && len(p) == 1 {

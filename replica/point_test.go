@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// wantPoint reads a bookmark with a consistency point.
+// wantPoint reads an event, which must be a bookmark with the consistency point.
 func (e *events) wantPoint(version int) {
 	e.t.Helper()
 	got := e.next()
@@ -36,8 +36,8 @@ func wantPointIn(t testing.TB, resourceVersion string, version int) {
 	}
 }
 
-// TestPoints: a list and the bookmarks of a watch have the last consistency point that is in
-// every log. A bookmark follows each point and each event.
+// TestPoints verifies that a list and the bookmarks of a watch have the last consistency point that
+// every log has reached. A bookmark follows each point and each event.
 func TestPoints(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -74,8 +74,8 @@ func TestPoints(t *testing.T) {
 	})
 }
 
-// TestPointOfAnEmptyResource: a consistency point says that the bus has all objects, also if
-// there are none, as after the stream was recreated.
+// TestPointOfAnEmptyResource verifies that a consistency point completes a list even if the resource has
+// no objects and no snapshot marker, as after the stream was recreated.
 func TestPointOfAnEmptyResource(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		for _, p := range w.points {
@@ -87,8 +87,8 @@ func TestPointOfAnEmptyResource(t *testing.T) {
 	})
 }
 
-// TestLowestPoint: points of another cluster, and of a log that others have not caught up
-// with, do not count.
+// TestLowestPoint verifies that the lowest of the logs' points counts, and that points of another cluster
+// do not count.
 func TestLowestPoint(t *testing.T) {
 	logs := map[publish.Log]uint64{{Partition: 0}: 1, {Partition: 1}: 1}
 	for _, test := range []struct {
@@ -132,7 +132,8 @@ func TestLowestPoint(t *testing.T) {
 	}
 }
 
-// TestWait: the wait ends when the store has the point, not before, and with its context.
+// TestWait verifies that the wait ends when the store has reached the point, and not before. It also
+// ends with its context.
 func TestWait(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +175,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestInformerOfPoints: the store of an informer has the version that was waited for.
+// TestInformerOfPoints verifies that after the wait, the store of an informer has the object in the
+// awaited version.
 func TestInformerOfPoints(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)

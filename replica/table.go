@@ -15,12 +15,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// table has the objects that the reader sees, and decides which watch event a change is. It
-// does no I/O.
+// table holds the objects that the reader sees, and converts changes to watch events. It does no I/O.
 type table struct {
 	decoder *decoder
 	labels  labels.Selector
-	cluster string // of the objects; "" if no cluster is selected, before the first object; see claim
+	cluster string // cluster of the objects; "" if none is selected and no object was added; see claim
 	entries map[event.Key]entry
 	packer  *event.Packer
 }
@@ -28,10 +27,10 @@ type table struct {
 // entry is an object that matches the label selector.
 type entry struct {
 	uid    types.UID
-	object runtime.Object // until the present state is complete; then nil
+	object runtime.Object // nil once objects has returned the current state
 	last   event.Body     // the last state, if there is a label selector
 
-	truncated bool // as in change, of the last state
+	truncated bool // the last state is truncated, as in change
 }
 
 func newTable(d *decoder, selector labels.Selector) *table {
@@ -48,10 +47,10 @@ type change struct {
 	truncated bool   // data is only apiVersion, kind and metadata
 }
 
-// claim reports whether a change is of the cluster of the table. Without a selected cluster, the
-// table is of the first cluster that has an object. It changes to another one if that has a
-// selected object and the table has none: the bus can still have the deletes of a cluster that was
-// removed.
+// claim reports whether a change belongs to the cluster of the table. If no cluster is selected, the
+// table takes the cluster of the first object. If the table then has no objects and another cluster has
+// a selected object, the table switches to that cluster. Otherwise the remaining deletes of a removed
+// cluster could decide.
 func (t *table) claim(cluster string, c change) (ours bool, err error) {
 	switch {
 	case cluster == t.cluster:
@@ -71,7 +70,7 @@ func (t *table) claim(cluster string, c change) (ours bool, err error) {
 	return true, nil
 }
 
-// add adds a change to the present state.
+// add applies a change while the feed reads the current state.
 func (t *table) add(c change) error {
 	object, matches, err := t.read(c)
 	if err == nil {
@@ -83,7 +82,7 @@ func (t *table) add(c change) error {
 	return err
 }
 
-// objects returns the present state, in the order of names. It can be called once.
+// objects returns the current state, sorted by namespace and name. Call it once.
 func (t *table) objects() []runtime.Object {
 	keys := make([]event.Key, 0, len(t.entries))
 	for k := range t.entries {
@@ -104,8 +103,9 @@ func (t *table) objects() []runtime.Object {
 	return objects
 }
 
-// apply returns the watch events of a change that follows the present state: none, one, or two
-// if the change has the successor of an object whose delete is no longer on the bus.
+// apply returns the watch events for a change that follows the current state. It returns two events if
+// the change has a successor of an object whose delete is no longer on the bus, and otherwise one or
+// none.
 func (t *table) apply(c change) ([]watch.Event, error) {
 	e, known := t.entries[c.key]
 	object, matches, err := t.read(c)
@@ -142,7 +142,8 @@ func (t *table) remove(c change, e entry) ([]watch.Event, error) {
 	return []watch.Event{{Type: watch.Deleted, Object: object}}, nil
 }
 
-// read decodes an object that exists, and reports whether it matches the selector.
+// read decodes the object of a change that is not a removal, and reports whether the object matches the
+// selector.
 func (t *table) read(c change) (object runtime.Object, matches bool, err error) {
 	if c.removed {
 		return nil, false, nil
@@ -154,7 +155,7 @@ func (t *table) read(c change) (object runtime.Object, matches bool, err error) 
 	return object, t.labels.Matches(labels.Set(m.GetLabels())), nil
 }
 
-// keep stores that the object of a change is in the table.
+// keep stores the entry of a changed object. With a label selector, it also stores the state.
 func (t *table) keep(c change, e entry) {
 	if !t.labels.Empty() {
 		e.last, e.truncated = t.packer.Pack(c.data), c.truncated
@@ -162,9 +163,10 @@ func (t *table) keep(c change, e entry) {
 	t.entries[c.key] = e
 }
 
-// final returns the object of a DELETED event: the state in the event, or the last one that
-// matched, with the resourceVersion of the event, as the API server has it. A state in the event
-// that can't be decoded, such as one in another version, counts as unknown.
+// final returns the object of a DELETED event. It is the state in the event if that state matches the
+// selector. Otherwise it is the last state that matched, with the resourceVersion of the event, like in
+// a watch of the API server. A state in the event that can't be decoded, for example because it has
+// another API version, counts as unknown.
 func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if c.data != nil && c.removed && (!c.identity || e.last.None()) {
 		object, m, err := t.decoder.decode(c)
@@ -187,7 +189,7 @@ func (t *table) final(c change, e entry) (runtime.Object, error) {
 	return object, err
 }
 
-// metaOf returns the metadata of an object of the decoder.
+// metaOf returns the metadata of an object that the decoder returned.
 func metaOf(object runtime.Object) metav1.Object {
 	m, err := meta.Accessor(object)
 	if err != nil {

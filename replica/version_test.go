@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestMovedVersion: the resource moved to another version, and only the changed object has it on
-// the bus. Objects without a Go type of their own come in the version that each has.
+// TestMovedVersion verifies a list after the forwarder moved to another API version, when only a changed
+// object has the new version on the bus. Each object of a generic Go type has its version on the bus.
 func TestMovedVersion(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -41,8 +41,8 @@ func TestMovedVersion(t *testing.T) {
 	})
 }
 
-// TestDeleteInAnotherVersion: a watch of a Go type goes on when an object is deleted in a version
-// that the type can't hold.
+// TestDeleteInAnotherVersion verifies that a watch with a typed object continues after a delete in an API
+// version that the Go type can't hold.
 func TestDeleteInAnotherVersion(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		const in = `{"app":"web"}`
@@ -66,8 +66,8 @@ func TestDeleteInAnotherVersion(t *testing.T) {
 	})
 }
 
-// TestKindOfBookmarks: the kind doesn't change with the version of each object, because an
-// informer of one kind drops bookmarks of another.
+// TestKindOfBookmarks verifies that the kind of bookmarks doesn't change with the API version of each
+// object, because an informer drops bookmarks of another kind.
 func TestKindOfBookmarks(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {

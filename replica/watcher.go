@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// watcher is a watch. Its goroutine ends with the watch.
+// watcher is a [watch.Interface] for a feed. Its goroutine ends with the watch.
 type watcher struct {
 	feed    feed
 	options metav1.ListOptions
@@ -28,7 +28,7 @@ var _ watch.Interface = (*watcher)(nil)
 // Stop ends the watch. It is idempotent.
 func (w *watcher) Stop() { w.cancel() }
 
-// ResultChan returns the channel of the events. It is closed when the watch has ended.
+// ResultChan returns the channel of the events. The channel is closed when the watch has ended.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
 func (w *watcher) run(ctx context.Context) {
@@ -45,11 +45,11 @@ func (w *watcher) run(ctx context.Context) {
 	case timed.Err() != nil:
 		w.end()
 	default:
-		_ = w.send(watch.Event{Type: watch.Error, Object: w.status(err)}) // fails only if nobody reads
+		_ = w.send(watch.Event{Type: watch.Error, Object: w.status(err)}) // fails only if the watch is stopped
 	}
 }
 
-// end ends a watch that timed out. The bookmark says where another one can continue.
+// end ends a watch that timed out. It sends a bookmark, from which another watch can continue.
 func (w *watcher) end() {
 	if w.feed.synced && w.options.AllowWatchBookmarks && w.bookmark(w.feed.version(), nil) == nil {
 		w.feed.lw.leave(w.feed.place)
@@ -65,7 +65,7 @@ func (w *watcher) status(err error) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 }
 
-// start sends the present state.
+// start sends the current state.
 func (w *watcher) start() error {
 	for _, object := range w.feed.table.objects() {
 		if err := w.send(watch.Event{Type: watch.Added, Object: object}); err != nil {
@@ -78,8 +78,8 @@ func (w *watcher) start() error {
 	return nil
 }
 
-// resolved sends the consistency point that the watch has reached, if there is one. It follows
-// each event, because a store takes the version of the last event or bookmark as its own.
+// resolved sends a bookmark with the consistency point that the watch has reached, if any. A bookmark
+// must follow each event, because a store has the version of the last event or bookmark.
 func (w *watcher) resolved() error {
 	point, ok := w.feed.point()
 	if !ok || !w.options.AllowWatchBookmarks {

@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestSuccessor: an object that was created again is another one, although the bus has lost the
-// delete of the first.
+// TestSuccessor verifies that a watch shows a DELETED and an ADDED event for an object that was deleted
+// and created again, even if the delete is no longer on the bus.
 func TestSuccessor(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		const in = `{"app":"web"}`
@@ -41,7 +41,7 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
-// TestUnread: watches that nobody reads hold no other back.
+// TestUnread verifies that watches that nobody reads do not block other watches.
 func TestUnread(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		w.sync(t)
@@ -62,8 +62,8 @@ func TestUnread(t *testing.T) {
 	})
 }
 
-// TestLoss: a stream that was recreated, or lost all its messages, ends the watch as expired,
-// and the next list has what is there now.
+// TestLoss verifies that a watch expires if the stream was recreated or lost all its messages, and that
+// the next list has the current objects.
 func TestLoss(t *testing.T) {
 	for name, lose := range map[string]func(*writer){
 		"recreated": func(w *writer) { w.recreate() },
@@ -81,13 +81,13 @@ func TestLoss(t *testing.T) {
 			events.want("MODIFIED default/a@3")
 			version, _, _ = list(t, lw)
 			lose(w)
-			w.puts(t, state{name: "a", version: 3}) // what the forwarder publishes again
+			w.puts(t, state{name: "a", version: 3}) // the forwarder publishes the object again
 			for got := events.next(); got.Type != watch.Error; got = events.next() {
 				if got.Type != watch.Modified {
 					t.Errorf("got %v", got)
 				}
 			}
-			late := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version}) // read nothing since
+			late := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version}) // continues from the list before the loss
 			late.want("ERROR 410")
 			_, got, _ := list(t, lw)
 			wantList(t, got, "default/a@3")
@@ -95,9 +95,9 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestListAfterALoss: a list of a stream that lost everything waits until the forwarder has
-// published everything again, if there were consistency points before. So an informer that lists
-// again loses nothing that exists.
+// TestListAfterALoss verifies that after a stream lost everything, a list waits until the forwarder has
+// published everything again, if the reader has seen a consistency point before. So an informer that
+// lists again does not lose existing objects.
 func TestListAfterALoss(t *testing.T) {
 	for name, lose := range map[string]func(*writer){
 		"recreated": func(w *writer) { w.recreate() },
@@ -131,7 +131,7 @@ func TestListAfterALoss(t *testing.T) {
 	}
 }
 
-// lines is a writer of a log.
+// lines is a log writer that sends each line to a channel.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -139,8 +139,8 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTruncatedLeavesTheSelector: the last state that matched is marked as truncated, as it was
-// when it was listed.
+// TestTruncatedLeavesTheSelector verifies that a DELETED event marks the last state that matched as
+// truncated if that state was truncated.
 func TestTruncatedLeavesTheSelector(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// partTimeout limits one request of a bundle. The forwarder has the same limit for its answer.
+// partTimeout limits one request of a bundle. The forwarder has the same limit for its response.
 const partTimeout = 30 * time.Second
 
 func newBundleCommand() *cobra.Command {
@@ -91,7 +91,8 @@ wrong command line.`,
 	return cmd
 }
 
-// collect requests all parts at once, except the bus, whose topics are in the status.
+// collect requests all parts concurrently, except the bus. It reads the bus last, because the topics
+// depend on the resources in the status.
 func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, noLogs, elsewhere bool) (bundle.Manifest, []bundle.Collected) {
 	of := func(part, file, path, right string) bundle.Part {
 		return bundle.Part{Name: part, Collect: func(ctx context.Context) ([]bundle.File, error) {
@@ -125,7 +126,7 @@ func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, 
 	return m.Index(all), all
 }
 
-// statusFiles returns the document for people and for programs.
+// statusFiles returns the document as text for people and as JSON for programs.
 func statusFiles(d status.Document) ([]bundle.File, error) {
 	var files []bundle.File
 	for _, f := range []struct{ name, printer string }{{"status.txt", "table"}, {"status.json", "json"}} {
@@ -138,9 +139,9 @@ func statusFiles(d status.Document) ([]bundle.File, error) {
 	return files, nil
 }
 
-// busPart reads the stream or the topics with the settings of this environment. It skips them if
-// these cannot be the settings of the forwarder's bus. elsewhere means that the command names the
-// forwarder's address.
+// busPart inspects the stream or the topics with the settings of this environment. It skips the bus if
+// these settings can't be the settings of the forwarder's bus. elsewhere means that the command line
+// has the forwarder's address.
 func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 	p := bundle.Part{Name: "bus"}
 	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")
@@ -176,7 +177,8 @@ func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 	return p
 }
 
-// writeFile writes a file that only this user can read. After an error, it removes the file.
+// writeFile writes the bundle to a new file that only the current user can read. If writing fails, it
+// removes the file.
 func writeFile(name string, m bundle.Manifest, parts []bundle.Collected) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {

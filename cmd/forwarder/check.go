@@ -93,7 +93,8 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 	return cmd
 }
 
-// memoryLimit returns the memory limit to compare with, 0 for none.
+// memoryLimit returns the memory limit of the forwarder in bytes, or 0 if there is none. text is the
+// value of --memory-limit.
 func memoryLimit(text string, pre bool) (int64, error) {
 	if text != "" {
 		q, err := resource.ParseQuantity(text)
@@ -103,7 +104,7 @@ func memoryLimit(text string, pre bool) (int64, error) {
 		return q.Value(), nil
 	}
 	limit, err := memlimit.FromCgroup()
-	if pre || err != nil || limit > 1<<62 { // there is no limit without cgroups
+	if pre || err != nil || limit > 1<<62 { // without cgroups, there is no limit
 		return 0, nil //nolint:nilerror // as documented
 	}
 	return int64(limit), nil
@@ -120,7 +121,8 @@ type observer struct {
 // maxObserved is the maximum number of clusters to observe at the same time.
 const maxObserved = 8
 
-// report observes the facts of the settings, of each cluster if they select several, and checks them.
+// report collects the facts for the settings and checks them. If the settings have several clusters, it
+// does so for each cluster. wrong is the error of the settings.
 func (o observer) report(ctx context.Context, settings config.Config, wrong error) check.Report {
 	if wrong != nil || settings.Fleet.Source() == "" {
 		return check.Run(o.facts(ctx, settings, wrong, func() (*rest.Config, error) { return loadKubeConfig(settings, "check") }))
@@ -144,14 +146,15 @@ func (o observer) report(ctx context.Context, settings config.Config, wrong erro
 			return nil
 		})
 	}
-	_ = observing.Wait() // the reports have the errors
+	_ = observing.Wait() // the functions return no error; the reports have the errors
 	if settings.Event.ClusterName != "" {
 		return reports[0]
 	}
 	return check.Clusters(reports)
 }
 
-// facts observes everything, each fact after those that it needs. wrong is the error of the settings.
+// facts collects all facts, each one after the facts that it depends on. wrong is the error of the
+// settings. kube returns the configuration of the clients.
 func (o observer) facts(ctx context.Context, settings config.Config, wrong error, kube func() (*rest.Config, error)) check.Facts {
 	f := check.Facts{
 		Pre: o.pre, Now: time.Now(), Validities: map[string][]check.Validity{}, MemoryLimit: o.memoryLimit,
@@ -162,7 +165,7 @@ func (o observer) facts(ctx context.Context, settings config.Config, wrong error
 		return f
 	}
 	var asking sync.WaitGroup
-	if !o.pre { // the forwarder may wait for the same API server
+	if !o.pre { // concurrently, because the forwarder may wait for the same API server
 		asking.Go(func() { observeForwarder(ctx, &f, o.at) })
 	}
 	config, err := kube()
@@ -174,8 +177,8 @@ func (o observer) facts(ctx context.Context, settings config.Config, wrong error
 	return f
 }
 
-// observeCluster waits no longer than the timeout for each answer of the API server. err is why there is no
-// configuration of the clients.
+// observeCluster collects the facts about the cluster. It waits for each response from the API server
+// no longer than the timeout. err is the reason why the clients have no configuration.
 func observeCluster(ctx context.Context, f *check.Facts, kube *rest.Config, err error, timeout time.Duration, log *slog.Logger) {
 	if err == nil {
 		f.Validities = observe.Kubeconfig(kube)
@@ -221,8 +224,8 @@ func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
 	f.ForwarderErr, f.TokenNeeded, f.TokenNotReviewed = err, errors.Is(err, errNoToken), errors.Is(err, errNotReviewed)
 }
 
-// observeBus asks the bus in the name of the cluster, and waits no longer than the timeout for all of
-// its answers.
+// observeBus inspects the bus under the name of the cluster. The whole inspection takes no longer than
+// the timeout.
 func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -233,7 +236,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	switch {
 	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0:
 	case cfg.Event.Sink == config.SinkKafka:
-		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name that nobody has claimed
+		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name without a claim
 		var watched []schema.GroupResource
 		for _, r := range f.Selection.Resources {
 			if r.Watched != explain.Nowhere {
@@ -243,7 +246,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:
 		f.NATS, f.BusErr = within(ctx, func(ctx context.Context) (nats.Inspection, error) {
-			ctx, cancel := context.WithTimeout(ctx, timeout*9/10) // to have time to say why it isn't connected
+			ctx, cancel := context.WithTimeout(ctx, timeout*9/10) // leaves time to report why it can't connect
 			defer cancel()
 			return sinks.InspectNATS(ctx, cfg)
 		})

@@ -40,8 +40,9 @@ it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	// Without cobra's templates, here and in listTopics: they import text/template, which calls methods by their
-	// names, so the linker would keep every exported method, and the binary would be a fourth larger.
+	// The version flag and listTopics don't use cobra's templates. Templates import text/template, which
+	// calls methods by name. Then the linker would keep every exported method, and the binary would be
+	// a fourth larger.
 	version := root.Flags().BoolP("version", "v", false, "the same as the command version")
 	root.Flags().Lookup("version").Hidden = true // the help lists the command
 	root.RunE = func(cmd *cobra.Command, args []string) error {
@@ -65,7 +66,7 @@ it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 	return root
 }
 
-// similarFlag suggests a flag in place of a mistyped one, "" if none is similar.
+// similarFlag suggests a flag in place of a mistyped one. It returns "" if no flag is similar.
 func similarFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -79,7 +80,8 @@ func similarFlag(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// noCommand returns an error for an argument that is not a command, with similar commands.
+// noCommand returns an error for an argument that is not a command. The error suggests similar
+// commands.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -92,7 +94,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
-// usage turns the error of an argument check into a usage error.
+// usage wraps an argument check so that its error is a usageError.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -102,7 +104,8 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// loadConfig reads the environment. Its error says where the variables are listed.
+// loadConfig reads the configuration from the environment. Its error names the command that lists the
+// variables.
 func loadConfig(need config.Need) (config.Config, error) {
 	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
@@ -111,11 +114,12 @@ func loadConfig(need config.Need) (config.Config, error) {
 	return cfg, nil
 }
 
-// klogOnce guards client-go's logger, which is global: tests run several commands in one process.
+// klogOnce sets client-go's logger only once. The logger is global, and tests run several commands in
+// one process.
 var klogOnce sync.Once
 
-// configured returns a command that runs do with the configuration and a logger. The log also
-// goes to the writers in also, and so does the log of client-go.
+// configured returns a command that runs do with the configuration and a logger. The writers in also
+// receive a copy of the log. client-go uses the same logger.
 func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(need)
@@ -134,7 +138,7 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 	}
 }
 
-// contentChecks returns the checks of the variables that select objects and fields by content.
+// contentChecks returns checks for the variables that select objects and fields by content.
 func contentChecks() []config.Check {
 	return []config.Check{
 		{Name: "KUBERELAY_FILTER", Run: func(cfg config.Config) error {
@@ -152,23 +156,23 @@ func contentChecks() []config.Check {
 	}
 }
 
-// newLogger returns a logger to w and to other writers. Without a configured format it writes text if w
-// is a terminal, and JSON otherwise.
+// newLogger returns a logger that writes to w and to the writers in also. If no format is configured,
+// it writes text if w is a terminal, and JSON otherwise.
 func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	to := io.MultiWriter(append(also, w)...) // w is last: if another writer fails, nothing more is written
+	to := io.MultiWriter(append(also, w)...) // w is last, because MultiWriter stops at the first error
 	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	}
 	return slog.New(slog.NewJSONHandler(to, options)), nil
 }
 
-// showProgress shows the progress of a command's work until stop is called, if standard error is
-// a terminal. Meanwhile the command must write to the outputs of cmd.
+// showProgress shows the progress of a command's work if standard error is a terminal, until stop is
+// called. Until then, the command must write only to the outputs of cmd.
 func showProgress(cmd *cobra.Command, works ...longwork.Work) (stop func()) {
 	out, errs, stop := bar.Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), works...)
 	cmd.SetOut(out)
@@ -239,13 +243,13 @@ func source(v config.Value) string {
 	return "default"
 }
 
-// defaultTimeout is how long a command waits for an answer. With it, a command names what does not
-// answer in less than 5 seconds.
+// defaultTimeout is how long a command waits for a response. It is short enough that a command reports
+// an unresponsive server within 5 seconds.
 const defaultTimeout = 4 * time.Second
 
 var errTimeout = errors.New("--timeout: use a time above 0")
 
-// timeUpError is the error of a request that took too long, of what may be well and slow.
+// timeUpError is the error of a request that took too long. The server may be healthy but slow.
 type timeUpError struct {
 	timeout time.Duration
 	err     error
@@ -256,7 +260,7 @@ func (e *timeUpError) Error() string {
 }
 func (e *timeUpError) Unwrap() error { return e.err }
 
-// inTime returns the error of a request that ctx or the timeout may have ended.
+// inTime returns err, or a timeUpError if ctx or the timeout ended the request.
 func inTime(ctx context.Context, err error, timeout time.Duration) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -264,8 +268,8 @@ func inTime(ctx context.Context, err error, timeout time.Duration) error {
 	return &timeUpError{timeout, err}
 }
 
-// within returns the result of f, or the error of ctx if that ends first. Then f, which may not heed
-// ctx at once, ends later.
+// within returns the result of f, or the cause of ctx if ctx ends first. In that case f continues in
+// the background until it returns.
 func within[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
 	type answer struct {
 		result T

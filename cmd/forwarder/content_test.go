@@ -14,7 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// assignments are the examples of docs/choosing.md, parsed as a shell does.
+// assignments returns the filters and dropped fields in the examples of docs/choosing.md, without the
+// shell quotes.
 func assignments(t *testing.T) (filters, drops []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/choosing.md")
@@ -59,15 +60,16 @@ var kinds = map[string]event.Resource{
 	"GitRepository":         {Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories", Kind: "GitRepository", Namespaced: true},
 }
 
-// Each filter of the page, in order, with objects that it selects and objects that it does not.
+// TestDocumentedFilters verifies each filter in docs/choosing.md with objects that it selects and
+// objects that it does not select. The cases are in the order of the page.
 func TestDocumentedFilters(t *testing.T) {
 	cases := []struct{ selected, not []string }{
-		{ // only failing pods
+		{ // pods, only if they fail
 			[]string{`{"kind":"Node"}`, `{"kind":"Pod","status":{"phase":"Failed"}}`, `{"kind":"Pod","status":{"phase":"Running","containerStatuses":[{"restartCount":4}]}}`,
 				`{"kind":"Pod","status":{"phase":"Pending","containerStatuses":[{"restartCount":0,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}}`},
 			[]string{`{"kind":"Pod","status":{"phase":"Pending"}}`, `{"kind":"Pod","status":{"phase":"Running","containerStatuses":[{"restartCount":3,"state":{"running":{}}}]}}`},
 		},
-		{ // Applications that are not as they should be
+		{ // Applications, only if they are out of sync or unhealthy
 			[]string{`{"kind":"Pod"}`, `{"kind":"Application"}`, `{"kind":"Application","status":{"sync":{"status":"OutOfSync"},"health":{"status":"Healthy"}}}`,
 				`{"kind":"Application","status":{"sync":{"status":"Synced"},"health":{"status":"Degraded"}}}`},
 			[]string{`{"kind":"Application","status":{"sync":{"status":"Synced"},"health":{"status":"Healthy"}}}`},
@@ -84,7 +86,7 @@ func TestDocumentedFilters(t *testing.T) {
 			[]string{`{"kind":"Pod"}`, `{"kind":"PersistentVolumeClaim","spec":{"resources":{"requests":{"storage":"100Gi"}}}}`, `{"kind":"PersistentVolumeClaim","spec":{"resources":{"requests":{"storage":"1Ti"}}}}`},
 			[]string{`{"kind":"PersistentVolumeClaim","spec":{"resources":{"requests":{"storage":"100G"}}}}`},
 		},
-		{ // what may be missing, in two ways
+		{ // fields that can be missing, in two ways
 			[]string{`{"kind":"Pod","status":{"phase":"Failed"}}`},
 			[]string{`{"kind":"Pod"}`, `{"kind":"Pod","status":{}}`, `{"kind":"Pod","status":{"phase":"Running"}}`},
 		},
@@ -120,7 +122,8 @@ func TestDocumentedFilters(t *testing.T) {
 	}
 }
 
-// Each path of the page, and of its table, drops the field that it names.
+// TestDocumentedPaths verifies that each path in docs/choosing.md and in its table drops the field
+// that it names.
 func TestDocumentedPaths(t *testing.T) {
 	objects := map[string]string{
 		"nodes": `{"kind":"Node","metadata":{"annotations":{"example.com/checksum":"x"}},"status":{"conditions":[{"type":"Ready","lastHeartbeatTime":"x","message":"x"}],"images":[{}]}}`,
@@ -166,7 +169,8 @@ func TestDocumentedPaths(t *testing.T) {
 	}
 }
 
-// An expression of several lines is one line in the table of effective values.
+// TestConfigIsALineEach verifies that a multiline expression is one line in the table of effective
+// values.
 func TestConfigIsALineEach(t *testing.T) {
 	var b bytes.Buffer
 	if err := writeText(&b, []config.Value{{Field: config.Field{Name: "A"}, Value: "a ||\n b", Set: true}}); err != nil {

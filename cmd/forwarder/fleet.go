@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
-// engine is what 'forwarder run' runs: the copy of one cluster, or of several.
+// engine copies one cluster or several. 'forwarder run' runs an engine.
 type engine interface {
 	Run(ctx context.Context) error
 	Checks() []operations.Check
@@ -31,8 +31,8 @@ type engine interface {
 
 var _, _ engine = (*relay.Relay)(nil), (*fleet.Fleet)(nil)
 
-// newEngine returns the engine of the settings, and adds its documents to the endpoints. done ends the
-// streams of the status page.
+// newEngine returns the engine for the settings, and adds its documents to the endpoints. The streams
+// of the status page end when done is closed.
 func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	if c.Settings.Fleet.Source() != "" {
 		return newFleet(c, endpoints, done)
@@ -53,7 +53,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 	return f, nil
 }
 
-// newFleet returns the engine of several clusters.
+// newFleet returns the engine for several clusters.
 func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	from, err := clusterSource(c.Settings, "forwarder", c.Logger)
 	if err != nil {
@@ -78,7 +78,7 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 		endpoints.Page = page.New(page.Config{
 			Status: func() status.Document { return judged(f.Status()) }, Done: done,
 			Cluster: func(name string) (func() status.Document, *page.Recent) {
-				of := func() status.Document { d, _ := memberStatus(f, name); return d } // it has the error
+				of := func() status.Document { d, _ := memberStatus(f, name); return d } // the document has the error
 				if _, err := memberStatus(f, name); err != nil {
 					return of, new(page.Recent)
 				}
@@ -101,13 +101,13 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 	return f, nil
 }
 
-// memberStatus returns the judged document of one of several clusters.
+// memberStatus returns the status document of one of several clusters, with its verdict.
 func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
 	d, err := f.ClusterStatus(name)
 	return judged(d), err
 }
 
-// clusterSource returns the source of several clusters.
+// clusterSource returns the source that lists the clusters.
 func clusterSource(cfg config.Config, command string, log *slog.Logger) (clusters.Source, error) {
 	return clusters.New(clusters.Config{
 		Settings: cfg.Fleet, Logger: log,
@@ -126,7 +126,8 @@ func clusterSource(cfg config.Config, command string, log *slog.Logger) (cluster
 	})
 }
 
-// complete completes the configuration of the clients for one of several clusters.
+// complete adds the limits, the name and the token to the client configuration for one of several
+// clusters.
 func complete(kube *rest.Config, cfg config.Config, command string, log *slog.Logger) error {
 	if err := hidePassword(kube); err != nil {
 		return err
@@ -135,8 +136,8 @@ func complete(kube *rest.Config, cfg config.Config, command string, log *slog.Lo
 	return followToken(kube, log)
 }
 
-// memberKubeConfig returns the configuration of the clients for the cluster of the settings, one of
-// several.
+// memberKubeConfig returns the client configuration for one of several clusters, which the settings
+// name.
 func memberKubeConfig(ctx context.Context, cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
 	if cfg.Event.ClusterName == "" {
 		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", cfg.Fleet.Source())
@@ -160,15 +161,17 @@ func readClusters(ctx context.Context, cfg config.Config, command string, log *s
 	return from.Read(ctx)
 }
 
-// sourceTimeout limits a read of the source. Cluster API is read from the management cluster.
+// sourceTimeout limits a read of the source. With Cluster API, the read is a request to the management
+// cluster.
 const sourceTimeout = 30 * time.Second
 
-// clusterFlag adds the flag that names one of several clusters.
+// clusterFlag adds the flag --cluster, which names one of several clusters.
 func clusterFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "cluster", "", "the `name` of one of the clusters, for a forwarder of several")
 }
 
-// selectCluster makes the settings those of one of several clusters, "" for none.
+// selectCluster sets the name of one of several clusters in the settings. It does nothing if name is
+// "".
 func selectCluster(cfg *config.Config, name string) error {
 	if name == "" {
 		return nil
@@ -180,7 +183,7 @@ func selectCluster(cfg *config.Config, name string) error {
 	return nil
 }
 
-// traceOf answers the query of askForwarder.
+// traceOf returns the trace document for a query that askForwarder sends.
 func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
 	k, err := tracedKey(query)
 	if err != nil {
@@ -189,7 +192,7 @@ func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
 	return judgeTrace(f.Trace(k), k), nil
 }
 
-// tracedKey returns the object in a query.
+// tracedKey returns the key of the object in a query.
 func tracedKey(query url.Values) (event.Key, error) {
 	gr := schema.ParseGroupResource(query.Get("resource"))
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}

@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
-// aliveWithin is the maximum age of an event on the bus that shows that a forwarder of the
-// cluster runs. A resource without changes gets a consistency point about once a minute.
+// aliveWithin is the maximum age of an event that counts as a sign of a running forwarder. The
+// forwarder publishes a consistency point about once a minute, even for a resource without changes.
 const aliveWithin = 5 * time.Minute
 
 // forgetFlags are the flags of forget.
@@ -123,12 +123,12 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 // maxForgotten limits the deletes in flight.
 const maxForgotten = 256
 
-// survey is what the bus has of a cluster.
+// survey is a summary of the objects that the bus has of a cluster.
 type survey struct {
 	cluster string
 	counts  []resourceCount
 	total   int
-	newest  time.Time // of the last event that only a running forwarder writes
+	newest  time.Time // time of the last event that only a running forwarder writes
 }
 
 type resourceCount struct {
@@ -136,17 +136,18 @@ type resourceCount struct {
 	objects  int
 }
 
-// surveyOf reads the bus. Its error names the other clusters if the bus has nothing of this one.
+// surveyOf reads the bus. If the bus has nothing of this cluster, it returns an error that names the
+// other clusters.
 func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
-	cfg.Event.ClusterName = "" // to name the other clusters
+	cfg.Event.ClusterName = "" // so that an error can name the other clusters
 	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: messages}, Reading: reading}
 	p.Filter.Clusters = []string{s.cluster}
 	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
 		return s, busError(err)
 	}
-	defer func() { _ = bus.Close() }() // nothing is in flight
+	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	if err := p.Read(ctx, bus, cfg.NATS.SubjectPrefix); err != nil {
 		return s, busError(explainBus(cfg, err))
 	}
@@ -190,8 +191,7 @@ func (s survey) write(w io.Writer, now time.Time) error {
 	return table.Flush()
 }
 
-// confirm asks for the name of the cluster on a terminal. Without a terminal, it returns an
-// error.
+// confirm asks the user to enter the name of the cluster. Without a terminal, it returns an error.
 func confirm(in io.Reader, out io.Writer, cluster string) error {
 	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
 		return &usageError{errors.New("nothing is deleted without a confirmation: use --yes")}

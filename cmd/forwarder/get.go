@@ -93,7 +93,7 @@ const (
 	outputYAML = "yaml"
 )
 
-// present checks the arguments and flags and returns the state that they describe.
+// present checks the arguments and flags and returns a [tail.Present] that selects the objects.
 func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 	p := &tail.Present{Whole: f.output == outputJSON || f.output == outputYAML, Status: &tail.Status{W: cmd.ErrOrStderr()}}
 	var err error
@@ -116,20 +116,21 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 		if len(f.namespaces) == 0 {
 			p.Filter.Namespaces = []string{"default"}
 		}
-		p.Filter.Namespaces = append(p.Filter.Namespaces, "") // objects that have none
+		p.Filter.Namespaces = append(p.Filter.Namespaces, "") // selects cluster-scoped objects
 	}
 	return p, nil
 }
 
-// run reads the bus and prints its objects. Its error says what it could not print.
+// run reads the bus and prints its objects. Its error names the objects, resources and clusters that it
+// could not print.
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
-	cfg.Event.ClusterName = "" // to name the other clusters
+	cfg.Event.ClusterName = "" // so that an error can name the other clusters
 	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
 		return busError(err)
 	}
-	defer func() { _ = bus.Close() }() // nothing is in flight
+	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	if err := p.Read(ctx, bus, cfg.NATS.SubjectPrefix); err != nil {
 		return busError(explainBus(cfg, err))
 	}
@@ -177,7 +178,7 @@ func (f *getFlags) print(w io.Writer, objects []tail.Object) error {
 	return tail.Table{Namespaces: f.allNamespaces || len(f.namespaces) > 1, Wide: f.output == outputWide, Now: time.Now()}.Write(w, objects)
 }
 
-// say prints on standard error what the output does not show.
+// say prints remarks about the output on standard error, such as truncated objects and freshness.
 func (f *getFlags) say(p *tail.Present, objects []tail.Object, absent []string) {
 	if len(objects) == 0 && len(f.names) == 0 {
 		p.Status.Say("no %s%s", strings.Join(f.resources, ","), f.where())
@@ -199,7 +200,7 @@ func (f *getFlags) say(p *tail.Present, objects []tail.Object, absent []string) 
 	}
 }
 
-// where says where the objects were looked for.
+// where returns a phrase that names the namespaces of the search.
 func (f *getFlags) where() string {
 	switch {
 	case f.allNamespaces:
@@ -228,12 +229,12 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	return errors.Join(all...)
 }
 
-// behindAfter is the age of the last consistency point that suggests that the forwarder is down
-// or behind. A quiet resource has a point about once a minute.
+// behindAfter is the age of the last consistency point from which get warns that the forwarder may be
+// down or behind. A resource without changes has a point about once a minute.
 const behindAfter = 2 * time.Minute
 
-// freshness says how recent the objects are. Of the resources with a consistency point, it
-// reports only the oldest point.
+// freshness returns lines that say how recent the objects are. For the resources with a consistency
+// point, it reports only the oldest point.
 func freshness(all []tail.Freshness, now time.Time) []string {
 	var lines, without []string
 	var oldest *tail.Freshness

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// putObject publishes a state of an object that is three hours old.
+// putObject publishes a state of an object that was created three hours ago.
 func (b *tailBus) putObject(typ event.Type, r event.Resource, namespace, name, app string) {
 	b.t.Helper()
 	created := time.Now().Add(-3 * time.Hour).UTC().Format(time.RFC3339)
@@ -54,7 +54,7 @@ func (b *tailBus) point(r event.Resource, asOf time.Time) {
 	b.publish(m)
 }
 
-// runGet runs get, and returns what it prints.
+// runGet runs get and returns its output.
 func runGet(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), tailLimit)
@@ -66,7 +66,7 @@ func runGet(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	return out.String(), errs.String()
 }
 
-// shop publishes objects of several namespaces, one of which is gone and one of which changed.
+// shop publishes objects in several namespaces. One of the objects is deleted, and one is updated.
 func (b *tailBus) shop() {
 	b.t.Helper()
 	b.mark(event.SnapshotStarted, tailDeployments, 0)
@@ -136,7 +136,7 @@ func TestGet(t *testing.T) {
 	})
 }
 
-// What get prints as JSON and YAML is what was published.
+// TestGetContent verifies that get prints the published objects unchanged as JSON and YAML.
 func TestGetContent(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		bus.shop()
@@ -181,7 +181,7 @@ func TestGetContent(t *testing.T) {
 	})
 }
 
-// Two clusters on one bus.
+// TestGetClusters verifies the output of get for two clusters on one bus.
 func TestGetClusters(t *testing.T) {
 	url := natstest.Start(t).URL
 	for _, cluster := range []string{"prod", "staging.eu"} {
@@ -205,7 +205,8 @@ func TestGetClusters(t *testing.T) {
 	}
 }
 
-// A message that is not an event hides an object, and a list without it is an error.
+// TestGetForeign verifies that get fails if a message that is not an event hides an object. Otherwise
+// the object would be missing in the list.
 func TestGetForeign(t *testing.T) {
 	url := natstest.Start(t).URL
 	bus := newTailBus(t, url, "prod", nats.Binary)
@@ -233,7 +234,7 @@ func TestGetForeign(t *testing.T) {
 	}
 }
 
-// get does not wait.
+// TestGetWithoutBus verifies that get does not wait for a missing stream or an unreachable server.
 func TestGetWithoutBus(t *testing.T) {
 	ns := natstest.Start(t)
 	t.Setenv("KUBERELAY_NATS_URL", ns.URL)

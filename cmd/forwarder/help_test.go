@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestHelpFitsAScreen: the help of each command and topic, except the list of variables, is read
-// without scrolling.
+// TestHelpFitsAScreen verifies that the help of each command and topic fits on a screen. The list of
+// variables is an exception.
 func TestHelpFitsAScreen(t *testing.T) {
 	const lines, columns = 40, 100
 	root := newRootCommand()

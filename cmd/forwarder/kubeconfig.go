@@ -28,8 +28,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
-// kubeConfig returns the address of the API server and the credentials: from KUBECONFIG, the
-// user's kubeconfig, or, in a pod, the service account.
+// kubeConfig returns the client configuration with the address of the API server and the credentials.
+// It reads them from KUBECONFIG, from the user's kubeconfig, or, in a pod, from the service account.
 func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
 	kube, err := loadKubeConfig(cfg, command)
 	if err != nil {
@@ -38,8 +38,8 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	return kube, followToken(kube, log)
 }
 
-// loadKubeConfig is kubeConfig without followToken. Of several clusters, it takes the one that the
-// settings name.
+// loadKubeConfig is kubeConfig without followToken. If the settings have a source of several clusters,
+// it returns the configuration for the cluster that they name.
 func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if cfg.Fleet.Source() != "" {
 		return memberKubeConfig(context.Background(), cfg, command, slog.New(slog.DiscardHandler))
@@ -47,7 +47,8 @@ func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	return homeKubeConfig(cfg, command)
 }
 
-// homeKubeConfig returns the configuration of the clients for the cluster of KUBECONFIG or of the pod.
+// homeKubeConfig returns the client configuration for the cluster in the kubeconfig or the cluster of
+// the pod.
 func homeKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
@@ -58,7 +59,7 @@ func homeKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 		err = hidePassword(kube)
 	case clientcmd.IsEmptyConfig(err):
 		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
-	case strings.Contains(err.Error(), "proxy-url"): // client-go quotes it, with its password
+	case strings.Contains(err.Error(), "proxy-url"): // client-go's error has the URL with its password
 		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
 	}
 	if err != nil {
@@ -68,7 +69,7 @@ func homeKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	return kube, nil
 }
 
-// identify sets the limits and the name of the clients.
+// identify sets the rate limits and the user agent of the clients.
 func identify(kube *rest.Config, cfg config.Config, command string) {
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
@@ -93,9 +94,9 @@ func hidePassword(kube *rest.Config) error {
 	return nil
 }
 
-// followToken makes every request use the token that is in the file at that moment. client-go
-// reads the file again only at the first request after 50 s. If that is the next poll of
-// discovery, the token can be a minute and a half old.
+// followToken makes every request use the current token in the file. client-go reads the file again
+// only at the first request after 50 s. That request can be the next poll of discovery, so the token
+// could be a minute and a half old.
 func followToken(kube *rest.Config, log *slog.Logger) error {
 	if kube.BearerTokenFile == "" {
 		return nil
@@ -133,8 +134,8 @@ func loadedKubeconfig() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
 }
 
-// checkKubeconfig returns an error if none of the files in KUBECONFIG exists. client-go ignores
-// missing files silently. As for kubectl, one of several is enough.
+// checkKubeconfig returns an error if none of the files in KUBECONFIG exists, because client-go
+// silently ignores missing files. As with kubectl, one existing file is enough.
 func checkKubeconfig(paths string) error {
 	if paths == "" {
 		return nil
@@ -151,7 +152,7 @@ func checkKubeconfig(paths string) error {
 		strings.TrimSpace(paths))
 }
 
-// selection has the flags and arguments that select objects in the commands that read the bus.
+// selection has the flags and arguments that select objects. The commands that read the bus share it.
 type selection struct {
 	resources, clusters, namespaces []string
 }
@@ -162,12 +163,12 @@ func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVarP(&s.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
 }
 
-// filter checks the selection. Its errors show a resource after the text resource, such as
-// "--resource=".
+// filter checks the selection and returns a filter for it. In errors, resource is the text before the
+// name of a resource, such as "--resource=".
 func (s *selection) filter(flags *pflag.FlagSet, resource string) (tail.Filter, error) {
 	var filter tail.Filter
 	for name, values := range map[string][]string{"resource": s.resources, "cluster": s.clusters, "namespace": s.namespaces} {
-		if flags.Changed(name) && len(values) == 0 { // a variable of a script may be unset
+		if flags.Changed(name) && len(values) == 0 { // for example, a script used an unset variable
 			return filter, fmt.Errorf("--%s is empty: name at least one, or leave it out", name)
 		}
 	}
@@ -200,7 +201,7 @@ func (s *selection) filter(flags *pflag.FlagSet, resource string) (tail.Filter, 
 // allClusters reports whether --cluster is *.
 func (s *selection) allClusters() bool { return slices.Equal(s.clusters, []string{"*"}) }
 
-// readable is a bus to read.
+// readable is a bus that commands can read.
 type readable interface {
 	tail.Bus
 	Progress(ctx context.Context, consumer string, log publish.Log) (publish.Progress, error)
@@ -209,7 +210,7 @@ type readable interface {
 
 var _, _ readable = (*natsreader.Bus)(nil), (*reader.Bus)(nil)
 
-// busError turns an error that a retry does not fix into a usageError.
+// busError returns err, wrapped in a usageError if a retry does not fix it.
 func busError(err error) error {
 	if errors.Is(err, natsreader.ErrMisconfigured) || errors.Is(err, reader.ErrMisconfigured) {
 		return &usageError{err}
@@ -217,8 +218,8 @@ func busError(err error) error {
 	return err
 }
 
-// cluster limits the output to the configured cluster unless the flags name others. It returns the
-// cluster to open the bus for, or "" for several.
+// cluster limits the filter to the configured cluster unless the flags name other clusters. It returns
+// the cluster to open the bus for, or "" for several clusters.
 func (s *selection) cluster(configured string, filter *tail.Filter, status *tail.Status) string {
 	if len(filter.Clusters) == 0 && configured != "" && !s.allClusters() {
 		filter.Clusters = []string{configured}
@@ -230,8 +231,8 @@ func (s *selection) cluster(configured string, filter *tail.Filter, status *tail
 	return ""
 }
 
-// openReader opens the bus. It logs nothing, because status has what a person needs. reading, if
-// not nil, counts the messages that are read.
+// openReader opens the bus. It logs nothing, because status tells the user about problems. reading, if
+// not nil, counts the messages.
 func openReader(ctx context.Context, cfg config.Config, status *tail.Status, reading *longwork.Counter) (readable, error) {
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
@@ -255,8 +256,8 @@ func openReader(ctx context.Context, cfg config.Config, status *tail.Status, rea
 	return natsreader.Connect(ctx, options)
 }
 
-// findAbsent returns a sentence for each name in a filter of which the bus has nothing. wrong
-// means that one of them is a resource or a cluster. cfg has no name of a cluster.
+// findAbsent returns a sentence for each name in a filter for which the bus has no event. wrong means
+// that one of these names is a resource or a cluster. cfg must have no cluster name.
 func findAbsent(ctx context.Context, bus tail.Bus, cfg config.Config, source string, f tail.Filter) (sentences []string, wrong bool, err error) {
 	all, err := tail.FindAbsent(ctx, bus, cfg.NATS.SubjectPrefix, f)
 	for _, a := range all {
@@ -269,7 +270,7 @@ func findAbsent(ctx context.Context, bus tail.Bus, cfg config.Config, source str
 // maxAlternatives is the maximum number of names in a sentence.
 const maxAlternatives = 10
 
-// alternatives says what the bus has instead of a name.
+// alternatives returns the end of the sentence, which suggests names that the bus has.
 func alternatives(a tail.Absent) string {
 	names := make([]string, len(a.Have))
 	for i, name := range a.Have {

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// TestKubeconfigPasswords: neither the address of the API server nor an error shows a password of
-// the kubeconfig.
+// TestKubeconfigPasswords verifies that neither the address of the API server nor an error shows a
+// password from the kubeconfig.
 func TestKubeconfigPasswords(t *testing.T) {
 	kubeconfig := func(cluster, user string) string {
 		path := filepath.Join(t.TempDir(), "config")

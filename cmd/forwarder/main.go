@@ -1,15 +1,15 @@
 // Forwarder keeps a message bus an exact, ordered, always current copy of
 // Kubernetes resources.
 //
-// Environment variables configure it (docs/configuration.md); "forwarder help environment" lists them. Its
-// exit codes are:
+// Environment variables configure the forwarder (docs/configuration.md). "forwarder help environment"
+// lists them. The exit codes are:
 //
-//	0  it stopped as asked, including by SIGTERM or SIGINT
+//	0  it succeeded, or SIGTERM or SIGINT stopped it
 //	1  it failed while running
 //	2  the command line or the configuration is wrong; a restart does not help
 //
 // A second SIGTERM or SIGINT stops it at once, with exit code 1. Nothing is lost: the next start
-// finds what the bus has not acknowledged.
+// publishes the changes that the bus has not acknowledged.
 package main
 
 import (
@@ -40,14 +40,14 @@ func main() {
 	os.Exit(run(untilSignal(os.Exit), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// untilSignal returns a context that SIGTERM or SIGINT cancels. The second signal calls exit:
-// restoring the default action is not enough, because the kernel ignores it for process 1 of a
-// container.
+// untilSignal returns a context that the first SIGTERM or SIGINT cancels. The second signal calls exit.
+// Restoring the default action of the signal would not be enough, because the kernel ignores the
+// default action for process 1 of a container.
 func untilSignal(exit func(code int)) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
-	go func() { // until the process ends
+	go func() { // runs until the process ends
 		<-signals
 		cancel()
 		<-signals
@@ -82,20 +82,20 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return exitFailure
 }
 
-// usageError is an error that only another command line or configuration fixes. A
-// [relay.ConfigError] counts as one.
+// usageError is an error that only a change of the command line or configuration fixes. execute treats
+// a [relay.ConfigError] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// exitCode ends the process with a code after a command has printed why.
+// exitCode is an error that ends the process with a code. The command has already printed the reason.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// version and commit are set by the linker (Makefile). Without them, as with go install, the build
-// information is used.
+// The linker sets version and commit (Makefile). If they are empty, for example after go install,
+// builtFrom uses the build information.
 var version, commit string
 
 func newVersionCommand() *cobra.Command {
@@ -115,7 +115,7 @@ func versionLine() string {
 	return fmt.Sprintf("forwarder %s (commit %s, %s, %s/%s)", v, c, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// builtFrom returns the version and the commit.
+// builtFrom returns the version and the commit of this binary.
 func builtFrom() (v, c string) {
 	v, c = version, commit
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -158,7 +158,7 @@ func newTopics() []*cobra.Command {
 	}
 }
 
-// listTopics makes the usage text list the topics by their names.
+// listTopics changes the usage text so that it lists the help topics by name.
 func listTopics(root *cobra.Command) {
 	plain := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {

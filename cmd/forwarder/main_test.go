@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"forwarder": main})
 }
 
-// The command line as users see it: testdata/script.
+// TestScript runs the scripts in testdata/script, which use the command line like a user.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

@@ -133,13 +133,13 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not answ
 	return cmd
 }
 
-// writeSchema writes the schema of the events of a resource in a version, or, if that is "", in
-// the watched version.
+// writeSchema writes the schema of the events of a resource in the given version. If version is "", it
+// uses the version that a forwarder watches.
 func writeSchema(ctx context.Context, client kubediscovery.DiscoveryInterface, asked, version string, form event.DataForm, w io.Writer) error {
 	catalog, _, err := discovery.Discover(ctx, client, nil)
 	if err != nil {
-		// %s cuts the chain, here and below, so that an interrupted run does not count as a
-		// requested end.
+		// Here and below, %s cuts the error chain. Otherwise an interrupted run would count as a
+		// requested stop.
 		return fmt.Errorf("discover the resources of the cluster: %s", err.Error())
 	}
 	r, err := resourceOf(catalog, asked, version)
@@ -175,8 +175,8 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	return of.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 }
 
-// resourceOf returns the resource that a name means. Its errors say what the cluster serves
-// instead.
+// resourceOf returns the resource with a name. Its errors suggest resources or versions that the
+// cluster serves.
 func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resource, error) {
 	matched := catalog.Match(asked)
 	switch {
@@ -195,8 +195,8 @@ func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resour
 	return r, nil
 }
 
-// notServed returns an error that says why the cluster does not serve a resource, with a similar
-// name.
+// notServed returns an error that says why the cluster does not serve a resource. If the cluster serves
+// a resource with a similar name, the error suggests it.
 func notServed(catalog *discovery.Catalog, asked string) error {
 	_, group, _ := strings.Cut(asked, ".")
 	if err := catalog.Failed[group]; err != nil {

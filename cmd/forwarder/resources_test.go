@@ -24,9 +24,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// forResources is a cluster with two selected namespaces, a CustomResourceDefinition with two
-// versions, another whose names are taken, an APIService without a back end, and a user with few
-// permissions.
+// forResources has the manifests of a cluster with two selected namespaces, a CustomResourceDefinition
+// with two versions, an APIService without a back end, and a user with few permissions.
 const forResources = `
 {apiVersion: v1, kind: Namespace, metadata: {name: alpha, labels: {team: a}}}
 ---
@@ -77,7 +76,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: here}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]
 `
 
-// namesTaken can be created only after the other definition has the names.
+// namesTaken is a CustomResourceDefinition whose kind is already taken. Create it after the definition
+// in forResources is accepted.
 const namesTaken = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -112,7 +112,7 @@ func create(t *testing.T, cp *controlplane.ControlPlane, manifests string) {
 	}
 }
 
-// resourcesCommand runs the command.
+// resourcesCommand runs 'forwarder resources'.
 func resourcesCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -122,8 +122,8 @@ func resourcesCommand(t *testing.T, args ...string) (code int, stdout, stderr st
 	return code, out.String(), err.String()
 }
 
-// explainedOnce runs the command with -o json until the answer is right: a new resource is not
-// served at once, and a new permission does not apply at once.
+// explainedOnce runs the command with -o json until want accepts the output. The API server serves a
+// new resource, and applies a new permission, only after a moment.
 func explainedOnce(t *testing.T, want func(explain.Explanation) error, args ...string) explain.Explanation {
 	t.Helper()
 	deadline, ticker := time.NewTimer(tailLimit), time.NewTicker(100*time.Millisecond)
@@ -234,7 +234,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 	oneResource(t, cp)
 	allResources(t)
 
-	// Rejected credentials are a mistake that a retry does not fix.
+	// Rejected credentials are a usage error, because a retry does not fix them.
 	text, err := os.ReadFile(cp.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 	}
 }
 
-// oneResource: the answer to "why do I not get this?".
+// oneResource verifies the output for single resources, which explains why a resource is not watched.
 func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	create(t, cp, namesTaken)
@@ -276,7 +276,7 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		t.Logf("%s:\n%s", name, stdout)
 	}
-	// Only a try shows that a permitted list fails.
+	// A permitted list can still fail, which only a list request shows.
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "spec.color=red")
 	code, stdout, stderr := resourcesCommand(t, "widgets")
 	if code != 0 || !regexp.MustCompile(`Watched: +no\nWhy: +a list fails\nList: +.*field label not supported`).MatchString(stdout) {
@@ -285,7 +285,7 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "")
 }
 
-// allResources does not need a selection.
+// allResources verifies that --all works without KUBERELAY_RESOURCES.
 func allResources(t *testing.T) {
 	t.Helper()
 	t.Setenv("KUBERELAY_RESOURCES", "")

@@ -59,9 +59,9 @@ configuration.`,
 	}
 }
 
-// runForwarder blocks until ctx is canceled and everything that it started has ended, or until a
-// permanent failure. It serves metrics, health and the recent lines of the log until it returns,
-// including during the drain.
+// runForwarder runs the forwarder until ctx is canceled or a permanent failure occurs. It returns when
+// everything that it started has ended. Until then, including during the drain, it serves metrics,
+// health checks and the recent lines of the log.
 func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger, recent *bundle.Log) error {
 	limitMemory(log)
 	registry := prometheus.NewRegistry()
@@ -92,14 +92,15 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Run(serving, endpoints)
-		cancel() // without its port the forwarder is restarted anyway: shut down in order
+		cancel() // a forwarder that can't serve its port is restarted anyway, so it shuts down properly
 	}()
 	err = forwarder.Run(ctx)
 	stopServing()
 	return errors.Join(<-served, err)
 }
 
-// relayConfig completes the configuration with the contents of files and the identity of the pod.
+// relayConfig builds the configuration of the relay from the settings, the contents of files, and the
+// identity of the pod.
 func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheus.Registerer) (relay.Config, error) {
 	c := relay.Config{Settings: cfg, Writer: writer(os.Getenv), Out: out, Logger: log, Registerer: r}
 	var err error
@@ -107,7 +108,7 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
 	several := cfg.Fleet.Source() != ""
-	if !several || cfg.Operations.MetricsAuth { // of several, each has its own
+	if !several || cfg.Operations.MetricsAuth { // each of several clusters has its own configuration
 		if c.Kube, err = homeKubeConfig(cfg, "forwarder"); err == nil {
 			err = followToken(c.Kube, log)
 		}
@@ -129,8 +130,8 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 	return c, nil
 }
 
-// identity returns the name of this process in the Lease: the pod or host, and a random suffix,
-// so that two processes of a pod have different names.
+// identity returns the name of this process in the Lease. It is the name of the pod or host with a
+// random suffix, so that two processes in a pod have different names.
 func identity(getenv func(string) string, hostname func() (string, error)) (string, error) {
 	name := getenv("POD_NAME")
 	if name == "" {
@@ -142,8 +143,8 @@ func identity(getenv func(string) string, hostname func() (string, error)) (stri
 	return name + "_" + strings.ToLower(rand.Text()[:8]), nil
 }
 
-// writer returns the name of this process in the writer marker on Kafka: the pod, if the pod's
-// specification sets the variables, or "", which means the host name.
+// writer returns the name of this process in the writer marker on Kafka. It is the name of the pod if
+// the pod specification sets the variables. Otherwise it is "", which means the host name.
 func writer(getenv func(string) string) string {
 	namespace, name := getenv("POD_NAMESPACE"), getenv("POD_NAME")
 	if namespace != "" && name != "" {
@@ -152,42 +153,42 @@ func writer(getenv func(string) string) string {
 	return name
 }
 
-// writerName is writer, with the host name in place of "".
+// writerName is like writer, but returns the host name instead of "".
 func writerName() string {
 	if name := writer(os.Getenv); name != "" {
 		return name
 	}
-	name, _ := os.Hostname() // informational only
+	name, _ := os.Hostname() // an error is harmless: the name is only informational
 	return name
 }
 
 const (
-	// memoryShare is the share of the container's memory limit for Go. The rest is for memory
-	// that only the kernel counts.
+	// memoryShare is the share of the container's memory limit that the Go runtime may use. The rest
+	// is for memory that only the kernel counts.
 	memoryShare = 0.9
 
-	// collectAt is the growth of the heap, in percent, that starts a garbage collection. An early
-	// collection costs little, because nearly all of the heap is objects without pointers, which
-	// the collector does not scan (docs/sizing.md).
+	// collectAt is the growth of the heap, in percent, at which a garbage collection starts. An early
+	// collection costs little: nearly all of the heap is memory without pointers, which the collector
+	// does not scan (docs/sizing.md).
 	collectAt = 30
 )
 
-// limitMemory keeps the process below the memory limit of its cgroup, and its heap small.
-// GOMEMLIMIT and GOGC override it.
+// limitMemory sets the memory limit and the garbage collection percentage of the Go runtime, so that
+// the process stays below the memory limit of its cgroup. GOMEMLIMIT and GOGC override these settings.
 func limitMemory(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare))
 	switch {
-	case err != nil: // there is no limit without cgroups
+	case err != nil: // without cgroups, there is no limit
 		log.Debug("memory limit unknown", "err", err)
 	case limit < math.MaxInt64:
 		log.Info("memory limit set", "gomemlimit_bytes", limit)
 	}
 }
 
-// protect sets TLS and authorization as the configuration says.
+// protect sets TLS and authorization of the endpoints from the configuration.
 func protect(e *operations.Endpoints, o config.Operations, kube *rest.Config) (err error) {
 	switch {
 	case o.CertFile != "":
@@ -199,7 +200,7 @@ func protect(e *operations.Endpoints, o config.Operations, kube *rest.Config) (e
 		return err
 	}
 	reviews := rest.CopyConfig(kube)
-	reviews.QPS, reviews.Burst = 10, 20 // anyone can present tokens
+	reviews.QPS, reviews.Burst = 10, 20 // unauthenticated callers can cause reviews
 	tokens, err := authenticationclient.NewForConfig(reviews)
 	if err != nil {
 		return fmt.Errorf("KUBERELAY_METRICS_AUTH: %w", err)
@@ -212,8 +213,8 @@ func protect(e *operations.Endpoints, o config.Operations, kube *rest.Config) (e
 	return nil
 }
 
-// selfSigned returns a certificate that no client can verify. It hides tokens from passive
-// listeners on the network.
+// selfSigned returns a TLS configuration with a self-signed certificate. No client can verify the
+// certificate, but TLS hides tokens from passive listeners on the network.
 func selfSigned() (*tls.Config, error) {
 	host, err := os.Hostname()
 	if err != nil {

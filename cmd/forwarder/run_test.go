@@ -27,8 +27,8 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherMoment: a key file that is emptied after the configuration is loaded does
-// not become an empty key.
+// TestKeyOfAnotherMoment verifies that an empty key file is an error and does not result in an empty
+// key. The file can become empty after the configuration was loaded.
 func TestKeyOfAnotherMoment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -34,7 +34,7 @@ func manifest(t *testing.T, name string) string {
 	return string(text)
 }
 
-// createForSchema creates objects whose events checkSchemas validates.
+// createForSchema creates the objects whose events checkSchemas validates.
 func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	create(t, cp, manifest(t, "objects.yaml"))
@@ -51,7 +51,7 @@ func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 		if _, err := gadgets.Create(ctx, o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		if code, _, stderr := schemaCommand(t, "gadgets.example.com"); code != 0 { // it is served before its OpenAPI document is
+		if code, _, stderr := schemaCommand(t, "gadgets.example.com"); code != 0 { // the API server serves a resource before its OpenAPI document
 			return errors.New(stderr)
 		}
 		return nil
@@ -60,7 +60,7 @@ func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// schemaCommand runs the command.
+// schemaCommand runs 'forwarder schema'.
 func schemaCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -70,8 +70,8 @@ func schemaCommand(t *testing.T, args ...string) (code int, stdout, stderr strin
 	return code, out.String(), err.String()
 }
 
-// schemaOf returns the schema of a resource. It must refer to nothing outside of it, have no
-// definition too many, and have no keyword that JSON Schema doesn't know.
+// schemaOf returns the schema of a resource. It verifies that the schema is self-contained, and that
+// it has no unused definition and no keyword that JSON Schema doesn't define.
 func schemaOf(t *testing.T, args ...string) *jsonschema.Schema {
 	t.Helper()
 	code, stdout, stderr := schemaCommand(t, args...)
@@ -101,11 +101,12 @@ func schemaOf(t *testing.T, args ...string) *jsonschema.Schema {
 	return compiled
 }
 
-// keywords are those of JSON Schema that a schema of a resource can have.
+// keywords are the JSON Schema keywords that a schema of a resource can have.
 var keywords = strings.Fields("$schema $ref $defs title description type format properties additionalProperties required items enum const " +
 	"allOf anyOf oneOf not minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern minItems maxItems uniqueItems contentEncoding")
 
-// checkKeywords checks that a schema, or with named the schemas of names, has no other keywords.
+// checkKeywords checks that a schema has no other keywords. If named is true, value is a map of names
+// to schemas.
 func checkKeywords(t *testing.T, value any, named bool) {
 	t.Helper()
 	switch value := value.(type) {
@@ -125,8 +126,8 @@ func checkKeywords(t *testing.T, value any, named bool) {
 	}
 }
 
-// checkSchemas validates the data of every event on the bus, of every resource of the cluster,
-// with the schema that the command prints.
+// checkSchemas validates the data of every event on the bus with the schema that the command prints
+// for its resource.
 func checkSchemas(t *testing.T, url string) {
 	t.Helper()
 	bus, err := harness.RecordNATS(url, "KUBERELAY")
@@ -182,8 +183,8 @@ func checkSchemas(t *testing.T, url string) {
 	}
 }
 
-// checkRefusals checks that a schema refuses what is no data of an event of the resource, and
-// accepts events that don't have the whole object.
+// checkRefusals checks that a schema rejects data that no event of the resource can have, and that it
+// accepts events without the whole object.
 func checkRefusals(t *testing.T, schema *jsonschema.Schema, object map[string]any, resource string) {
 	t.Helper()
 	if object == nil {
@@ -241,7 +242,7 @@ func checkChange(t *testing.T, resource string, object map[string]any) {
 	}
 }
 
-// checkSchemaErrors checks what the command says if there is no schema.
+// checkSchemaErrors checks the error messages of the command.
 func checkSchemaErrors(t *testing.T) {
 	t.Helper()
 	for _, tc := range []struct {
@@ -262,7 +263,7 @@ func checkSchemaErrors(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, %q; want %d, %q", tc.args, code, stdout, stderr, tc.code, tc.want)
 		}
 	}
-	// Each version has a schema of its own, and a short name is a name.
+	// Each version has its own schema, and the command accepts short names.
 	for _, args := range []string{"gadgets.example.com --version v1beta1", "Gadget.v1beta1.example.com", "deploy"} {
 		schemaOf(t, strings.Fields(args)...)
 	}

@@ -23,19 +23,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// statusOf returns the judged document of a forwarder.
+// statusOf returns the status document of a relay, with its verdict.
 func statusOf(f *relay.Relay) status.Document { return judged(f.Status()) }
 
-// judged completes and judges a document of this process.
+// judged adds the version of this process and the verdict to a status document.
 func judged(d status.Document) status.Document {
 	d.Version, _ = builtFrom()
 	return status.Judge(d)
 }
 
 const (
-	statusInterval = time.Second // between two requests of --wait
+	statusInterval = time.Second // interval between two requests of --wait
 	maxAnswerBytes = 64 << 20
-	maxReasonBytes = 1 << 10 // of the text of a refusal
+	maxReasonBytes = 1 << 10 // limit for the text of a refusal
 )
 
 func newStatusCommand() *cobra.Command {
@@ -108,7 +108,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	return cmd
 }
 
-// unanswered returns the document for the error of a request.
+// unanswered returns the document that shows the error of a request.
 func unanswered(err error) status.Document {
 	if errors.Is(err, errNotReviewed) {
 		return status.NotReviewed(err, time.Now())
@@ -116,8 +116,8 @@ func unanswered(err error) status.Document {
 	return status.Unanswered(err, time.Now())
 }
 
-// await asks until the verdict is ok, the time is over, or ctx ends. refused means that the last
-// answer was not a status document.
+// await requests the status until the verdict is ok, the wait is over, or ctx ends. refused means that
+// the last response was not a status document.
 func await(ctx context.Context, ask func(context.Context) (status.Document, error), wait time.Duration) (d status.Document, refused bool) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -148,21 +148,22 @@ const addressUsage = "host:port or URL of the forwarder (default KUBERELAY_LISTE
 // statusAddress says how to reach a forwarder.
 type statusAddress struct {
 	address, tokenFile, caFile string
-	timeout                    time.Duration // of one answer
+	timeout                    time.Duration // limit for one response
 }
 
-// flags adds the flags of the credentials.
+// flags adds the flags --token-file and --ca-file.
 func (a *statusAddress) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.tokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH; the address is then https")
 	cmd.Flags().StringVar(&a.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
 }
 
-// timeoutFlag adds the flag of the timeout.
+// timeoutFlag adds the flag --timeout.
 func (a *statusAddress) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for an answer")
 }
 
-// connect returns a client of the forwarder, whose requests take no longer than the timeout.
+// connect returns a client of the forwarder. Each request of the client takes no longer than the
+// timeout. connect sends no request.
 func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c forwarderClient, err error) {
 	at, err := a.url(o)
 	if err != nil {
@@ -175,8 +176,8 @@ func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c fo
 			return c, fmt.Errorf("--ca-file: %w", err)
 		}
 	} else if at.Hostname() == "localhost" || ip.IsLoopback() {
-		// The certificate is self-signed, or has the name of a Service. What listens on this
-		// machine, in this pod, or behind a port-forward is trusted.
+		// The certificate can be self-signed, or have the name of a Service. The command trusts a
+		// server on this machine, in this pod, or behind a port-forward.
 		transport.TLSClientConfig.InsecureSkipVerify = true
 	}
 	return forwarderClient{client: &http.Client{Transport: transport, Timeout: timeout}, at: at, tokenFile: a.tokenFile}, nil
@@ -202,7 +203,7 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
 		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.address)
-	case at.User != nil: // do not show the address
+	case at.User != nil: // the error must not show the address
 		return nil, errors.New("--address: it contains credentials; use --token-file")
 	case a.tokenFile != "" && at.Scheme == "http":
 		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
@@ -211,27 +212,27 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	return at, nil
 }
 
-// errNoToken needs the path after it.
+// errNoToken is the beginning of an error. The path that the token must be allowed to get follows it.
 var errNoToken = errors.New("pass --token-file with a token that may get")
 
-// errNotReviewed means that a forwarder answers, and that nobody reviews the token.
+// errNotReviewed means that the forwarder responded, but could not have the token reviewed.
 var errNotReviewed = errors.New(operations.NotReviewed)
 
-// refusalError means that a server answered, but not with the requested content.
+// refusalError means that the request got no usable content, although the forwarder may be running.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
 func (e *refusalError) Unwrap() error { return e.err }
 
-// forwarderClient asks one forwarder.
+// forwarderClient sends requests to one forwarder.
 type forwarderClient struct {
 	client    *http.Client
 	at        *url.URL
 	tokenFile string
-	cluster   string // one of several, "" for all
+	cluster   string // name of one of several clusters, or "" for all
 }
 
-// document asks for the status.
+// document requests the status document.
 func (c forwarderClient) document(ctx context.Context) (d status.Document, err error) {
 	query := url.Values{}
 	if c.cluster != "" {
@@ -246,7 +247,7 @@ func (c forwarderClient) document(ctx context.Context) (d status.Document, err e
 	return d, err
 }
 
-// read reads a JSON document.
+// read requests a JSON document and decodes it.
 func (c forwarderClient) read(ctx context.Context, path string, query url.Values, into any) error {
 	body, err := c.get(ctx, path, query, "/metrics")
 	if err != nil {

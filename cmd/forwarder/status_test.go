@@ -42,13 +42,14 @@ func TestStatusAddress(t *testing.T) {
 	}
 }
 
-// forStatus serves a document whose level is the next of the list, and then the last.
+// forStatus serves status documents with the levels in the given order. After the last level, it
+// repeats that level.
 func forStatus(t *testing.T, token string, levels ...status.Level) (address, caFile string) {
 	t.Helper()
 	return serveStatus(t, token, "<html>", levels...)
 }
 
-// serveStatus is forStatus with the body of an answer without levels.
+// serveStatus is like forStatus. If there are no levels, it responds with the body.
 func serveStatus(t *testing.T, token, body string, levels ...status.Level) (address, caFile string) {
 	t.Helper()
 	var n atomic.Int32

@@ -82,7 +82,7 @@ type tailFlags struct {
 	count                           int
 	output, color                   string
 
-	past longwork.Counter // on Kafka, the records that are read before the start
+	past longwork.Counter // counts the records that --diff reads before the start, on Kafka
 }
 
 // printer checks the flags and returns the printer that they describe.
@@ -116,7 +116,7 @@ func (f *tailFlags) printer(cmd *cobra.Command) (*tail.Printer, error) {
 	return p, nil
 }
 
-// begin returns where to start. now is the current time.
+// begin returns the position from which to read the bus. now is the current time.
 func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time.Time, error) {
 	var used []string
 	for _, name := range []string{"since", "last", "from-start"} {
@@ -148,7 +148,7 @@ func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time
 	return publish.FromTime, since, nil
 }
 
-// useColor follows https://no-color.org. --color has precedence.
+// useColor reports whether to use color. It follows https://no-color.org, but --color has precedence.
 func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	switch f.color {
 	case "always":
@@ -161,14 +161,14 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	return false, fmt.Errorf("--color=%q: use auto, always or never", f.color)
 }
 
-// run blocks until ctx ends, enough is printed, or the bus cannot be read.
+// run prints events until ctx ends, it has printed enough events, or it can't read the bus.
 func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer) error {
 	cfg.Event.ClusterName = f.cluster(cfg.Event.ClusterName, &p.Filter, &p.Status)
 	bus, err := openReader(ctx, cfg, &p.Status, &f.past)
 	if err != nil {
 		return busError(err)
 	}
-	defer func() { _ = bus.Close() }() // nothing is in flight
+	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,21 +181,21 @@ func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer)
 	return busError(explainBus(cfg, err))
 }
 
-// sayAbsent prints the names from the command line for which the bus has nothing. It opens a
-// connection of its own, because on Kafka it may have to read whole topics.
+// sayAbsent tells the user which selected names have no event on the bus. It opens a separate
+// connection, because on Kafka it may have to read whole topics.
 func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 	if len(p.Filter.Clusters)+len(p.Filter.Resources)+len(p.Filter.Namespaces) == 0 {
 		return
 	}
-	cfg.Event.ClusterName = "" // to name the other clusters
+	cfg.Event.ClusterName = "" // so that a sentence can name the other clusters
 	bus, err := openReader(ctx, cfg, &tail.Status{}, nil)
 	if err != nil {
-		return // the printer fails, too
+		return // the printer fails with the same error
 	}
-	defer func() { _ = bus.Close() }() // nothing is in flight
+	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	sentences, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
 	if err != nil {
-		return // the printer tells about the bus
+		return // the printer reports problems of the bus
 	}
 	for _, s := range sentences {
 		p.Status.Say("%s", s)

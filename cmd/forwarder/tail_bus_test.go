@@ -20,13 +20,13 @@ var (
 	tailRoles       = event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"}
 )
 
-// tailPublisher is a bus to publish to.
+// tailPublisher is a bus that a test publishes to.
 type tailPublisher interface {
 	publish.Publisher
 	Wait(context.Context) error
 }
 
-// tailBus publishes as a forwarder does.
+// tailBus publishes events like a forwarder.
 type tailBus struct {
 	t       *testing.T
 	bus     tailPublisher
@@ -61,7 +61,7 @@ func (b *tailBus) wait() {
 	}
 }
 
-// put publishes a state of an object. Each version is one more than the one before.
+// put publishes a state of an object. The version increases by one with each published state.
 func (b *tailBus) put(typ event.Type, r event.Resource, namespace, name string) {
 	b.t.Helper()
 	b.putBody(typ, r, namespace, name, time.Now(), func(version string) string {
@@ -97,8 +97,8 @@ func (b *tailBus) mark(typ event.Type, r event.Resource, objects int) {
 	b.publish(m)
 }
 
-// publish publishes a message. It repeats a message that the bus returns, because the bus may only
-// now have noticed that its server was down.
+// publish publishes a message, and retries after an error. The bus may detect only during the publish
+// that its server was down.
 func (b *tailBus) publish(m *event.Message) uint64 {
 	b.t.Helper()
 	type outcome struct {

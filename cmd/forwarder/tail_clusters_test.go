@@ -13,11 +13,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// Three clusters on one bus: tail shows all of them, the configured one, or those of the command
-// line, which has precedence. Unwanted events precede the wanted ones on the bus, so that a mistake
-// prints them instead.
+// TestTailOfClusters verifies the clusters that tail shows from a bus with three of them. By default it
+// shows all clusters. KUBERELAY_CLUSTER_NAME limits it to one, and --cluster has precedence. Unwanted
+// events come first on the bus, so a bug prints them instead of the wanted events.
 func TestTailOfClusters(t *testing.T) {
-	all := []string{"staging", "staging.eu", "prod"} // in the order of the bus
+	all := []string{"staging", "staging.eu", "prod"} // in the order of their events on the bus
 	test := func(t *testing.T, publisher func(cluster string) *tailBus) {
 		for _, name := range all {
 			publisher(name).put(event.Created, tailPods, "default", name)

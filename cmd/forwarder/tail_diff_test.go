@@ -23,7 +23,7 @@ func (b *tailBus) scale(typ event.Type, name string, replicas int, observed time
 	})
 }
 
-// scaled is the matching diff, squeezed.
+// scaled returns the squeezed diff that tail prints for an update by scale.
 func scaled(name, uid string, from, to, before, after int) string {
 	return fmt.Sprintf(`--- v%d
 +++ v%d
@@ -36,7 +36,7 @@ func scaled(name, uid string, from, to, before, after int) string {
 `, from, to, name, uid, before, after)
 }
 
-// onBothBuses runs a test with NATS and with Kafka, configured for tail.
+// onBothBuses runs a test with NATS and with Kafka, and configures the command for each bus.
 func onBothBuses(t *testing.T, test func(t *testing.T, bus *tailBus)) {
 	t.Run("nats", func(t *testing.T) {
 		url := natstest.Start(t).URL
@@ -52,8 +52,8 @@ func onBothBuses(t *testing.T, test func(t *testing.T, bus *tailBus)) {
 	})
 }
 
-// nextMillisecond waits for the next millisecond to begin, and returns that time. Kafka
-// stores times in whole milliseconds: --since=now includes an event that a fast broker acknowledged
+// nextMillisecond waits until the next millisecond begins, and returns that time. Kafka stores times in
+// whole milliseconds. Without the wait, --since would include an event that a fast broker acknowledged
 // earlier in the same millisecond.
 func nextMillisecond() time.Time {
 	for start := time.Now().Truncate(time.Millisecond); ; {
@@ -63,7 +63,7 @@ func nextMillisecond() time.Time {
 	}
 }
 
-// tail finds the states before the start on the bus.
+// TestTailDiffSince verifies that tail --diff finds the states before its start on the bus.
 func TestTailDiffSince(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		long := time.Now().Add(-time.Hour)
@@ -106,7 +106,8 @@ func TestTailDiffFromStart(t *testing.T) {
 	})
 }
 
-// The complete present states, and then the changes.
+// TestTailDiffLast verifies that tail --diff --last prints the current states without a diff, and then
+// prints a diff for each update.
 func TestTailDiffLast(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		bus.scale(event.Created, "cart", 1, time.Now())
@@ -125,14 +126,14 @@ func TestTailDiffLast(t *testing.T) {
 	})
 }
 
-// The first update from now on has a diff.
+// TestTailDiffFromNow verifies that even the first update after the start has a diff.
 func TestTailDiffFromNow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		bus.scale(event.Created, "cart", 0, time.Now())
 		p := startTail(t, "--diff", "--resource=deploy")
 		limit := time.After(tailLimit)
 		for n, line := 1, ""; line == ""; n++ {
-			bus.scale(event.Updated, "cart", n, time.Now()) // nobody tells when it has begun
+			bus.scale(event.Updated, "cart", n, time.Now()) // repeats the update, because the test can't detect when tail has started
 			select {
 			case line = <-p.stdout.ch:
 				if !strings.HasSuffix(line, "watch") {
@@ -149,7 +150,8 @@ func TestTailDiffFromNow(t *testing.T) {
 	})
 }
 
-// With JSON each line is the event in the form of KUBERELAY_DATA=change.
+// TestTailDiffJSON verifies that with --diff and JSON, the events have the data format of
+// KUBERELAY_DATA=change.
 func TestTailDiffJSON(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		bus.scale(event.Created, "cart", 1, time.Now())

@@ -9,7 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// With --no-follow, tail ends after what the bus has, also if that is nothing.
+// TestTailNoFollow verifies that with --no-follow, tail exits at the current end of the bus, even if no
+// event matches.
 func TestTailNoFollow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		bus.some()
@@ -29,7 +30,8 @@ func TestTailNoFollow(t *testing.T) {
 	})
 }
 
-// With --no-follow, tail does not wait for a bus.
+// TestTailNoFollowWithoutBus verifies that with --no-follow, tail does not wait for a missing stream or
+// an unreachable server.
 func TestTailNoFollowWithoutBus(t *testing.T) {
 	ns := natstest.Start(t)
 	t.Setenv("KUBERELAY_NATS_URL", ns.URL)
@@ -42,7 +44,8 @@ func TestTailNoFollowWithoutBus(t *testing.T) {
 	}
 }
 
-// While it waits, tail says that the bus has nothing of a name.
+// TestTailAbsent verifies that tail names the selected resources, namespaces and clusters for which the
+// bus has no event, while it waits for events.
 func TestTailAbsent(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		p := startTail(t, "--from-start", "--resource=pods")
@@ -62,20 +65,20 @@ func TestTailAbsent(t *testing.T) {
 				t.Errorf("%s: stderr %q, want %q once", args, stderr, want)
 			}
 		}
-		// A name that is there in part, or only as a namespace without objects.
+		// These selections match at least one event, or a namespace without other objects.
 		bus.putObject(event.Created, event.Resource{Version: "v1", Resource: "namespaces", Kind: "Namespace"}, "", "empty", "")
 		for _, args := range []string{"-n=empty", "--resource=po,Deployment,*.rbac.authorization.k8s.io,*", "--cluster=prod -n=shop", "--cluster=*"} {
 			if _, stderr := runTail(t, 0, append(strings.Fields(args), "--last", "--no-follow")...); stderr != "" {
 				t.Errorf("%s: stderr %q", args, stderr)
 			}
 		}
-		// The cluster of the configuration is a name, too.
+		// Tail also checks the configured cluster name.
 		t.Setenv("KUBERELAY_CLUSTER_NAME", "staging")
 		startTail(t).stderr.want("only the cluster", `has nothing of the cluster "staging"; it has prod`)
 	})
 }
 
-// Of many names, tail offers the one that is most like the wrong one.
+// TestTailAbsentOfMany verifies that if the bus has many names, tail suggests only the most similar one.
 func TestTailAbsentOfMany(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		for _, name := range strings.Fields("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda") {

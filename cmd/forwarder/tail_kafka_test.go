@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// kafkaTailBus writes to a topic of one partition, so that all events are in order.
+// kafkaTailBus returns a tailBus on a topic with one partition, so that all events are in order.
 func kafkaTailBus(t *testing.T, addr, topic, cluster string, mode kafka.ContentMode) *tailBus {
 	t.Helper()
 	bus, err := kafka.Open(kafka.Options{
@@ -64,8 +64,8 @@ deleted pods default/web-1 v5 watch
 	}
 }
 
-// A person at a terminal: no broker, then no topic, then events, then a broker that
-// restarts.
+// TestTailKafkaWaits verifies the messages that a user sees while tail waits for a broker, for a topic,
+// for events, and for a broker that restarts.
 func TestTailKafkaWaits(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	b.Stop()
@@ -90,7 +90,8 @@ func TestTailKafkaWaits(t *testing.T) {
 	p.exits(0)
 }
 
-// An error that a retry does not fix ends tail and says what to do.
+// TestTailKafkaMisconfigured verifies that tail exits with a fix in the message after an error that a
+// retry does not fix.
 func TestTailKafkaMisconfigured(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Users: map[string]string{"reader": "right"},

@@ -15,7 +15,7 @@ import (
 // tailLimit bounds every wait. Only a failing test reaches it.
 const tailLimit = 3 * time.Minute
 
-// lines are printed lines for a test to wait for.
+// lines collects printed lines, so that a test can wait for them.
 type lines struct {
 	t    *testing.T
 	name string
@@ -90,7 +90,7 @@ func (p *tailProcess) exits(want int) {
 	}
 }
 
-// runTail runs a tail that ends by itself.
+// runTail runs tail with arguments that make it exit, and returns its output.
 func runTail(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), tailLimit)
@@ -108,7 +108,7 @@ func runTail(t *testing.T, code int, args ...string) (stdout, stderr string) {
 
 var tailTime = regexp.MustCompile(`(?m)^(\d{4}-\d\d-\d\d | *)\d\d:\d\d:\d\d\.\d{3}  `)
 
-// squeeze removes the time and the alignment.
+// squeeze removes the times and the alignment from printed lines.
 func squeeze(s string) string {
 	return regexp.MustCompile(` +`).ReplaceAllString(tailTime.ReplaceAllString(s, ""), " ")
 }

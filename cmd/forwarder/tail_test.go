@@ -88,7 +88,8 @@ func TestTailJSON(t *testing.T) {
 	}
 }
 
-// All clusters on the bus, unless one is named.
+// TestTailClusters verifies that tail shows all clusters on the bus unless KUBERELAY_CLUSTER_NAME is
+// set.
 func TestTailClusters(t *testing.T) {
 	url := natstest.Start(t).URL
 	newTailBus(t, url, "prod", nats.Binary).put(event.Created, tailPods, "default", "a")
@@ -107,8 +108,9 @@ func TestTailClusters(t *testing.T) {
 	}
 }
 
-// A person at a terminal: no server yet, then a stream, then a server that restarts, then Ctrl-C.
-// The server stands for the built-in server of another process.
+// TestTailWaits verifies the messages that a user sees while tail waits for a server, for a stream, and
+// for a server that restarts, until Ctrl-C. The server stands in for the built-in server of another
+// process.
 func TestTailWaits(t *testing.T) {
 	ns := natstest.Start(t)
 	ns.Stop()
@@ -121,7 +123,7 @@ func TestTailWaits(t *testing.T) {
 	bus.put(event.Created, tailPods, "default", "a")
 	p.stdout.want("created pods default/a v1 watch")
 	p.stderr.want("forwarder: reading the bus")
-	ns.Restart() // the connection ends, or the server says before that it shuts down
+	ns.Restart() // the connection ends, or the server first announces its shutdown
 	p.stderr.want("; trying again", "forwarder: reading the bus")
 	bus = newTailBus(t, ns.URL, "prod", nats.Binary)
 	bus.put(event.Created, tailPods, "default", "b")
@@ -134,7 +136,8 @@ func TestTailWaits(t *testing.T) {
 	}
 }
 
-// tail names foreign messages on stderr, without control characters, and skips them.
+// TestTailForeign verifies that tail skips messages that are not events, and reports them on standard
+// error without control characters.
 func TestTailForeign(t *testing.T) {
 	url := natstest.Start(t).URL
 	bus := newTailBus(t, url, "prod", nats.Binary)

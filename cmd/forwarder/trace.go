@@ -128,8 +128,8 @@ func (t *tracer) parse(args []string) error {
 	return nil
 }
 
-// run collects the facts. It asks the API server first, so that the state of its answer is on the
-// bus later, or still on the way.
+// run collects the facts. It reads the API server first. So by the time it reads the bus, the state from
+// the API server has either arrived or is still in flight.
 func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, error) {
 	forwarder, err := t.at.connect(cfg.Operations, t.at.timeout)
 	if err != nil {
@@ -153,7 +153,8 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 	return trace.Judge(d), nil
 }
 
-// askForwarder asks a running forwarder of a cluster, "" for any.
+// askForwarder requests the trace from a running forwarder. It fails if the forwarder copies another
+// cluster. If cluster is "", it accepts any cluster.
 func askForwarder(ctx context.Context, c forwarderClient, k event.Key, cluster string) trace.Forwarder {
 	var f trace.Forwarder
 	err := c.read(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}, "cluster": {cluster}}, &f)
@@ -176,12 +177,12 @@ type tracedBus struct {
 
 func (b tracedBus) close() {
 	if b.reader != nil {
-		_ = b.reader.Close() // nothing is in flight
+		_ = b.reader.Close() // an error is harmless, because nothing is in flight
 	}
 }
 
-// readBus reads the bus for as long as messages arrive, with the timeout between two of them: on
-// Kafka, the whole topic is read.
+// readBus reads the last event of an object. The timeout limits the time between two messages and not
+// the whole read, because on Kafka it reads the whole topic.
 func readBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, timeout time.Duration) tracedBus {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -198,8 +199,8 @@ func readBus(ctx context.Context, cfg config.Config, cluster string, k event.Key
 	return b
 }
 
-// traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It
-// does not wait for an unreachable bus, or for a missing stream or topic.
+// traceBus reads the last event of an object. If cluster is "", only one cluster on the bus may have
+// the object. traceBus does not wait for an unreachable bus, or for a missing stream or topic.
 func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, reading *longwork.Counter) tracedBus {
 	b := tracedBus{bus: trace.Bus{State: trace.Unknown}}
 	fail := func(err error) tracedBus {
@@ -257,7 +258,7 @@ func (b *tracedBus) show(o tail.Object) {
 	b.bus.Time, b.bus.Stored = at(o.Changed), at(o.Stored.Stored)
 }
 
-// progress returns how far a consumer has read, nil for the name "".
+// progress returns how far a consumer has read the bus, or nil if name is "".
 func (b tracedBus) progress(ctx context.Context, name string, timeout time.Duration) *trace.Consumer {
 	if name == "" {
 		return nil
@@ -289,7 +290,7 @@ func (b tracedBus) progress(ctx context.Context, name string, timeout time.Durat
 	return c
 }
 
-// isConsumed reports whether a consumer with these filters gets a subject.
+// isConsumed reports whether a consumer with these filters receives the messages of a subject.
 func isConsumed(filters []string, subject string) bool {
 	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return server.SubjectMatchesFilter(subject, filter) })
 }

@@ -22,21 +22,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
-// traced is an object as the API server shows it.
+// traced is the state of an object on the API server.
 type traced struct {
 	cfg      config.Config
-	timeout  time.Duration     // for the requests of one step
-	client   dynamic.Interface // nil without a cluster
-	resource event.Resource    // the zero value if the API server did not say what it serves
+	timeout  time.Duration     // limit for all requests of one step
+	client   dynamic.Interface // nil if the cluster is unreachable
+	resource event.Resource    // the zero value if discovery failed
 	key      event.Key
-	uid      string // of the cluster, "" if unknown
+	uid      string // UID of the cluster, "" if unknown
 	object   trace.APIServer
-	content  *unstructured.Unstructured // nil unless it exists
+	content  *unstructured.Unstructured // nil if the object doesn't exist or could not be read
 	answer   explain.Explanation
 }
 
-// observeObject reads the object from the API server. It returns only errors of the command line.
-// The document has the others.
+// observeObject reads the object from the API server. It returns only errors in the command line. Other
+// errors are in the document.
 func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, error) {
 	gr := t.selector.GroupResource()
 	c := traced{cfg: cfg, timeout: t.at.timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
@@ -87,7 +87,7 @@ func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, e
 	return c, nil
 }
 
-// readUID reads the cluster's name, unless one is configured.
+// readUID reads the UID of the cluster, unless the configuration has a cluster name.
 func (c *traced) readUID(ctx context.Context) {
 	if c.cfg.Event.ClusterName != "" {
 		return
@@ -97,8 +97,8 @@ func (c *traced) readUID(ctx context.Context) {
 	}
 }
 
-// selected says which settings select the object: those of the forwarder if it answers, or else
-// those of this environment.
+// selected returns whether the settings select the object, and why. It uses the settings of the
+// forwarder if the forwarder responded. Otherwise it uses the settings of this environment.
 func (c *traced) selected(ctx context.Context, f trace.Forwarder) trace.Selection {
 	s, labelSelector, fieldSelector := c.environment(), c.cfg.Watch.LabelSelector, c.cfg.Watch.FieldSelector
 	if f.Selection != nil {
@@ -117,7 +117,7 @@ func (c *traced) selected(ctx context.Context, f trace.Forwarder) trace.Selectio
 	return s
 }
 
-// environment says whether the settings of this environment select the resource and the namespace.
+// environment returns whether the settings of this environment select the resource and the namespace.
 func (c *traced) environment() trace.Selection {
 	s := trace.Selection{From: trace.FromEnvironment, Selected: trace.MaybeSelected}
 	switch {
@@ -150,7 +150,7 @@ func (c *traced) environment() trace.Selection {
 	return s
 }
 
-// applyLabels says whether the label selector matches.
+// applyLabels changes the selection if the label selector does not match the object.
 func (c *traced) applyLabels(s *trace.Selection, selector string) {
 	matches, err := labels.Parse(selector)
 	if err == nil && !matches.Matches(labels.Set(c.content.GetLabels())) {
@@ -158,7 +158,8 @@ func (c *traced) applyLabels(s *trace.Selection, selector string) {
 	}
 }
 
-// applyFields has the API server say whether the field selector matches.
+// applyFields changes the selection if the field selector does not match the object. The API server
+// evaluates the selector.
 func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector string) {
 	if selector == "" || s.Selected != trace.IsSelected {
 		return
@@ -174,7 +175,7 @@ func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector s
 	}
 }
 
-// applyFilter evaluates KUBERELAY_FILTER of this environment.
+// applyFilter evaluates the KUBERELAY_FILTER of this environment and changes the selection.
 func (c *traced) applyFilter(s *trace.Selection) {
 	if c.cfg.Content.Filter == "" || s.Selected != trace.IsSelected {
 		return

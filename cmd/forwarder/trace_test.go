@@ -29,7 +29,8 @@ func TestIsConsumed(t *testing.T) {
 	}
 }
 
-// Without an API server, the name on the command line tells the resource.
+// TestGuessedResource verifies the resource that trace derives from the command line without an API
+// server.
 func TestGuessedResource(t *testing.T) {
 	for text, want := range map[string]string{
 		"pod": "pods", "pods": "pods", "po": "pods", "Pod": "pods", "pods.core": "pods", "deploy.apps": "deployments.apps", "deployments.v1.apps": "deployments.apps",
@@ -42,7 +43,8 @@ func TestGuessedResource(t *testing.T) {
 	}
 }
 
-// The forwarder is asked for the object, and one of another cluster does not count.
+// TestAskForwarder verifies that trace requests the object from the forwarder, and rejects the response
+// of a forwarder of another cluster.
 func TestAskForwarder(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if q := r.URL.Query(); r.URL.Path != "/api/v1/trace" || q.Get("resource") != "deployments.apps" || q.Get("namespace") != "shop" || q.Get("name") != "a&b" {
@@ -68,7 +70,7 @@ func TestAskForwarder(t *testing.T) {
 	}
 }
 
-// frozen returns the address of a server that accepts connections and never answers.
+// frozen returns the address of a server that accepts connections and never responds.
 func frozen(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,7 +81,8 @@ func frozen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Nothing waits longer than --timeout says, and what may be slow is not called dead.
+// TestTimeUp verifies that no request takes longer than --timeout, and that the error says that the
+// server may be slow.
 func TestTimeUp(t *testing.T) {
 	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
 	cfg := config.Config{}

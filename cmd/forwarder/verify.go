@@ -91,8 +91,8 @@ cluster, or not all of it.`,
 	return cmd
 }
 
-// cannotCompare returns the error of a verify that could not compare, with exit code 2. It cuts
-// the chain of err, so that an interrupted run does not count as one without differences.
+// cannotCompare returns the error, with exit code 2, for a verify that could not compare. It cuts the
+// chain of err. Otherwise an interrupted run would count as a run without differences.
 func cannotCompare(err error) error {
 	return &usageError{errors.New("cannot compare: " + err.Error())}
 }
@@ -129,7 +129,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Progress: progress, Logger: log,
 	}
 	var err error
-	switch { // without a log: the report has the problems of the bus
+	switch { // the readers have no logger, because the report has the problems of the bus
 	case cfg.Event.Sink == config.SinkKafka:
 		kafka := sinks.KafkaReader(cfg)
 		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
@@ -155,12 +155,12 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	return found, err
 }
 
-// claimTimeout is how long verify waits for the claim.
+// claimTimeout limits the read of the claim.
 const claimTimeout = 10 * time.Second
 
-// differingSettings returns the variables whose value differs from the forwarder's, as the claim
-// of the cluster's name says, and none if it cannot be read. They do not affect the result of
-// verify, which compares what the bus holds.
+// differingSettings returns the variables whose values differ from the forwarder's settings in the
+// claim of the cluster name. It returns none if it can't read the claim. The differences do not affect
+// the result of verify, which compares the objects on the bus.
 func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
 	if cluster == "" { // the bus could not be opened
 		return []string{}

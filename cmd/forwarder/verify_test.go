@@ -28,8 +28,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// An interrupted verify has not found that everything is right. An interrupted forwarder, in
-// contrast, has stopped as asked.
+// TestCouldNotLook verifies that an interrupted verify exits with an error, because it has not compared
+// everything. In contrast, an interrupted forwarder exits with code 0.
 func TestCouldNotLook(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -45,7 +45,7 @@ func TestCouldNotLook(t *testing.T) {
 	}
 }
 
-// TestVerify: the command beside a working forwarder, and without one.
+// TestVerify verifies 'forwarder verify' while a forwarder runs, and after it has stopped.
 func TestVerify(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	server := natstest.Start(t)
@@ -56,7 +56,8 @@ func TestVerify(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	createForSchema(t, cp)
-	// A separate process, because klog has one log; see TestMain for the name.
+	// The forwarder is a separate process, because klog has only one logger per process. TestMain
+	// makes the test binary run the forwarder.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestVerify(t *testing.T) {
 		return code, out.String(), err.String()
 	}
 	deadline := time.Now().Add(tailLimit)
-	for { // until there is a stream, and the whole cluster on it
+	for { // until the stream exists and has the whole cluster
 		code, stdout, stderr := verify()
 		if code == 0 {
 			if stderr != "" || !strings.Contains(stdout, "\nclean: 0 differences of state in ") {
@@ -158,8 +159,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// foreignMessage: verify reports a foreign message on the subject of an object until it is purged.
-// Then the forwarder writes the state again, as docs/verify.md says.
+// foreignMessage verifies that verify reports a foreign message on the subject of an object until the
+// subject is purged. Then the forwarder publishes the state again, as docs/verify.md says.
 func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
 	t.Helper()
 	nc, err := nats.Connect(url)

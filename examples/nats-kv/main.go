@@ -1,5 +1,5 @@
-// Nats-kv makes a NATS key-value bucket of one resource, which is a table without code, and writes
-// the rows of the bucket to a file.
+// Nats-kv creates a NATS key-value bucket with the objects of one resource, and writes the rows of the
+// bucket to a file. The server keeps the bucket up to date, without any code.
 //
 //	NATS_URL=nats://localhost:4222 RESOURCE=deployments.apps TABLE=table.txt go run ./examples/nats-kv
 //
@@ -7,17 +7,19 @@
 //	nats kv get objects prod-eu1.apps.deployments.shop.web --raw
 //	nats kv watch objects
 //
-// The server must be one of yours: the built-in server creates no buckets. It removes the keys of
-// objects that are deleted or no longer selected. BUCKET is the bucket, by default objects, and
-// STREAM the stream, by default KUBERELAY. NATS_TOKEN is the token of a server that wants one, NATS_USER
-// and NATS_PASSWORD are those of a server with users. The program waits for the server and the stream. If the
-// stream is another one, it deletes the bucket and makes it again. So give the bucket no other use.
+// You need your own NATS server, because clients can't create buckets on the built-in server. The bucket
+// drops the keys of objects that are deleted or no longer selected.
 //
-// The file has the rows of the clusters that are complete: for which the bucket has a consistency
-// point of the resource. With a KUBERELAY_RESOLVED_INTERVAL of 0 there are no points, and no cluster
-// becomes complete. The content mode must be binary.
-// The columns are cluster, namespace, name, UID, version, and whether the object was too large for
-// the bus: then its value has only apiVersion, kind and metadata.
+// BUCKET is the name of the bucket, by default objects. STREAM is the name of the stream, by default
+// KUBERELAY. If the server requires credentials, set NATS_TOKEN, or NATS_USER and NATS_PASSWORD. The
+// program waits for the server and the stream. If the stream was recreated, the program deletes the
+// bucket and creates it again, so don't use the bucket for anything else.
+//
+// The file has only the rows of complete clusters. A cluster is complete when the bucket has a
+// consistency point for the resource. If KUBERELAY_RESOLVED_INTERVAL is 0, the forwarder publishes no
+// points, and no cluster becomes complete. The content mode must be binary. The columns are cluster,
+// namespace, name, UID, version, and whether the object was too large for the bus. The value of such an
+// object has only apiVersion, kind and metadata.
 package main
 
 import (
@@ -45,7 +47,7 @@ var (
 )
 
 func main() {
-	if strings.Contains(url, "@") { // errors can have the URL
+	if strings.Contains(url, "@") { // error messages can show the URL
 		fmt.Println("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead")
 		os.Exit(2)
 	}
@@ -54,7 +56,7 @@ func main() {
 	}
 }
 
-// run keeps the file until the connection is lost or the stream is another one.
+// run keeps the file up to date until the connection is lost or the stream is recreated.
 func run(ctx context.Context) error {
 	conn, err := nats.Connect(url, nats.NoReconnect(), nats.Token(os.Getenv("NATS_TOKEN")),
 		nats.UserInfo(os.Getenv("NATS_USER"), os.Getenv("NATS_PASSWORD")))
@@ -125,14 +127,14 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 		delete(rows, e.Key())
 		return nil
 	}
-	m, err := copied.GetMsg(ctx, e.Revision()) // clients of buckets don't show headers
+	m, err := copied.GetMsg(ctx, e.Revision()) // the key-value API doesn't return headers
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // a later one follows
+		return nil // a later value follows
 	} else if err != nil {
 		return err
 	}
 	o, err := parse(m)
-	if err != nil { // whoever may write to the bus can write anything
+	if err != nil { // a message of another writer can have any content
 		fmt.Printf("skips %s: %v\n", e.Key(), err)
 		delete(rows, e.Key())
 		return nil
@@ -142,12 +144,12 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 	return nil
 }
 
-// object is the part of an object that has a row.
+// object has the fields of an object that a row shows.
 type object struct {
 	Metadata struct{ Namespace, Name, UID, ResourceVersion string }
 }
 
-// parse reads the object from the data of an event.
+// parse parses the object in the data of an event.
 func parse(m *jetstream.RawStreamMsg) (o object, err error) {
 	if m.Header.Get("ce-dataschema") == "" {
 		err = json.Unmarshal(m.Data, &o)

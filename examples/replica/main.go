@@ -1,19 +1,23 @@
-// Replica keeps a table of the objects of one resource in a file, read from the bus of Kuberelay
-// by a stock informer of client-go. The file always holds a complete state: it is replaced as a
-// whole, for the first time when the informer has the present state. So rows of objects that were
-// deleted while the program, the forwarder or the bus was down go away. Rows of other objects stay
-// when the stream or topic is lost, because the informer waits for a consistency point then. There
-// is one exception: if the program starts while the forwarder publishes everything again after a
-// loss, or if KUBERELAY_RESOLVED_INTERVAL is 0, the file has what is published so far.
+// Replica keeps a table of the objects of one resource in a file. A standard client-go informer reads
+// the objects from the bus of Kuberelay.
+//
+// The program replaces the whole file at each change, and first when the informer has the current state.
+// So the file always has a complete state: it loses the rows of objects that were deleted while the
+// program, the forwarder or the bus was down. After a loss of the stream or topic, it keeps the rows of
+// all other objects, because the informer then waits for a consistency point.
+//
+// The file can be incomplete in two cases: if the program starts while the forwarder publishes
+// everything again after a loss, or after a loss if KUBERELAY_RESOLVED_INTERVAL is 0. Then the file has
+// only the objects that are published so far.
 //
 //	NATS_URL=nats://localhost:4222 NATS_TOKEN_FILE=~/.local/share/kuberelay/nats/token \
 //	  RESOURCE=deployments.v1.apps TABLE=deployments.txt go run ./examples/replica
 //
-// NATS_TOKEN_FILE is required for the built-in server, which writes its token to nats/token in
-// KUBERELAY_DATA_DIR; the path above is the default. Another server may need none.
+// The built-in server requires NATS_TOKEN_FILE. It writes its token to nats/token in
+// KUBERELAY_DATA_DIR, and the path above is the default. Another server may need no token.
 //
-// With KAFKA_BROKERS=localhost:9092 it reads Kafka. These variables are optional: STREAM, TOPIC,
-// and CLUSTER, which is required if the bus has several clusters.
+// With KAFKA_BROKERS=localhost:9092, the program reads Kafka. STREAM, TOPIC and CLUSTER are optional.
+// If the bus has several clusters, CLUSTER is required.
 package main
 
 import (
@@ -45,7 +49,7 @@ func main() {
 	}
 }
 
-// open connects to the bus. It doesn't wait for it.
+// open connects to the bus. It doesn't wait until the bus is reachable.
 func open(ctx context.Context) (*replica.Bus, error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if brokers := os.Getenv("KAFKA_BROKERS"); brokers != "" {
@@ -66,7 +70,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = bus.Close() }() // nothing is in flight
+	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 
 	objects := bus.ListerWatcher(*gvr, replica.Options{Cluster: os.Getenv("CLUSTER")})
 	informer := cache.NewSharedIndexInformer(objects, &unstructured.Unstructured{}, 0, cache.Indexers{})
@@ -74,7 +78,7 @@ func run(ctx context.Context) error {
 	change := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // one is pending already
+		default: // a change is already pending
 		}
 	}
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -87,7 +91,8 @@ func run(ctx context.Context) error {
 	}
 	go informer.RunWithContext(ctx)
 
-	// From here on, the store has the present state. Without an object, no handler is called.
+	// After this wait, the store has the current state. If there are no objects, the informer calls
+	// no handler, so the first write doesn't depend on one.
 	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return nil
 	}
@@ -103,7 +108,7 @@ func run(ctx context.Context) error {
 	}
 }
 
-// write replaces the file with a line for each object: namespace, name, uid and version.
+// write replaces the file with a line for each object: namespace, name, UID and version.
 func write(file string, objects []any) error {
 	var lines []string
 	for _, o := range objects {

@@ -1,17 +1,19 @@
-// Subscriber-go reads the bus of Kuberelay with a plain NATS client: first the present state of
-// every object, and then each change as it happens. It prints a line for each.
+// Subscriber-go reads the bus of Kuberelay with a plain NATS client. It prints a line for the current
+// state of every object, and then a line for each change as it happens.
 //
 //	NATS_URL=nats://localhost:4222 go run ./examples/subscriber-go
 //
-// The default of NATS_URL is nats://localhost:4222, the address of the built-in server.
-// NATS_TOKEN is the token of a server that wants one. The built-in server writes its token to a file;
-// this is its path if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
+// The default of NATS_URL is nats://localhost:4222, the address of the built-in server. If the server
+// requires a token, set NATS_TOKEN. The built-in server writes its token to a file. If KUBERELAY_DATA_DIR
+// and XDG_DATA_HOME are not set, the path of the file is:
 //
 //	NATS_TOKEN=$(cat ~/.local/share/kuberelay/nats/token) go run ./examples/subscriber-go
 //
-// In the sidecar example, no token is needed.
-// SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. A selection like this leaves out
-// the marker that tells the subscriber about a new stream; kuberelay.*._control.> has it.
+// The sidecar example needs no token.
+//
+// SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. Such a selection leaves out the claims
+// of clusters, from which the subscriber learns about a new stream. Their subjects match
+// kuberelay.*._control.>.
 package main
 
 import (
@@ -32,7 +34,7 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
-	asked := ctx.Err() != nil // to stop
+	asked := ctx.Err() != nil // a signal requested the stop
 	cancel()
 	if err != nil && !asked {
 		fmt.Fprintln(os.Stderr, "subscriber-go:", err)
@@ -40,8 +42,8 @@ func main() {
 	}
 }
 
-// object is the part of the data that this subscriber prints. Unmarshal the data into corev1.Pod, or
-// the type of your resource, to get everything.
+// object is the part of the data that this subscriber prints. To get the whole object, unmarshal the data
+// into the type of your resource, such as corev1.Pod.
 type object struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -50,7 +52,7 @@ type object struct {
 
 func run(ctx context.Context) error {
 	url := cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)
-	if strings.Contains(url, "@") { // errors can have the URL
+	if strings.Contains(url, "@") { // error messages can show the URL
 		return errors.New("NATS_URL has credentials: set NATS_TOKEN instead")
 	}
 	conn, err := nats.Connect(url, nats.Token(os.Getenv("NATS_TOKEN")), nats.MaxReconnects(-1))
@@ -62,8 +64,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An ordered consumer keeps its position, even if the connection is lost. "Last per subject"
-	// starts with the last event of each object: its present state.
+	// An ordered consumer keeps its position even if the connection is lost. "Last per subject"
+	// starts with the last event of each object, which has its current state.
 	consumer, err := js.OrderedConsumer(ctx, cmp.Or(os.Getenv("STREAM"), "KUBERELAY"), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{cmp.Or(os.Getenv("SUBJECTS"), "kuberelay.>")},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
@@ -93,9 +95,9 @@ func run(ctx context.Context) error {
 	}
 }
 
-// notice prints a line if the stream is a new one, for example because the server lost its files. The
-// claim of a cluster names the stream. Objects of the old stream that still exist are published
-// again. Objects that were deleted in the meantime are not.
+// notice prints a line if the stream was recreated, for example because the server lost its files. The
+// claim of a cluster names the stream. The forwarder publishes all existing objects again, but no
+// deletes for the objects that were deleted in the meantime.
 func notice(streams map[string]string, m jetstream.Msg) error {
 	var claim struct {
 		Stream string `json:"stream"`
@@ -111,7 +113,7 @@ func notice(streams map[string]string, m jetstream.Msg) error {
 	return nil
 }
 
-// handle prints an event. The events of each object arrive in order, and the last one is its present
+// handle prints an event. The events of each object arrive in order, and the last one has its current
 // state. An event that arrives again after a restart has no new information.
 func handle(m jetstream.Msg) error {
 	kind, ofObject := strings.CutPrefix(m.Headers().Get("ce-type"), "io.kuberelay.object.")

@@ -24,7 +24,8 @@ var shared controlplanetest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// TestFill: a pod with the managedFields that its managers write in a real cluster has 14 KB.
+// TestFill verifies that a pod has 14 KB with the managedFields that its managers write in a real
+// cluster.
 func TestFill(t *testing.T) {
 	config := shared.ControlPlane(t).Config()
 	const n = 120
@@ -70,8 +71,8 @@ func TestReadMetadata(t *testing.T) {
 	}
 }
 
-// TestSightings: of two quick changes, a subscriber may see only the second, and a watch may show
-// a change before the API server answers the request.
+// TestSightings verifies the latencies of changes. A subscriber may see only the second of two quick
+// changes, and a watch may show a change before the API server responds to the request.
 func TestSightings(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
@@ -97,13 +98,13 @@ func TestSightings(t *testing.T) {
 	}
 }
 
-// TestPace: slow calls limit the rate, and a failed call ends pace.
+// TestPace verifies that slow calls limit the rate, and that a failed call ends pace.
 func TestPace(t *testing.T) {
 	failure := errors.New("refused")
 	for name, tt := range map[string]struct {
 		takes time.Duration
 		err   error
-		want  int64 // calls
+		want  int64 // number of calls
 	}{"fast": {0, nil, 200}, "slow": {6400 * time.Millisecond, nil, 129}, "failed": {0, failure, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			stop, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -143,7 +144,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestReport: a promise without a measurement isn't met.
+// TestReport verifies that a promise without a measurement isn't met.
 func TestReport(t *testing.T) {
 	var r report
 	r.add("T", "", "µs").add("floor → x", "7")

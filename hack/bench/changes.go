@@ -24,19 +24,19 @@ import (
 // object identifies an object that the benchmark changes.
 type object struct{ resource, namespace, name string }
 
-// state is a version of an object and the time when it was seen.
+// state is a version of an object and the time when an observer saw it.
 type state struct {
 	version uint64
 	at      time.Time
 }
 
-// change is a change of an object and the time of the API server's answer.
+// change is a change of an object. Its time is the time of the API server's response.
 type change struct {
 	object
 	state
 }
 
-// sightings are the states of each object, in the order in which they were seen.
+// sightings records the states of each object that an observer saw, in order.
 type sightings struct {
 	mu     sync.Mutex
 	states map[object][]state
@@ -51,8 +51,8 @@ func (s *sightings) add(o object, st state) {
 	s.states[o] = append(s.states[o], st)
 }
 
-// seen returns when the change, or a later one of the same object, was first seen. Of two quick
-// changes, a subscriber may get only the second.
+// seen returns when the observer first saw the change, or a later change of the same object. If an object
+// changes twice in quick succession, a subscriber may receive only the second change.
 func (s *sightings) seen(c change) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *sightings) seen(c change) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// await waits until all changes have been seen.
+// await waits until the observer has seen all changes.
 func (s *sightings) await(ctx context.Context, limit time.Duration, changes []change) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("changes have not arrived within %s", limit))
 	defer cancel()
@@ -80,8 +80,9 @@ func (s *sightings) await(ctx context.Context, limit time.Duration, changes []ch
 	return nil
 }
 
-// latencies returns the time from the API server's answer until each change was seen, in
-// milliseconds. It can be negative: an API server may show a change to a watch before it answers.
+// latencies returns the time from the API server's response until the observer saw the change, for each
+// change, in milliseconds. The time can be negative, because an API server may show a change to a watch
+// before it responds.
 func (s *sightings) latencies(changes []change) (l series) {
 	for _, c := range changes {
 		if at, ok := s.seen(c); ok {
@@ -91,7 +92,7 @@ func (s *sightings) latencies(changes []change) (l series) {
 	return l
 }
 
-// beyond returns how much later than in other each change was seen, in milliseconds.
+// beyond returns how much later than the other observer this observer saw each change, in milliseconds.
 func (s *sightings) beyond(other *sightings, changes []change) (l series) {
 	for _, c := range changes {
 		at, ok := s.seen(c)
@@ -104,12 +105,12 @@ func (s *sightings) beyond(other *sightings, changes []change) (l series) {
 
 // changer changes objects and records the changes.
 type changer struct {
-	client metadata.Interface // returns metadata only, so answers are small
+	client metadata.Interface // returns metadata only, so responses are small
 	mu     sync.Mutex
-	all    []change // in the order of the answers
+	all    []change // in the order of the responses
 }
 
-// change writes an annotation with a new value: a patch without effect makes no new version.
+// change patches an annotation to a new value. A patch without effect would not create a new version.
 func (c *changer) change(ctx context.Context, o object) error {
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/changed":"%d"}}}`, time.Now().UnixNano())
 	changed, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource(o.resource)).Namespace(o.namespace).
@@ -125,8 +126,8 @@ func (c *changer) change(ctx context.Context, o object) error {
 	return err
 }
 
-// of returns the changes of a resource that were answered in a time range. An empty resource means
-// all.
+// of returns the changes of a resource for which the API server responded in a time range. An empty
+// resource means all resources.
 func (c *changer) of(resource string, from, to time.Time) (some []change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *changer) of(resource string, from, to time.Time) (some []change) {
 	return some
 }
 
-// pace calls do at a rate until stop ends. At most 64 calls run at once.
+// pace calls do at the given rate until stop ends. At most 64 calls run concurrently.
 func pace(ctx, stop context.Context, perSecond float64, do func(ctx context.Context, i int) error) error {
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(64)
@@ -158,8 +159,8 @@ func pace(ctx, stop context.Context, perSecond float64, do func(ctx context.Cont
 	}
 }
 
-// readWatch reads a watch as JSON until take returns an error or the server ends the watch. It
-// uses a connection of its own: on a shared one, the watch would wait for other answers.
+// readWatch reads a watch as JSON until take returns an error or the server ends the watch. It uses a
+// separate connection. On a shared connection, the watch would wait for other responses.
 func readWatch(ctx context.Context, config *rest.Config, resource, namespace, query string, take func(frame []byte) error) error {
 	config = rest.CopyConfig(config)
 	config.Dial = new(net.Dialer).DialContext
@@ -195,8 +196,8 @@ func readWatch(ctx context.Context, config *rest.Config, resource, namespace, qu
 	}
 }
 
-// watchBare is the earliest possible observer: it reads a watch from a version on and parses only
-// names and versions.
+// watchBare records changes as early as an observer can see them. It reads a watch that starts at a
+// version, and parses only names and versions.
 func watchBare(ctx context.Context, config *rest.Config, resource, version string, seen *sightings) error {
 	for {
 		err := readWatch(ctx, config, resource, liveNamespace, "resourceVersion="+version, func(frame []byte) error {
@@ -214,9 +215,9 @@ func watchBare(ctx context.Context, config *rest.Config, resource, version strin
 	}
 }
 
-// readMetadata finds namespace, name and version in an object or in an event of a watch. It takes
-// the first field of each name, because the API server writes these before others of the same
-// name.
+// readMetadata returns the namespace, name and version of an object, or of the object in a watch event.
+// It uses the first field with each name, because the API server writes the metadata fields before other
+// fields with the same names.
 func readMetadata(text []byte) (o object, version uint64, err error) {
 	field := func(name string) string {
 		_, rest, _ := bytes.Cut(text, []byte(`"`+name+`":"`))

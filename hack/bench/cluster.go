@@ -27,13 +27,13 @@ import (
 const (
 	seed = 7 // for every generated pod
 
-	// liveNamespace has the objects that the benchmarks change: some of the cluster's pods, and as
-	// many ConfigMaps. emptyNamespace is for contenders that watch nothing.
+	// liveNamespace has the objects that the benchmarks change: some of the cluster's pods, and the
+	// same number of ConfigMaps. Contenders that must watch no object watch emptyNamespace.
 	liveNamespace, emptyNamespace = "live", "empty"
 	liveObjects                   = 100
 )
 
-// cluster is a control plane that is filled with pods.
+// cluster is a control plane whose etcd is filled with pods.
 type cluster struct {
 	*controlplane.ControlPlane
 	cache string // prefix of the paths of filled clusters
@@ -58,15 +58,15 @@ func startCluster(ctx context.Context, dir string, log io.Writer) (*cluster, err
 	if err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
-	// Another version of the API server stores objects differently.
+	// The name has the version of the API server, because another version stores objects differently.
 	cache := filepath.Join(caches, "kuberelay", "bench", fmt.Sprintf("pods-v%s-seed%d-%s", pods.Version, seed, version.GitVersion))
 	return &cluster{ControlPlane: cp, cache: cache, log: log}, nil
 }
 
 func (c *cluster) filled(n int) string { return fmt.Sprintf("%s-%d", c.cache, n) }
 
-// hold makes the cluster one with n pods and nothing else in its history. Filling takes minutes,
-// but only once: the files stay in the user's cache.
+// hold restores the cluster to a state with n pods and without other history. It fills the cluster only
+// once, which takes minutes, and keeps the files in the user's cache.
 func (c *cluster) hold(ctx context.Context, n int) error {
 	if _, err := os.Stat(c.filled(n)); errors.Is(err, fs.ErrNotExist) {
 		if err := c.fillOnce(ctx, n); err != nil {
@@ -77,7 +77,8 @@ func (c *cluster) hold(ctx context.Context, n int) error {
 	return c.RestoreEtcd(ctx, c.filled(n))
 }
 
-// fillOnce adds the pods that an earlier hold with fewer pods left out.
+// fillOnce fills the cluster and saves its files. It starts with the pods of an earlier hold, if there was
+// one with fewer pods.
 func (c *cluster) fillOnce(ctx context.Context, n int) error {
 	if c.has > 0 {
 		if err := c.RestoreEtcd(ctx, c.filled(c.has)); err != nil {
@@ -98,7 +99,7 @@ func (c *cluster) fillOnce(ctx context.Context, n int) error {
 	return os.Rename(half, c.filled(n))
 }
 
-// fill creates the pods from one index up to another.
+// fill creates the pods with the indexes from up to, but not including, to.
 func fill(ctx context.Context, config *rest.Config, from, to int, log io.Writer) error {
 	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)

@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// The broker that leads each partition of benchmark frozen. The last broker leads one event
-// partition and nothing else: if it led a checkpoint partition, it would also delay the events of
-// other partitions that are recorded there.
+// The leading broker of each partition in benchmark frozen. The last broker leads one event partition
+// and nothing else. If it led a checkpoint partition, it would also delay the events of the partitions
+// that are recorded there.
 var (
 	frozenLeaders     = []int{3, 1, 2, 1, 2, 1}
 	checkpointLeaders = []int{1, 2, 1}
@@ -19,10 +19,10 @@ var (
 
 const frozenPartition = 0
 
-// benchFrozen makes changes, first without a fault and then while the broker that leads one
-// partition is frozen, as with SIGSTOP: its connections stay open, and nothing answers. After 9 s
-// the cluster considers the broker dead, and the partition has no leader. At the end the broker
-// thaws.
+// benchFrozen makes changes, first without a fault and then while the broker that leads one partition is
+// frozen. The connections to the frozen broker stay open, as after SIGSTOP, but it does not respond.
+// After 9 s, the cluster considers the broker dead, and the partition has no leader. At the end, the
+// broker thaws.
 func (s *stage) benchFrozen(ctx context.Context, n int) error {
 	cluster, err := s.startKafka(ctx, 3)
 	if err != nil {
@@ -51,7 +51,8 @@ func (s *stage) benchFrozen(ctx context.Context, n int) error {
 	})
 }
 
-// changeFrozen makes changes while the broker is frozen, and waits until all have arrived.
+// changeFrozen makes changes while the broker is frozen, thaws it, and waits until all changes have
+// arrived.
 func (sc *scene) changeFrozen(ctx context.Context, broker *kafkabroker.Broker) (during []change, thawed time.Time, err error) {
 	if err := broker.Freeze(); err != nil {
 		return nil, thawed, err
@@ -75,7 +76,7 @@ func (sc *scene) changeFrozen(ctx context.Context, broker *kafkabroker.Broker) (
 	return during, thawed, sc.subscriber.await(ctx, arriveLimit, during)
 }
 
-// split separates the changes in the healthy partitions from those in the frozen one.
+// split separates the changes in the healthy partitions from the changes in the frozen partition.
 func (s *subscriber) split(changes []change) (healthy, frozen []change) {
 	for _, c := range changes {
 		if s.partitionOf(c.object) == frozenPartition {
@@ -109,7 +110,7 @@ func (r *report) addFrozen(n int, sub *subscriber, baseline, during []change, th
 	section.notes = []string{fmt.Sprintf("%d changes without a fault and %d with it, %.0f per second in all partitions. The %d changes in the frozen partition, or later states, arrived within %.1f s after its broker went on.",
 		len(was), len(is), liveRate, len(stuck), last.Sub(thawed).Seconds())}
 	var measured series
-	if len(stuck) > 0 { // empty if nothing was frozen
+	if len(stuck) > 0 { // without a change in the frozen partition, the promise isn't met
 		measured = series{is.percentile(99) / was.percentile(99)}
 	}
 	r.promise(fmt.Sprintf("%d pods: with one Kafka partition frozen, a change in the others takes at most %.1f × (p99 of %d and %d)", n, maxSlower, len(was), len(is)),

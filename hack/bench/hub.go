@@ -17,7 +17,7 @@ import (
 
 const (
 	hubNodes = 3
-	// hubPoll is longer than poll, because it is multiplied by the number of forwarders.
+	// hubPoll is longer than poll, because the benchmark polls many forwarders.
 	hubPoll = time.Second
 )
 
@@ -29,9 +29,9 @@ func (s *stage) benchKafkaHub(ctx context.Context, n int) error {
 	return s.benchHub(ctx, n, "Kafka", s.startKafkaHub)
 }
 
-// benchHub copies the same pods under many cluster names to a hub, from one forwarder for each
-// cluster and from one forwarder of all. It measures the hub while they start, and while one
-// starts again.
+// benchHub copies the same pods to a hub under many cluster names. It does so first with one forwarder
+// for each cluster, and then with one forwarder for all clusters. It measures the hub while the forwarders
+// start, and while one forwarder restarts.
 func (s *stage) benchHub(ctx context.Context, n int, bus string, begin func(context.Context) (hub, error)) error {
 	section := s.report.add(fmt.Sprintf("%s with %d servers, and %d clusters of %d pods", bus, hubNodes, s.clusters, n), "forwarders",
 		"million subjects", "hub CPU, s per million", "hub memory, MB per million", "hub disk, GB per million", "forwarders CPU, s per million", "all ready, s", "all published, s")
@@ -59,7 +59,7 @@ func (s *stage) benchHub(ctx context.Context, n int, bus string, begin func(cont
 	return nil
 }
 
-// hubRun is one start of all forwarders.
+// hubRun is one run of the benchmark, with one kind of forwarder.
 type hubRun struct {
 	*stage
 	hub            hub
@@ -119,7 +119,8 @@ func (r *hubRun) measure(ctx context.Context) (err error) {
 	return r.startAgain(ctx, r.clusters)
 }
 
-// startAll starts forwarders up to a number of clusters, and waits until they are ready.
+// startAll starts the forwarders that are missing for the given number of clusters, and waits until all
+// forwarders are ready.
 func (r *hubRun) startAll(ctx context.Context, clusters int) error {
 	common := []string{"KUBERELAY_RESOURCES=pods", "KUBERELAY_STATUS_PAGE=false"}
 	start := func(env ...string) error {
@@ -148,7 +149,7 @@ func (r *hubRun) startAll(ctx context.Context, clusters int) error {
 
 func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
 
-// kubeconfigs makes a folder with the same kubeconfig for each cluster.
+// kubeconfigs creates a folder with a copy of the kubeconfig for each cluster.
 func (r *hubRun) kubeconfigs(clusters int) (string, error) {
 	folder, err := os.MkdirTemp(r.dir, "kubeconfigs-")
 	if err != nil {
@@ -169,12 +170,12 @@ func (r *hubRun) each(do func(*process) error) error {
 	return all.Wait()
 }
 
-// await is until with a longer interval.
+// await is like [process.until] with the interval hubPoll.
 func (r *hubRun) await(ctx context.Context, p *process, reached func() bool) error {
 	return p.every(ctx, hubPoll, func() (bool, error) { return reached(), nil })
 }
 
-// published waits until the bus has all objects, and returns since when.
+// published waits until the bus has all objects, and returns the time at which it detected this.
 func (r *hubRun) published(ctx context.Context) (at time.Time, err error) {
 	err = r.each(func(p *process) error {
 		return r.await(ctx, p, func() bool {
@@ -189,7 +190,7 @@ func (r *hubRun) published(ctx context.Context) (at time.Time, err error) {
 	return time.Now(), err
 }
 
-// startAgain stops a forwarder, starts it again, and measures that.
+// startAgain stops a forwarder, starts it again, and measures the restart.
 func (r *hubRun) startAgain(ctx context.Context, clusters int) error {
 	p := r.forwarders[0]
 	if err := p.stop(); err != nil {
@@ -223,13 +224,13 @@ func (r *hubRun) startAgain(ctx context.Context, clusters int) error {
 	return nil
 }
 
-// hubUse is what the hub, or a process, has used.
+// hubUse is the resource usage of the hub or of a process.
 type hubUse struct {
 	cpu                time.Duration // since its start
-	memory, disk, read int64         // bytes; read since its start
+	memory, disk, read int64         // in bytes; read is since the start
 }
 
-// use measures the hub.
+// use returns the total resource usage of the hub's servers.
 func (r *hubRun) use() (sum hubUse, err error) {
 	for _, pid := range r.hub.pids() {
 		one, err := processUse(pid)
@@ -241,7 +242,7 @@ func (r *hubRun) use() (sum hubUse, err error) {
 	for _, dir := range r.hub.dirs() {
 		err = cmp.Or(err, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
-				return nil // a server can remove files meanwhile
+				return nil // a server can remove files during the walk
 			}
 			if info, err := e.Info(); err == nil {
 				sum.disk += info.Size()
@@ -252,7 +253,7 @@ func (r *hubRun) use() (sum hubUse, err error) {
 	return sum, err
 }
 
-// processUse reads what the kernel knows of a process.
+// processUse returns the resource usage of a process from the kernel.
 func processUse(pid int) (u hubUse, err error) {
 	if u.memory, err = readKiB(fmt.Sprintf("/proc/%d/status", pid), "VmRSS"); err != nil {
 		return u, err

@@ -15,17 +15,17 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// hub is the bus of many clusters: three servers or brokers with three replicas of everything.
+// hub is the bus of many clusters. It has three servers or brokers, with three replicas of everything.
 type hub interface {
-	env(cluster int) []string // variables of the forwarder of a cluster
-	pids() []int              // of the servers or brokers
-	dirs() []string           // with their files
+	env(cluster int) []string // variables for the forwarder of a cluster
+	pids() []int              // process IDs of the servers or brokers
+	dirs() []string           // folders with their files
 	close() error
 }
 
 var _, _ hub = (*natsHub)(nil), (*kafkaHub)(nil)
 
-// kafkaHub is three brokers, one of which is the controller too.
+// kafkaHub has three brokers. One of them is also the controller.
 type kafkaHub struct{ *kafkaCluster }
 
 func (s *stage) startKafkaHub(ctx context.Context) (hub, error) {
@@ -54,12 +54,12 @@ func (h *kafkaHub) dirs() (all []string) {
 	return all
 }
 
-// natsHub is three servers, and a process with a leaf node for each cluster. Each leaf node has a
-// JetStream domain of its own.
+// natsHub has three servers, and a process with a leaf node for each cluster. Each leaf node has its own
+// JetStream domain.
 type natsHub struct {
 	servers []*process
 	leaves  *process
-	urls    []string // of the leaf nodes
+	urls    []string // URLs of the leaf nodes
 	dir     string
 }
 
@@ -92,7 +92,7 @@ func (s *stage) startNATSHub(ctx context.Context) (hub, error) {
 	return h, h.leaves.every(ctx, hubPoll, func() (bool, error) { return h.usable(ctx), nil })
 }
 
-// usable reports whether a stream of three replicas can be made through each leaf node.
+// usable reports whether a client can create a stream with three replicas through each leaf node.
 func (h *natsHub) usable(ctx context.Context) bool {
 	return !slices.ContainsFunc(h.urls, func(leaf string) bool {
 		conn, err := nats.Connect(leaf)

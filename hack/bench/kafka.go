@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// kafkaCluster is a cluster of real brokers with node ids from 1.
+// kafkaCluster is a cluster of real brokers. The node IDs begin with 1.
 type kafkaCluster struct{ brokers []*kafkabroker.Broker }
 
 func (s *stage) startKafka(ctx context.Context, nodes int) (*kafkaCluster, error) {
@@ -34,7 +34,7 @@ func (s *stage) startKafka(ctx context.Context, nodes int) (*kafkaCluster, error
 	return c, nil
 }
 
-// close stops the brokers. The controller is last.
+// close stops the brokers. It stops the controller last.
 func (c *kafkaCluster) close() (err error) {
 	for i := 0; c != nil && i < len(c.brokers); i++ {
 		err = errors.Join(err, c.brokers[len(c.brokers)-1-i].Close())

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	latencyRate = 20.0 // changes per second, each of a pod
+	latencyRate = 20.0 // changes of pods per second
 	latencyTime = time.Minute
 
-	liveRate = 100.0 // changes per second, half of them of configmaps
+	liveRate = 100.0 // changes per second, half of them changes of ConfigMaps
 	liveTime = 20 * time.Second
-	// maxSlower is the maximum ratio of the latency with a first sync or a fault to the latency
-	// without.
+	// maxSlower is the maximum ratio of the latency during a first sync or a fault to the normal
+	// latency.
 	maxSlower = 1.5
 
 	// arriveLimit is how long a change may take before it counts as lost. It leaves time for a
-	// second list of all objects, which an API server forces on a watch that is too slow.
+	// second list of all objects, which a watch needs if it is too slow for the API server.
 	arriveLimit = 10 * time.Minute
 )
 
-// scene is a forwarder and the observers of the changes: a bare watch of each resource, and a
-// subscriber of the bus.
+// scene is a forwarder and the observers of its changes. The observers are a bare watch for each resource
+// and a subscriber on the bus.
 type scene struct {
 	*stage
 	changer
@@ -36,7 +36,7 @@ type scene struct {
 	subscriber *subscriber
 }
 
-// onScene starts a forwarder and the observers on a bus, calls do, and closes all of them.
+// onScene starts a forwarder and the observers on a bus, calls do, and stops all of them.
 func (s *stage) onScene(ctx context.Context, bus bus, do func(context.Context, *scene) error) (err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer func() { fail(nil); err = errors.Join(err, bus.close()) }()
@@ -65,7 +65,7 @@ func (s *stage) onScene(ctx context.Context, bus bus, do func(context.Context, *
 	return do(ctx, sc)
 }
 
-// changeFor changes objects for a time and waits until all changes have arrived.
+// changeFor changes objects for the given time, and waits until all changes have arrived.
 func (sc *scene) changeFor(ctx context.Context, length time.Duration, rate float64, next func(i int) object) ([]change, error) {
 	start := time.Now()
 	stop, cancel := context.WithTimeout(ctx, length)
@@ -77,7 +77,7 @@ func (sc *scene) changeFor(ctx context.Context, length time.Duration, rate float
 	return changes, errors.Join(sc.watched.await(ctx, arriveLimit, changes), sc.subscriber.await(ctx, arriveLimit, changes))
 }
 
-// livePod and liveObject return the object of the i-th change.
+// livePod and liveObject return the object that the i-th change changes.
 func livePod(i int) object { return object{"pods", liveNamespace, pod(i % liveObjects).Name} }
 
 func liveObject(i int) object {
@@ -125,25 +125,25 @@ func (r *report) addLatency(n int, watched, subscriber *sightings, changes []cha
 	r.p99AtMost(fmt.Sprintf("%d pods: a change on an idle forwarder is on the bus, after the bare watch,", n), beyond, 10)
 }
 
-// phase is a part of benchmark live, with its time range.
+// phase is the time range of a part of benchmark live.
 type phase struct{ from, to time.Time }
 
-// livePhases are the phases of benchmark live, and liveResources the resources that it changes.
+// livePhases are the phases of benchmark live. liveResources are the resources that it changes.
 var livePhases, liveResources = []string{"listing", "publishing", "idle"}, []string{"configmaps", "pods"}
 
-// live has the latencies of all rounds of benchmark live together: the 99th percentile of one round is the fifth largest
-// of its 500 values, and differs by a factor of 2 between rounds.
+// live has the latencies of all rounds of benchmark live together. A single round would be too noisy: its
+// 99th percentile is the fifth largest of 500 values, and differs by a factor of 2 between rounds.
 type live struct {
 	bare, subscriber, beyond map[string]series // by resource and phase
 	floor                    map[string]series // by phase
-	listing, publishing      series            // seconds
+	listing, publishing      series            // durations in seconds
 }
 
 // liveRounds is the number of rounds unless ROUNDS is set.
 const liveRounds = 3
 
-// benchLive makes changes during the first sync and then on the idle forwarder. The few ConfigMaps
-// have a watch of their own, so their changes don't have to wait for the pods.
+// benchLive makes changes during the first sync, and then on the idle forwarder. The few ConfigMaps have a
+// separate watch, so their changes don't have to wait for the pods.
 func (s *stage) benchLive(ctx context.Context, n int) error {
 	l := live{map[string]series{}, map[string]series{}, map[string]series{}, map[string]series{}, nil, nil}
 	rounds := s.rounds
@@ -209,7 +209,7 @@ func (s *stage) liveRound(ctx context.Context, l *live) error {
 	})
 }
 
-// add adds a round, given the time ranges of livePhases.
+// add adds the latencies of a round. phases are the time ranges of livePhases.
 func (l *live) add(sc *scene, floor *probe, phases []phase) {
 	for i, p := range phases {
 		name := livePhases[i]
@@ -233,7 +233,7 @@ func (r *report) addLive(n int, l *live) {
 			section.latencies(row+": bare watch", l.bare[row])
 			section.latencies(row+": subscriber", l.subscriber[row])
 			section.latencies(row+": subscriber after bare watch", l.beyond[row])
-			if row != "pods, listing" { // the API server itself sends changes of pods only after the list
+			if row != "pods, listing" { // the API server sends changes of pods only after the list
 				r.p99AtMost(fmt.Sprintf("%d pods: a change of %s while %s is on the bus, after the bare watch,", n, resource, name), l.beyond[row], 100)
 			}
 		}

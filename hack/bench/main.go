@@ -1,31 +1,32 @@
-// Bench measures the forwarder from the outside: "make bench".
+// Bench measures the forwarder from the outside. Run it with "make bench".
 //
 // It fills a real API server with realistic pods (package pods) and runs the built forwarder. Each
-// contender is a process of its own, measured in the same way: wall time from exec, and CPU time
-// and peak memory from the kernel. Contenders run in turn, because only figures of the same run
-// and machine are comparable.
+// contender is a separate process, and Bench measures all of them in the same way: the wall time from
+// exec, and the CPU time and peak memory from the kernel. The contenders run in turn, because only
+// figures from the same run and machine are comparable.
 //
-// These environment variables select what runs. Lists are separated by spaces.
+// These environment variables select the benchmarks and contenders. Lists are separated by spaces.
 //
-//   - BENCH: the benchmarks. The default is all of them
-//   - PODS: the numbers of pods
-//   - ROUNDS: the runs of each contender of sync, and of live. The default is 3, or 1 for sync from 50,000 pods on
-//   - CLUSTERS: the clusters of hub-nats and hub-kafka. The default is 50
-//   - CONTENDERS: the contenders of sync. The default is all of them
+//   - BENCH: the benchmarks. The default is all of them except hub-nats and hub-kafka
+//   - PODS: the numbers of pods. The default is 20000 and 100000
+//   - ROUNDS: the number of rounds of sync, live, points and page. The default is 3 for sync with fewer
+//     than 50,000 pods and 1 with more, 3 for live, and 5 for points and page
+//   - CLUSTERS: the number of clusters in hub-nats and hub-kafka. The default is 50
+//   - CONTENDERS: the contenders in sync. The default is all of them
 //   - OUT: a file for the report, in Markdown
 //
 // The benchmarks:
 //
-//   - sync: the first sync. It is compared with the floor, which reads the same watch and
-//     discards it, and with a plain informer that publishes in its handler
+//   - sync: the first sync, compared with the floor, which reads the same watch and discards it,
+//     and with a plain informer that publishes in its handler
 //   - latency: a few changes per second on an idle forwarder
 //   - live: changes during a first sync, compared with changes on an idle forwarder
 //   - frozen: changes while the Kafka broker that leads one partition is frozen
 //   - points: the cost of consistency points and tombstones on Kafka
-//   - page: the cost of an open status page, scrapes of the metrics and requests of the status
-//   - hub-nats, hub-kafka: three servers or brokers with the copies of many clusters. Only if BENCH names them
+//   - page: the cost of an open status page, of scrapes of the metrics, and of requests for the status
+//   - hub-nats, hub-kafka: the cost of many clusters on three servers or brokers
 //
-// The report ends with the promises. Bench exits with 1 if one of them is not met.
+// The report ends with the promises. Bench exits with code 1 if a promise is not met.
 package main
 
 import (
@@ -69,12 +70,12 @@ func run(ctx context.Context, args []string) error {
 	return bench(ctx, s, os.Stdout)
 }
 
-// settings are read from the environment.
+// settings has the settings from the environment.
 type settings struct {
 	benchmarks, contenders []string
 	pods                   []int // ascending
-	rounds                 int   // 0: depends on the number of pods
-	clusters               int   // of the hubs
+	rounds                 int   // 0 selects the default of each benchmark
+	clusters               int   // number of clusters on a hub
 	out                    string
 }
 
@@ -110,7 +111,7 @@ func readSettings(getenv func(string) string) (s settings, err error) {
 		}
 	}
 	if s.out = getenv("OUT"); s.out != "" {
-		err = os.WriteFile(s.out, nil, 0o644) // fail now rather than after an hour
+		err = os.WriteFile(s.out, nil, 0o644) // a wrong path fails now and not after an hour
 	}
 	return s, err
 }
@@ -129,16 +130,16 @@ func choose(variable, text string, all []string) ([]string, error) {
 	return names, nil
 }
 
-// stage is what the benchmarks share.
+// stage is the environment that the benchmarks share.
 type stage struct {
 	settings
 	out               io.Writer
 	dir               string // removed at the end
-	self, binary      string // this program and the forwarder
+	self, binary      string // paths of this program and of the forwarder
 	group             *childprocess.Group
 	cluster           *cluster
 	broker            *kafkaCluster // used by sync; nil until it is needed
-	processes, topics int           // so far
+	processes, topics int           // number of processes and topics so far
 	report            report
 }
 
@@ -170,13 +171,13 @@ func bench(ctx context.Context, settings settings, out io.Writer) (err error) {
 	if len(s.report.sections) == 0 {
 		return err
 	}
-	return errors.Join(err, s.report.conclude(out, s.settings.out)) // keep the expensive measurements that came before an error
+	return errors.Join(err, s.report.conclude(out, s.settings.out)) // even after an error, because the measurements are expensive
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// perform runs the benchmarks on n pods. Benchmarks that don't depend on the number of pods run
-// only in the first cluster.
+// perform runs the benchmarks on a cluster of n pods. Benchmarks that don't depend on the number of pods
+// run only on the first cluster.
 func (s *stage) perform(ctx context.Context, n int, first bool) error {
 	s.say("==> preparing a cluster of %d pods", n)
 	if err := s.cluster.hold(ctx, n); err != nil {

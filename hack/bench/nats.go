@@ -18,24 +18,24 @@ import (
 
 // bus is an empty bus for one forwarder.
 type bus interface {
-	env() []string // the forwarder's variables
-	// subscribe reads the events of the live objects from the first one on, until ctx ends.
+	env() []string // variables for the forwarder
+	// subscribe reads all events of the live objects until ctx ends.
 	subscribe(ctx context.Context, fail context.CancelCauseFunc) (*subscriber, error)
 	close() error
 }
 
 var _, _ bus = (*natsBus)(nil), (*kafkaTopic)(nil)
 
-// subscriber reads the bus as a user's subscriber would.
+// subscriber reads the bus like a user's subscriber.
 type subscriber struct {
 	sightings
-	completed chan time.Time // receives the time of the pods' snapshot.completed, on NATS
-	partition map[object]int // on Kafka
+	completed chan time.Time // on NATS, receives the time of the pods' snapshot.completed event
+	partition map[object]int // on Kafka, the partition of each object
 }
 
 const stream = "KUBERELAY"
 
-// natsBus is a NATS server in its own process.
+// natsBus is a NATS server in a separate process.
 type natsBus struct {
 	*process
 	url, dir string
@@ -86,8 +86,8 @@ func (b *natsBus) podEventsAfter(ctx context.Context, position uint64) (uint64, 
 	return c.CachedInfo().NumPending, nil
 }
 
-// probe is the floor of benchmark live: it publishes with bare nats.go to a subject of the same
-// stream, beside the forwarder, and measures the time until a subscriber has each message.
+// probe is the floor of benchmark live. While the forwarder runs, it publishes messages with bare nats.go
+// to a subject of the same stream, and measures the time until a subscriber receives each message.
 type probe struct {
 	mu        sync.Mutex
 	latencies []probed
@@ -95,10 +95,10 @@ type probe struct {
 
 type probed struct {
 	at time.Time // time of the publish
-	ms float64   // milliseconds until the subscriber had it
+	ms float64   // milliseconds until the subscriber received the message
 }
 
-// between returns the latencies of the messages published in a phase, in milliseconds.
+// between returns the latencies of the messages that were published in a time range, in milliseconds.
 func (p *probe) between(from, to time.Time) (l series) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *probe) between(from, to time.Time) (l series) {
 	return l
 }
 
-// startProbe publishes at a rate until ctx ends.
+// startProbe starts a probe that publishes at the given rate until ctx ends.
 func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, perSecond float64) (*probe, error) {
 	const subject = "kuberelay.probe.core.probes._.probe"
 	p := &probe{}

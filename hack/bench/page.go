@@ -15,16 +15,16 @@ import (
 const (
 	pageTime   = time.Minute
 	pageRounds = 5
-	// pageScrape is how often the observed forwarder is scraped and asked for its status.
+	// pageScrape is the interval at which the benchmark requests the metrics and the status.
 	pageScrape = 15 * time.Second
 
-	// maxObserved is the share of a core that status, page and metrics may cost together.
+	// maxObserved is the share of a core that status, page and metrics may use together.
 	maxObserved = 0.01
 )
 
-// benchPage measures what it costs to observe a forwarder that watches all resources of a cluster: an open
-// status page, and a scrape of the metrics and a request of the status now and then. The contenders run in
-// turn.
+// benchPage measures the cost of observing a forwarder that watches all resources of a cluster. The
+// observer keeps a status page open, and requests the metrics and the status at the interval pageScrape.
+// Runs with and without an observer alternate.
 func (s *stage) benchPage(ctx context.Context, _ int) error {
 	rounds := s.rounds
 	if rounds == 0 {
@@ -40,10 +40,11 @@ func (s *stage) benchPage(ctx context.Context, _ int) error {
 	return nil
 }
 
-// observed is what a forwarder used, in shares of a core, and what the page got, in bytes per second.
+// observed has the CPU usage of a forwarder, in shares of a core, and the data that the page received, in
+// bytes per second.
 type observed struct{ cpu, page series }
 
-// runPage changes objects while a forwarder is observed, nil for not at all.
+// runPage changes objects while observe observes the forwarder. If observe is nil, nothing observes it.
 func (s *stage) runPage(ctx context.Context, o *observed, observe func(context.Context, *process) (bytes int64, err error), env ...string) (err error) {
 	bus, err := s.startNATS(ctx)
 	if err != nil {
@@ -88,8 +89,8 @@ func (s *stage) runPage(ctx context.Context, o *observed, observe func(context.C
 	return nil
 }
 
-// observe opens the page, and asks for the metrics and the status now and then, until ctx ends. It returns
-// the bytes that the page got.
+// observe opens the page, and requests the metrics and the status at the interval pageScrape, until ctx
+// ends. It returns the number of bytes that the page received.
 func observe(ctx context.Context, f *process) (bytes int64, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+"/api/v1/status/stream", http.NoBody)
 	if err != nil {

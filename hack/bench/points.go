@@ -16,19 +16,19 @@ const (
 	pointsTime   = 30 * time.Second
 	pointsRounds = 5
 
-	// churnEvery: of this many changes, one creates an object and one deletes it.
+	// churnEvery is the number of changes of which one creates an object and one deletes an object.
 	churnEvery = 20
 
 	// maxExtra is the maximum ratio of the cost with consistency points and tombstones to the cost
-	// without.
+	// without them.
 	maxExtra = 1.02
 )
 
-// expense is what a forwarder used per change, by run.
+// expense has the CPU time in microseconds and the bytes for each event, by run.
 type expense struct{ cpu, bytes series }
 
-// benchPoints measures what consistency points and tombstones cost on Kafka, where each point
-// takes a record in every partition. The contenders run in turn.
+// benchPoints measures the cost of consistency points and tombstones on Kafka, where each point needs a
+// record in every partition. Runs with and without them alternate.
 func (s *stage) benchPoints(ctx context.Context, _ int) error {
 	cluster, err := s.startKafka(ctx, 1)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *stage) runPoints(ctx context.Context, cluster *kafkaCluster, e *expense
 	return nil
 }
 
-// calm waits until a forwarder is idle, connects a changer, and returns the metrics before changes.
+// calm connects a changer, waits until a forwarder is idle, and returns the metrics before the changes.
 func (s *stage) calm(ctx context.Context, f *process, c *changer) (before metrics, err error) {
 	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func (s *stage) calm(ctx context.Context, f *process, c *changer) (before metric
 	return f.metrics(ctx)
 }
 
-// churn creates the n-th object, or deletes the one before it.
+// churn creates the n-th object, or deletes the object before it.
 func churn(ctx context.Context, client kubernetes.Interface, n int, create bool) error {
 	all := client.CoreV1().ConfigMaps(liveNamespace)
 	if create {

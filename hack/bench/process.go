@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// poll is the interval between questions to a process. Each question costs it CPU time.
+	// poll is the interval between requests to a process. Each request costs the process CPU time.
 	poll = 100 * time.Millisecond
 	// stopLimit is how long a process may take to stop cleanly.
 	stopLimit = time.Minute
 )
 
-// process is a process that is measured: a forwarder, or a role of this program.
+// process is a process that the benchmark measures: a forwarder, or a role of this program.
 type process struct {
 	*childprocess.Process
-	address string // of its HTTP server
+	address string // address of its HTTP server
 	started time.Time
 }
 
-// start starts a process. The process finds the address of its HTTP server in listenAddr.
+// start starts a process. The variable listenAddr tells the process the address for its HTTP server.
 func (s *stage) start(name string, env []string, args ...string) (*process, error) {
 	address, err := harness.FreePort()
 	if err != nil {
@@ -48,10 +48,10 @@ func (s *stage) start(name string, env []string, args ...string) (*process, erro
 
 const listenAddr = "KUBERELAY_LISTEN_ADDR"
 
-// startForwarder starts a forwarder that watches all pods, with additional variables.
+// startForwarder starts a forwarder that watches all pods. The variables in more have precedence.
 func (s *stage) startForwarder(more ...string) (*process, error) {
 	env := append([]string{"KUBECONFIG=" + s.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME=bench", "KUBERELAY_RESOURCES=pods", "KUBERELAY_PPROF=true"}, more...)
-	// The output of KUBERELAY_SINK=stdout is discarded.
+	// The shell discards the output of KUBERELAY_SINK=stdout.
 	return s.start("forwarder", env, "/bin/sh", "-c", `exec "$0" run >/dev/null`, s.binary)
 }
 
@@ -79,12 +79,12 @@ func (p *process) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// until polls until reached returns true. It fails if the process ends.
+// until polls until reached returns true or an error. It fails if the process ends.
 func (p *process) until(ctx context.Context, reached func() (bool, error)) error {
 	return p.every(ctx, poll, reached)
 }
 
-// every is until with an interval.
+// every is like until with the given interval.
 func (p *process) every(ctx context.Context, interval time.Duration, reached func() (bool, error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -104,7 +104,7 @@ func (p *process) every(ctx context.Context, interval time.Duration, reached fun
 	}
 }
 
-// ready waits until /readyz returns 200, when the forwarder has listed every resource.
+// ready waits until /readyz returns 200. By then, the forwarder has listed every resource.
 func (p *process) ready(ctx context.Context) (body []byte, at time.Time, err error) {
 	err = p.until(ctx, func() (bool, error) {
 		var err error
@@ -114,7 +114,7 @@ func (p *process) ready(ctx context.Context) (body []byte, at time.Time, err err
 	return body, time.Now(), err
 }
 
-// idle waits until a ready forwarder has nothing to publish, and then 2 seconds more.
+// idle waits until a forwarder is ready and has nothing to publish, and then for 2 more seconds.
 func (p *process) idle(ctx context.Context) error {
 	if _, _, err := p.ready(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (p *process) metrics(ctx context.Context) (metrics, error) {
 	return metrics(body), err
 }
 
-// sum adds up the series of a metric, for one resource or, if resource is empty, for all.
+// sum returns the sum of a metric's series for one resource. If resource is empty, it adds up all series.
 func (m metrics) sum(name, resource string) (sum float64) {
 	labels := `(?:\{[^}]*\})?`
 	if resource != "" {
@@ -154,15 +154,16 @@ func (m metrics) sum(name, resource string) (sum float64) {
 	return sum
 }
 
-// usage is what a process has used since its start.
+// usage is the resource usage of a process since its start.
 type usage struct {
-	cpu     time.Duration // user and system
+	cpu     time.Duration // user and system time
 	peak    int64         // resident memory, in bytes
 	live    float64       // bytes of the Go heap after a garbage collection
 	mallocs float64       // allocations on the Go heap
 }
 
-// usage measures the process. The garbage collection comes last, so that it isn't measured.
+// usage measures the process. It forces a garbage collection only after it has measured the CPU time, the
+// peak and the allocations.
 func (p *process) usage(ctx context.Context) (u usage, err error) {
 	if u.peak, err = readKiB(fmt.Sprintf("/proc/%d/status", p.PID()), "VmHWM"); err != nil {
 		return u, err
@@ -182,7 +183,7 @@ func (p *process) usage(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// readKiB reads a value from a file of /proc and returns it in bytes.
+// readKiB reads a value in KiB from a file in /proc and returns it in bytes.
 func readKiB(file, name string) (int64, error) {
 	text, err := os.ReadFile(file)
 	match := regexp.MustCompile(`(?m)^` + name + `:\s*(\d+) kB$`).FindSubmatch(text)

@@ -15,8 +15,7 @@ import (
 // series has the measurements of one value.
 type series []float64
 
-// percentile returns the smallest value that at least p percent of the values don't exceed
-// (nearest rank), and 0 for an empty series.
+// percentile returns the p-th percentile by the nearest-rank method, or 0 for an empty series.
 func (s series) percentile(p float64) float64 {
 	if len(s) == 0 {
 		return 0
@@ -25,7 +24,8 @@ func (s series) percentile(p float64) float64 {
 	return slices.Sorted(slices.Values(s))[max(rank, 1)-1]
 }
 
-// median returns the middle value, or the mean of the two middle values.
+// median returns the middle value, or the mean of the two middle values. It returns 0 for an empty
+// series.
 func (s series) median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -34,7 +34,7 @@ func (s series) median() float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// per returns the ratios to another series, round by round.
+// per returns the ratio of this series to another one for each round.
 func (s series) per(other series) (ratios series) {
 	for i := range min(len(s), len(other)) {
 		if other[i] != 0 {
@@ -44,7 +44,7 @@ func (s series) per(other series) (ratios series) {
 	return ratios
 }
 
-// show formats the median, followed by the smallest and the largest value if there are several.
+// show formats the median. If the series has several values, the smallest and the largest value follow.
 func (s series) show(format string) string {
 	if len(s) == 0 {
 		return "–"
@@ -60,7 +60,7 @@ func (s series) show(format string) string {
 type report struct {
 	sections []*section
 	promises table
-	broken   int // promises not met
+	broken   int // number of promises that are not met
 }
 
 // section is an aligned Markdown table with a title and notes.
@@ -97,22 +97,22 @@ func (t table) String() string {
 	return b.String()
 }
 
-// add adds a section with the head of its table.
+// add adds a section whose table has the given header.
 func (r *report) add(title string, head ...string) *section {
 	s := &section{title: title, table: table{head}}
 	r.sections = append(r.sections, s)
 	return s
 }
 
-// latencies adds a row to a table with latencyHead.
+// latencies adds a row with latencies to a table whose header is latencyHead.
 func (s *section) latencies(name string, l series) {
 	s.add(name, fmt.Sprint(len(l)), fmt.Sprintf("%.1f", l.percentile(50)), fmt.Sprintf("%.1f", l.percentile(99)), fmt.Sprintf("%.1f", l.percentile(100)))
 }
 
 var latencyHead = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "worst, ms"}
 
-// promise adds a promise: the median is within the bounds. Without a measurement, the promise
-// isn't met.
+// promise adds a promise that the median of the measurements is between low and high. Without a
+// measurement, the promise isn't met.
 func (r *report) promise(text string, measured series, low, high float64, format string) {
 	if r.promises == nil {
 		r.promises.add("promise", "measured", "")
@@ -152,7 +152,7 @@ func (r *report) String() string {
 	return b.String()
 }
 
-// conclude writes the report. It returns an error if a promise isn't met.
+// conclude writes the report to out and to the file, if any. It returns an error if a promise isn't met.
 func (r *report) conclude(out io.Writer, file string) (err error) {
 	text := fmt.Sprintf("Measured on %d CPUs with %s; median, and in parentheses the smallest and the largest.\n\n%s", runtime.NumCPU(), runtime.Version(), r)
 	fmt.Fprintf(out, "\n%s\n", text)

@@ -28,14 +28,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// milestones records the progress of a contender that is a role of this program. Its /readyz
-// returns them when all are reached.
+// milestones records the progress of a contender that is a role of this program. The contender's /readyz
+// returns the milestones when it has reached all of them.
 type milestones struct {
 	Synced, Acked time.Time
-	Bytes         int64 // in the watch
+	Bytes         int64 // size of the watch
 }
 
-// runRole runs a role of this program: "bench floor ...".
+// runRole runs this program in a role, as in "bench floor ...".
 func runRole(ctx context.Context, role string, args []string) error {
 	switch role {
 	case "floor":
@@ -52,7 +52,7 @@ func runRole(ctx context.Context, role string, args []string) error {
 	return fmt.Errorf("no role %q: set BENCH, PODS, ROUNDS, CONTENDERS and OUT in the environment", role)
 }
 
-// serve serves the same HTTP endpoints as the forwarder until ctx ends.
+// serve serves /metrics and /readyz, like the forwarder, until ctx ends.
 func serve(ctx context.Context, m milestones) error {
 	http.Handle("/metrics", promhttp.Handler())
 	http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(m) })
@@ -64,8 +64,8 @@ func serve(ctx context.Context, m milestones) error {
 	return nil
 }
 
-// runFloor is the least possible work: it reads a watch and discards it. An empty namespace means
-// all.
+// runFloor does the least possible work: it reads a watch and discards it. An empty namespace means all
+// namespaces.
 func runFloor(ctx context.Context, kubeconfig, namespace string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -93,9 +93,8 @@ func isEndOfInitialEvents(frame []byte) bool {
 	return bytes.HasPrefix(frame, []byte(`{"type":"BOOKMARK"`)) && bytes.Contains(frame, []byte(`"k8s.io/initial-events-end":"true"`))
 }
 
-// runInformer is the usual approach: a dynamic informer whose handler publishes the object and
-// waits for the acknowledgement. It keeps no state and misses deletes that happen while it is
-// down.
+// runInformer is the usual approach. It runs a dynamic informer whose handler publishes the object and
+// waits for the acknowledgement. It keeps no state, and misses deletes that happen while it is down.
 func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -131,7 +130,7 @@ func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	defer factory.Shutdown()
-	defer fail(nil) // end the informer first: Shutdown waits for it
+	defer fail(nil) // ends the informer first, because Shutdown waits for it
 	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("pods")).Informer()
 	handled, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: publish, UpdateFunc: func(_, o any) { publish(o) }})
 	if err != nil {
@@ -150,7 +149,7 @@ func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	return serve(ctx, m)
 }
 
-// runNATS runs a NATS server in its own process, so that its cost is measured apart.
+// runNATS runs a NATS server. A separate process makes its cost measurable.
 func runNATS(ctx context.Context, address, dir string) error {
 	o := serverOptions(dir)
 	var err error
@@ -197,7 +196,8 @@ func runServers(ctx context.Context, all ...*server.Options) error {
 // hubDomain is the JetStream domain of the hub.
 const hubDomain = "hub"
 
-// runHub runs one server of the hub. It listens to clients, to the other servers and to leaf nodes.
+// runHub runs one server of the hub. The server listens for clients, for the other servers and for leaf
+// nodes.
 func runHub(ctx context.Context, name, dir, clients, route, leaf, routes string) (err error) {
 	o := serverOptions(dir)
 	o.ServerName, o.JetStreamDomain, o.Cluster.Name, o.Routes = "hub-"+name, hubDomain, "hub", server.RoutesFromStr("nats://"+strings.ReplaceAll(routes, ",", ",nats://"))
@@ -213,7 +213,7 @@ func runHub(ctx context.Context, name, dir, clients, route, leaf, routes string)
 	return runServers(ctx, o)
 }
 
-// runLeaves runs a leaf node of the hub at each address.
+// runLeaves runs a leaf node at each address. All leaf nodes connect to the hub.
 func runLeaves(ctx context.Context, dir string, hub, addresses []string) (err error) {
 	remote := &server.RemoteLeafOpts{}
 	for _, address := range hub {

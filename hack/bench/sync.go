@@ -11,23 +11,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/sizing"
 )
 
-// sample is one run of a contender: a first sync from exec to the last acknowledgement.
+// sample is the result of one run of a contender: a first sync from exec to the last acknowledgement.
 type sample struct {
 	synced, acked time.Duration // since exec
-	usage                       // at the last acknowledgement
+	usage                       // after the last acknowledgement
 	again         restart       // only for the forwarder on NATS
 }
 
-// restart is a start on a bus that is already up to date.
+// restart is the result of a start on a bus that is already up to date.
 type restart struct {
-	ready, cpu time.Duration // ready: since exec; cpu: until it was idle
-	events     uint64        // published
+	ready, cpu time.Duration // time from exec until ready; CPU time until idle
+	events     uint64        // number of published events
 }
 
-// contender runs once on a cluster of n pods. With n = 0 it watches an empty namespace, which
-// shows what the process needs by itself.
+// contender is a program to compare. run runs it once on a cluster of n pods. With n = 0, it watches an
+// empty namespace, which measures the process itself.
 type contender struct {
-	key, name string // key is for CONTENDERS, name for the report
+	key, name string // key is the value in CONTENDERS, name the text in the report
 	run       func(s *stage, ctx context.Context, n int) (sample, error)
 }
 
@@ -44,15 +44,15 @@ var contenders = []contender{
 // synced has the results of benchmark sync on one cluster.
 type synced struct {
 	pods      int
-	wireBytes int64               // per pod in a watch
-	empty     map[string]sample   // by key, with nothing to watch
-	samples   map[string][]sample // by key, of the contenders that ran
-	missing   []string            // why the other contenders did not run
+	wireBytes int64               // size of a pod in a watch
+	empty     map[string]sample   // by key; samples with nothing to watch
+	samples   map[string][]sample // by key; samples of the contenders that ran
+	missing   []string            // reasons why other contenders did not run
 }
 
 func (s *stage) benchSync(ctx context.Context, n int) error {
 	r := synced{pods: n, empty: map[string]sample{}, samples: map[string][]sample{}}
-	_, m, err := s.sampleRole(ctx, n, "floor") // warms up the API server, unmeasured
+	_, m, err := s.sampleRole(ctx, n, "floor") // warms up the API server; this run isn't measured
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *stage) benchSync(ctx context.Context, n int) error {
 	}
 	for round := range max(rounds, 1) {
 		for _, c := range contenders {
-			if c.key != "floor" && !slices.Contains(s.contenders, c.key) { // the floor always runs, for comparison
+			if c.key != "floor" && !slices.Contains(s.contenders, c.key) { // the floor always runs, because the report compares with it
 				continue
 			}
 			if round == 0 {
@@ -94,7 +94,7 @@ func (s *stage) benchSync(ctx context.Context, n int) error {
 
 func megabytes(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// namespaceOf returns the namespace that a contender watches. An empty name means all.
+// namespaceOf returns the namespace that a contender watches. "" means all namespaces.
 func namespaceOf(n int) string {
 	if n == 0 {
 		return emptyNamespace
@@ -142,7 +142,7 @@ func (s *stage) onNATS(ctx context.Context, do func(*natsBus) error) error {
 	return errors.Join(do(bus), bus.close())
 }
 
-// sampleForwarder runs a forwarder until n events of pods are acknowledged.
+// sampleForwarder runs a forwarder until the bus has acknowledged n events of pods.
 func (s *stage) sampleForwarder(ctx context.Context, n int, env ...string) (m sample, err error) {
 	f, err := s.startForwarder(append(env, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
 	if err != nil {
@@ -175,8 +175,8 @@ func (s *stage) sampleNATS(ctx context.Context, n int) (m sample, err error) {
 	return m, err
 }
 
-// shaped returns a contender: a forwarder on NATS with a setting that makes it decode every pod
-// but leaves out no object.
+// shaped returns the run function of a contender. The contender is a forwarder on NATS with a setting that
+// makes it decode every pod but leaves out no object.
 func shaped(setting string) func(*stage, context.Context, int) (sample, error) {
 	return func(s *stage, ctx context.Context, n int) (m sample, err error) {
 		err = s.onNATS(ctx, func(bus *natsBus) error {
@@ -187,7 +187,7 @@ func shaped(setting string) func(*stage, context.Context, int) (sample, error) {
 	}
 }
 
-// sampleKafka uses one broker for all samples. After the first sample, Java has compiled the
+// sampleKafka uses the same broker for all samples. So after the first sample, Java has compiled the
 // broker's code.
 func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
 	if s.broker == nil {
@@ -201,12 +201,13 @@ func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
 	return s.sampleForwarder(ctx, n, topic.env()...)
 }
 
-// sampleStdout writes to /dev/null. An event counts as acknowledged when it is written.
+// sampleStdout runs a forwarder that writes to /dev/null. An event counts as acknowledged when it is
+// written.
 func (s *stage) sampleStdout(ctx context.Context, n int) (sample, error) {
 	return s.sampleForwarder(ctx, n, "KUBERELAY_SINK=stdout")
 }
 
-// sampleRestart starts a forwarder on a bus that has the present state of all pods.
+// sampleRestart starts a forwarder on a bus that has the current state of all pods.
 func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r restart, err error) {
 	before, err := bus.js.Stream(ctx, stream)
 	if err != nil {
@@ -219,7 +220,7 @@ func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r resta
 	defer func() { err = errors.Join(err, f.stop()) }()
 	_, ready, err := f.ready(ctx)
 	if err == nil {
-		err = f.idle(ctx) // every pod has been compared with the bus
+		err = f.idle(ctx) // by then, the forwarder has compared every pod with the bus
 	}
 	if err != nil {
 		return r, err
@@ -233,7 +234,7 @@ func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r resta
 	return r, err
 }
 
-// of returns one value of every run of a contender.
+// of returns one value from every run of a contender.
 func (r *synced) of(key string, value func(sample) float64) (s series) {
 	for _, m := range r.samples[key] {
 		s = append(s, value(m))
@@ -245,7 +246,7 @@ func (r *synced) acked(key string) series {
 	return r.of(key, func(m sample) float64 { return m.acked.Seconds() })
 }
 
-// cpu returns microseconds per object, including the start of the process.
+// cpu returns the CPU time per object in microseconds, including the start of the process.
 func (r *synced) cpu(key string) series {
 	return r.of(key, func(m sample) float64 { return float64(m.cpu.Microseconds()) / float64(r.pods) })
 }
@@ -254,7 +255,7 @@ func (r *synced) peak(key string) series {
 	return r.of(key, func(m sample) float64 { return megabytes(m.peak) })
 }
 
-// kept returns the bytes of live heap per object, less what a process needs that watches nothing.
+// kept returns the live heap per object in bytes. It excludes the heap of a process that watches nothing.
 func (r *synced) kept(key string) series {
 	return r.of(key, func(m sample) float64 { return (m.live - r.empty[key].live) / float64(r.pods) })
 }
@@ -285,7 +286,7 @@ func (r *report) addSync(f *synced) {
 	r.addFormula(f)
 }
 
-// addAgain adds the cost of a start when nothing has changed.
+// addAgain adds the cost of a restart when nothing has changed.
 func (r *report) addAgain(f *synced) {
 	ready := f.of("nats", func(m sample) float64 { return m.again.ready.Seconds() })
 	events := f.of("nats", func(m sample) float64 { return float64(m.again.events) })
@@ -299,9 +300,9 @@ func (r *report) addAgain(f *synced) {
 // peaks are the promised memory limits in MB, by number of pods.
 var peaks = map[int]float64{20_000: 110, 100_000: 400}
 
-// addFormula compares the measurements with the predictions of docs/sizing.md and adds a promise
-// for each sink. A formula that predicts too little gets a pod killed; one that predicts far too
-// much is useless.
+// addFormula compares the measurements with the predictions of docs/sizing.md, and adds promises for each
+// sink. If the formula predicts too little memory, the kernel kills a pod with that limit. If it predicts
+// far too much, it is useless.
 func (r *report) addFormula(f *synced) {
 	c := sizing.Measured()
 	s := r.add(fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods), "", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes",

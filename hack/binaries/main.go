@@ -1,6 +1,7 @@
-// Binaries prepares what the tests need: it builds the control plane and downloads the Kafka
-// broker, unless they are in the cache, and prints the progress. Without it, the first test does
-// the same, but "go test" prints nothing for minutes.
+// Binaries prepares the programs that the tests need. It builds the control plane and the previous NATS
+// server, downloads the Kafka brokers, and prints the progress. It skips programs that are already in the
+// cache. If you don't run it, the tests prepare the programs themselves, but "go test" then prints nothing
+// for minutes.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// configuration returns a value for every variable.
+// configuration returns the section config, which has a value for every variable.
 func configuration(fields []config.Field) value {
 	all := section("config", "The configuration of the forwarder: one value for each of its environment variables. A value that is empty or the default sets no variable.")
 	for _, f := range fields {
@@ -18,7 +18,7 @@ func configuration(fields []config.Field) value {
 	return all
 }
 
-// valueName returns natsTlsCaFile for KUBERELAY_NATS_TLS_CA_FILE.
+// valueName returns the name of a variable's value, such as natsTlsCaFile for KUBERELAY_NATS_TLS_CA_FILE.
 func valueName(f config.Field) string {
 	words := strings.Split(strings.ToLower(strings.TrimPrefix(f.Name, config.Prefix)), "_")
 	for i, w := range words[1:] {
@@ -27,7 +27,7 @@ func valueName(f config.Field) string {
 	return strings.Join(words, "")
 }
 
-// remarks are additions to descriptions that hold only for the chart.
+// remarks are additions to the descriptions that apply only to the chart.
 var remarks = map[string]string{
 	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run and an upgrade starts a new one before it ends an old one.",
 	"KUBERELAY_LEASE_NAME":      " Not set: the name of the other objects of the chart.",
@@ -36,10 +36,10 @@ var remarks = map[string]string{
 	"KUBERELAY_RESOURCES":       " In the chart, write plurals, with their group, because it generates RBAC rules from them.",
 }
 
-// presets are the defaults of the chart where the default of the variable doesn't suit a pod.
+// presets are the chart's defaults for variables whose own default doesn't suit a pod.
 var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_LEASE_NAME": ""}
 
-// decided are the variables whose default the templates choose.
+// decided has the variables whose default the templates choose.
 var decided = map[string]bool{"KUBERELAY_LEADER_ELECTION": true}
 
 func variable(f config.Field) value {
@@ -71,7 +71,7 @@ func variable(f config.Field) value {
 		v.form = object{"type": "string"}
 		v.preset = preset
 		switch {
-		case presets[f.Name] != "": // a folder: the mount path of a volume
+		case presets[f.Name] != "": // a folder, at which a volume is mounted
 			v.form["pattern"] = "^/."
 		case f.Values != nil && f.Default == "":
 			v.form["enum"] = append([]string{""}, f.Values...)
@@ -87,7 +87,8 @@ func variable(f config.Field) value {
 	return v
 }
 
-// kindOf returns how the templates turn a value into the text of a variable.
+// kindOf returns the kind of a value, which determines how the templates convert it to the text of a
+// variable.
 func kindOf(f config.Field) string {
 	switch {
 	case f.File:
@@ -98,7 +99,7 @@ func kindOf(f config.Field) string {
 		return "switch"
 	case f.Values == nil && strings.HasPrefix(f.Type, "list"):
 		return "list"
-	case f.Type == "duration": // the templates check it, because their error message has an example and the schema's has none
+	case f.Type == "duration": // the templates check durations: unlike the schema, they can show an example in the error
 		return "duration"
 	default:
 		return "text"
@@ -132,7 +133,8 @@ func describe(f config.Field) string {
 	return d + " (`" + f.Name + "`)"
 }
 
-// file is the value of a variable that names a file: a key of an existing Secret or ConfigMap.
+// file completes the value of a variable that names a file. The file is a key of an existing Secret or
+// ConfigMap, or a path.
 func file(v value, f config.Field) value {
 	v.values = []value{text("secret", "", "Name of an existing Secret that holds it.")}
 	if !f.Secret {
@@ -144,8 +146,8 @@ func file(v value, f config.Field) value {
 	return v
 }
 
-// fileKey returns the conventional key in such a Secret: that of cert-manager and of kubectl create
-// secret tls, if there is one.
+// fileKey returns the conventional key for a file in a Secret or ConfigMap. For TLS files, it is the key
+// that cert-manager and kubectl create secret tls use.
 func fileKey(name string) string {
 	for suffix, key := range map[string]string{
 		"_TLS_CA_FILE": "ca.crt", "_TLS_CERT_FILE": "tls.crt", "_TLS_KEY_FILE": "tls.key",
@@ -161,12 +163,12 @@ func fileKey(name string) string {
 func integer(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		panic("not a number in package config: " + s) // the tests of package config check it
+		panic("not a number in package config: " + s) // the tests of package config prevent this
 	}
 	return n
 }
 
-// writeVariables writes the table of values and variables for the templates.
+// writeVariables writes the table that maps values to variables, for the templates.
 func writeVariables(w io.Writer, fields []config.Field) error {
 	var b strings.Builder
 	b.WriteString("{{/* Made by \"make generate\" from internal/config. Do not edit. */}}\n{{- define \"kuberelay.variables\" -}}\n")

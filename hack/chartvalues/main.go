@@ -1,7 +1,7 @@
-// Chartvalues writes the generated files of charts/kuberelay into a folder, its argument:
-// values.yaml, values.schema.json, README.md and templates/_variables.tpl. The values of config are
-// the variables of package config. The other values are in values.go, and the text of the README is
-// in README.md.tmpl.
+// Chartvalues writes the generated files of charts/kuberelay into the folder that its argument names. The
+// files are values.yaml, values.schema.json, README.md and templates/_variables.tpl. The values in the
+// section config come from package config, and the other values from values.go and the files that it
+// refers to. The text of the README is in README.md.tmpl.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Fields of the Prometheus operator, whose types are not in k8s.io/api.
+// Types of the Prometheus operator, which are not in k8s.io/api.
 type (
 	relabeling struct {
 		Action       string   `json:"action,omitempty"`
@@ -110,7 +110,8 @@ func observation() []value {
 	}
 }
 
-// placement says whether and where an object of the Prometheus operator is created.
+// placement returns the values that control whether and where the chart creates an object of the
+// Prometheus operator.
 func placement() []value {
 	return []value{
 		boolean("enabled", false, "Create it."),

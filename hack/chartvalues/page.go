@@ -14,7 +14,7 @@ import (
 //go:embed README.md.tmpl
 var page string
 
-// writePage writes the README of the chart. Its text is in README.md.tmpl.
+// writePage writes the README of the chart. The text is in README.md.tmpl.
 func writePage(w io.Writer, chart []value) error {
 	t, err := template.New("README.md").Funcs(template.FuncMap{
 		"rows": func(prefix string) (string, error) { return table(chart, prefix) },
@@ -25,8 +25,8 @@ func writePage(w io.Writer, chart []value) error {
 	return t.Execute(w, nil)
 }
 
-// table returns a Markdown table of values: of all, of one section, or, if the prefix begins with
-// "!", of all other sections.
+// table returns a Markdown table of the values in the section that prefix names. If prefix begins with
+// "!", the table has the values of all other sections.
 func table(chart []value, prefix string) (string, error) {
 	var b strings.Builder
 	b.WriteString("| Value | Type | Default | Meaning |\n|---|---|---|---|\n")
@@ -46,8 +46,8 @@ func table(chart []value, prefix string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// each calls do for every leaf. A value that names a file counts as one leaf, although it has four
-// parts.
+// each calls do for every leaf. It treats a value that names a file as one leaf, although that value has
+// several parts.
 func each(values []value, prefix string, do func(path string, v value) error) error {
 	for _, v := range values {
 		path := prefix + v.name
@@ -71,7 +71,8 @@ func each(values []value, prefix string, do func(path string, v value) error) er
 	return nil
 }
 
-// cell escapes what Markdown takes for a column or for emphasis, except in code.
+// cell escapes the characters that Markdown interprets as a column separator or, outside of code, as
+// emphasis.
 func cell(s string) string {
 	parts := strings.Split(s, "`")
 	for i := range parts {
@@ -83,7 +84,7 @@ func cell(s string) string {
 	return strings.Join(parts, "`")
 }
 
-// width is the maximum length of a line of a comment.
+// width is the maximum length of a comment line.
 const width = 100
 
 // writeYAML writes the values with their descriptions as comments.
@@ -107,7 +108,7 @@ func writeValue(w io.Writer, v value, indent string) error {
 	if v.values != nil {
 		fmt.Fprintf(w, "%s%s:\n", indent, v.name)
 		for _, of := range v.values {
-			if v.kind != "" { // a file; its four values are self-explanatory
+			if v.kind != "" { // a file; its values need no description
 				fmt.Fprintf(w, "%s  %s: %q\n", indent, of.name, of.preset)
 				continue
 			}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// kubernetes returns a value of a Kubernetes type. preset is such a value, or its text. The schema
-// follows the Go type and is as strict as it.
+// kubernetes returns a value of a Kubernetes type. preset is its default. The schema follows the Go type
+// and is as strict as that type.
 func kubernetes[T any](name string, preset any, description string) value {
 	t := reflect.TypeFor[T]()
 	kind := t.Name()
@@ -27,8 +27,8 @@ func kubernetes[T any](name string, preset any, description string) value {
 	return value{name: name, description: description, preset: preset, form: object{"type": t}, kind: kind}
 }
 
-// writeSchema writes the JSON schema in draft 7, which every Helm 3 reads. Only maps, such as
-// labels, allow additional properties.
+// writeSchema writes the JSON schema in draft 7, which every version of Helm 3 supports. Only maps, such
+// as labels, allow additional properties.
 func writeSchema(w io.Writer, chart []value) error {
 	d := definitions{}
 	root := d.section(chart)
@@ -82,7 +82,7 @@ func (d definitions) of(t reflect.Type) object {
 	switch t.Kind() {
 	case reflect.Pointer:
 		of := d.of(t.Elem())
-		if t.Elem().Kind() == reflect.Slice { // null is not the same as an empty list
+		if t.Elem().Kind() == reflect.Slice { // null differs from an empty list
 			of["type"] = []string{"array", "null"}
 		}
 		return of
@@ -118,7 +118,7 @@ func (d definitions) reference(t reflect.Type) object {
 	return object{"$ref": "#/definitions/" + name}
 }
 
-// fields adds the properties of a struct and returns the required ones.
+// fields adds the properties of a struct, and returns the names of the required properties.
 func (d definitions) fields(t reflect.Type, properties object) (required []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

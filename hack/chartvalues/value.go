@@ -2,12 +2,12 @@ package main
 
 import "maps"
 
-// A value is one of the chart's values: a section with values in it, or a leaf.
+// A value is a value of the chart. It is either a section, which has other values, or a leaf.
 type value struct {
 	name, description string
-	values            []value // if it is a section
+	values            []value // values of a section; for a file, its parts
 
-	// If it is a leaf:
+	// Fields of a leaf:
 	preset any    // the default
 	form   object // its JSON schema, without the description
 	kind   string // the type in the documentation
@@ -32,7 +32,7 @@ func boolean(name string, preset bool, description string) value {
 	return value{name: name, description: description, preset: preset, form: object{"type": "boolean"}, kind: "true or false"}
 }
 
-// number is a positive integer.
+// number returns a positive integer.
 func number(name string, preset, maximum int, description string) value {
 	return value{
 		name: name, description: description, preset: preset, kind: "number",

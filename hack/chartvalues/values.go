@@ -8,8 +8,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// values returns all values of the chart, in the order of the documentation. The Go types of
-// k8s.io/api stand for the Kubernetes types.
+// values returns all values of the chart, in the order of the documentation. Values with a Kubernetes type
+// use the Go types in k8s.io/api.
 func values(config value) []value {
 	return slices.Concat(
 		[]value{replicas(), image(), kubernetes[[]corev1.LocalObjectReference]("imagePullSecrets", []any{}, "Secrets with the credentials of the registry."), config},

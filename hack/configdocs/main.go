@@ -1,5 +1,5 @@
-// Configdocs prints docs/configuration.md: the variables from package config, and the text around
-// them from a template.
+// Configdocs prints docs/configuration.md. The variables come from package config, and the text around
+// them comes from a template.
 package main
 
 import (
@@ -48,7 +48,7 @@ func write(w io.Writer) error {
 	return t.Execute(w, groups)
 }
 
-// cell escapes what Markdown takes for a column or for emphasis.
+// cell escapes the characters that Markdown interprets as a column separator or as emphasis.
 func cell(s string) string { return strings.NewReplacer("|", `\|`, "*", `\*`).Replace(s) }
 
 func defaultCell(f config.Field) string {

@@ -1,13 +1,13 @@
-// Command controlplane is etcd, kube-apiserver and kube-controller-manager in one binary. The name
-// of a link to it, or its first argument, selects the program:
+// Command controlplane is etcd, kube-apiserver and kube-controller-manager in one binary. The name of
+// a link to the binary, or the first argument, selects the program:
 //
 //	controlplane kube-apiserver --help
 //
-// The three share most of their code, so building one binary takes little longer than building
-// kube-apiserver alone. It is a separate module, so that its dependencies are not those of
-// Kuberelay.
+// The three programs share most of their code, so building one binary takes little longer than building
+// kube-apiserver alone. The command is a separate module, so that Kuberelay doesn't have its
+// dependencies.
 //
-// Package test/lab/controlplane builds and starts it and sets its version. You don't need to run
+// Package test/lab/controlplane builds and starts the binary and sets its version. You don't need to run
 // it by hand.
 package main
 

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// forwarder is the dashboard of one forwarder and its resources.
+// forwarder returns the dashboard for one forwarder and its resources.
 func forwarder() dashboard {
 	const of = `cluster=~"$cluster",namespace=~"$namespace",pod="$pod"`
 	in := strings.NewReplacer("{of", "{"+of, `",of`, `",`+of).Replace

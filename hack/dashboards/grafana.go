@@ -1,6 +1,7 @@
 package main
 
-// The part of the JSON model of a dashboard in Grafana 10 and later that these dashboards use.
+// These types are the part of Grafana's JSON model that the dashboards use. They match Grafana 10 and
+// later.
 type (
 	dashboard struct {
 		UID           string     `json:"uid"`
@@ -8,7 +9,7 @@ type (
 		Description   string     `json:"description"`
 		Tags          []string   `json:"tags"`
 		Editable      bool       `json:"editable"`
-		GraphTooltip  int        `json:"graphTooltip"` // 1: one crosshair for all panels
+		GraphTooltip  int        `json:"graphTooltip"` // 1 for a shared crosshair in all panels
 		Links         []link     `json:"links"`
 		Panels        []panel    `json:"panels"`
 		Refresh       string     `json:"refresh"`
@@ -40,7 +41,7 @@ type (
 		Query      string   `json:"query"`
 		Definition string   `json:"definition,omitempty"`
 		Datasource *source  `json:"datasource,omitempty"`
-		Refresh    int      `json:"refresh"` // 1: with the dashboard, 2: with the time range
+		Refresh    int      `json:"refresh"` // 1 when the dashboard loads, 2 when the time range changes
 		Sort       int      `json:"sort,omitempty"`
 		Multi      bool     `json:"multi,omitempty"`
 		IncludeAll bool     `json:"includeAll,omitempty"`
@@ -125,10 +126,10 @@ func prometheus() *source { return &source{"prometheus", "${datasource}"} }
 
 const (
 	docs    = "https://github.com/kuberelay/kuberelay/blob/main/docs/"
-	columns = 24 // of Grafana's grid
+	columns = 24 // number of columns in Grafana's grid
 )
 
-// assemble makes a dashboard from rows of panels.
+// assemble returns a dashboard with the given rows of panels.
 func assemble(uid, title, description string, variables []variable, rows ...[]panel) dashboard {
 	d := dashboard{
 		UID: uid, Title: title, Description: description, Tags: []string{"kuberelay"},
@@ -169,7 +170,7 @@ func variables(more ...variable) []variable {
 	}, more...)
 }
 
-// ask is a variable whose values come from Prometheus.
+// ask returns a variable whose values come from Prometheus.
 func ask(name, label, query string) variable {
 	return variable{Name: name, Label: label, Type: "query", Query: query, Definition: query, Datasource: prometheus(), Refresh: 2, Sort: 1}
 }

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// overview is the dashboard of all forwarders that Prometheus scrapes.
+// overview returns the dashboard for all forwarders that Prometheus scrapes.
 func overview() dashboard {
 	const (
 		who  = "cluster, namespace, pod"

@@ -2,10 +2,10 @@ package main
 
 import "strings"
 
-// query is an expression and the name of its series.
+// query is an expression and the legend of its series.
 type query struct{ expr, legend string }
 
-// row is a title and the panels below it.
+// row returns a title and the panels below it.
 func row(title string, of ...panel) []panel {
 	return append([]panel{{Type: "row", Title: title, GridPos: gridPos{H: 1, W: columns}}}, of...)
 }
@@ -23,7 +23,7 @@ func newPanel(kind, title, description string, width, height int, queries ...que
 	return p
 }
 
-// graph is a time series whose axis begins at 0.
+// graph returns a panel with time series. Its axis begins at 0.
 func graph(title, unit, description string, queries ...query) panel {
 	p := newPanel("timeseries", title, description, 8, 8, queries...)
 	zero := 0.0
@@ -49,7 +49,7 @@ func levels(warning, critical float64) *thresholds {
 	return &thresholds{"absolute", []step{{"green", nil}, {"yellow", &warning}, {"red", &critical}}}
 }
 
-// stat is one number, colored by its level.
+// stat returns a panel with one number, colored by its level.
 func stat(title, unit, description string, width int, of *thresholds, queries ...query) panel {
 	p := newPanel("stat", title, description, width, 4, queries...)
 	for i := range p.Targets {
@@ -85,15 +85,16 @@ func yesNo(color string) map[string]any {
 	}}
 }
 
-// column is a column of a table: a query that returns one value for each row. A column without a title
-// only adds its labels to the row.
+// column is a column of a table. Its query returns one value for each row. A column without a title only
+// adds its labels to the row.
 type column struct {
 	title, unit, expr string
 	levels            *thresholds
 	words             bool // show 1 and 0 as yes and no
 }
 
-// table has a row for each combination of the labels. Every column must have these labels.
+// table returns a table with a row for each combination of the labels. The query of every column must
+// return these labels.
 func table(title, description string, height int, labels []string, columns ...column) panel {
 	p := newPanel("table", title, description, 24, height)
 	p.FieldConfig.Defaults = field{NoValue: "-", Custom: map[string]any{"align": "auto", "filterable": true}}
@@ -132,7 +133,8 @@ func table(title, description string, height int, labels []string, columns ...co
 	return p
 }
 
-// linked makes the cells of a column links to another dashboard, with the labels of the row as variables.
+// linked turns the cells of a column into links to another dashboard. The labels of the row become
+// variables of that dashboard.
 func (p panel) linked(title, dashboard string, labels ...string) panel {
 	url := "/d/" + dashboard + "?${datasource:queryparam}"
 	for _, l := range labels {
@@ -144,12 +146,12 @@ func (p panel) linked(title, dashboard string, labels ...string) panel {
 	return p
 }
 
-// rate is the rate of a counter, summed by labels.
+// rate returns an expression for the rate of a counter, summed by labels.
 func rate(counter, by string) string {
 	return "sum by (" + by + ") (rate(" + counter + "[$__rate_interval]))"
 }
 
-// quantile is a quantile of a histogram, by labels.
+// quantile returns an expression for a quantile of a histogram, by labels.
 func quantile(q, histogram, by string) string {
 	if by != "" {
 		by = ", " + by
@@ -157,7 +159,7 @@ func quantile(q, histogram, by string) string {
 	return "histogram_quantile(" + q + ", sum by (le" + by + ") (rate(" + histogram + "[$__rate_interval])))"
 }
 
-// quantiles are the 50%, 90% and 99% quantiles of a histogram.
+// quantiles returns queries for the 50%, 90% and 99% quantiles of a histogram.
 func quantiles(histogram string) []query {
 	return []query{{quantile("0.5", histogram, ""), "50%"}, {quantile("0.9", histogram, ""), "90%"}, {quantile("0.99", histogram, ""), "99%"}}
 }

@@ -12,11 +12,11 @@ const (
 
 // act is one step of the demo and the events that it must cause.
 type act struct {
-	say  string   // what the demo does
-	like []string // how a user would do the same
+	say  string   // description of the action
+	like []string // commands with the same effect
 	do   step
 	want []want              // events that must arrive before the next act; if empty, the next act begins at once
-	note func(*stage) string // a detail to point out
+	note func(*stage) string // if set, returns a remark to print after the act
 }
 
 func start(_ context.Context, s *stage) error { return s.forwarder.Start() }

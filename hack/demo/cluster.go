@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// watched and watchedLabels select what the forwarder watches. The labels leave out the roles
-	// that the API server makes. The group of the demo's own resource doesn't exist at first.
+	// watched and watchedLabels select the objects that the forwarder watches. The label selector
+	// leaves out the roles that the API server creates. The group demo.kuberelay.io doesn't exist at
+	// first.
 	watched       = "namespaces,deployments,replicasets,pods,roles,customresourcedefinitions,*.demo.kuberelay.io"
 	watchedLabels = "kubernetes.io/bootstrapping!=rbac-defaults"
 )
@@ -53,7 +54,8 @@ func (s *stage) in(r gvr) dynamic.ResourceInterface {
 // step is one action of an act.
 type step = func(context.Context, *stage) error
 
-// create creates the object in a manifest. It waits for a resource that was only just defined.
+// create creates the object in a manifest. If the resource was only just defined, it waits until the API
+// server serves the resource.
 func create(r gvr, manifest string) step {
 	return func(ctx context.Context, s *stage) error {
 		text, err := manifests.ReadFile("manifests/" + manifest)
@@ -115,7 +117,7 @@ func versions(ctx context.Context, client dynamic.Interface) (map[string]string,
 	for _, r := range []gvr{namespaces, deployments, replicaSets, pods, roles, definitions, widgets} {
 		list, err := client.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: watchedLabels})
 		if apierrors.IsNotFound(err) {
-			continue // the resource isn't defined at this point
+			continue // the demo has not defined the resource yet, or has deleted it
 		}
 		if err != nil {
 			return nil, err
@@ -127,8 +129,8 @@ func versions(ctx context.Context, client dynamic.Interface) (map[string]string,
 	return found, nil
 }
 
-// pretendKubelet reports every Pod as running until ctx ends. The demo has no nodes, and a
-// Deployment doesn't roll out while its Pods don't run. Failed requests are repeated.
+// pretendKubelet reports every Pod as running until ctx ends. The demo has no nodes, and a Deployment
+// rolls out only if its Pods run. pretendKubelet retries failed requests.
 func pretendKubelet(ctx context.Context, client dynamic.Interface) {
 	for ; ctx.Err() == nil; wait(ctx, 4*poll) {
 		list, err := client.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
@@ -158,7 +160,7 @@ func runningStatus(pod *unstructured.Unstructured, now time.Time) []byte {
 			"state": object{"running": object{"startedAt": at}},
 		})
 	}
-	patch, _ := json.Marshal(object{"status": object{ // cannot fail with these types
+	patch, _ := json.Marshal(object{"status": object{ // these types can always be encoded
 		"phase": "Running", "startTime": at, "conditions": conditions, "containerStatuses": statuses,
 	}})
 	return patch

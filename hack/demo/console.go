@@ -11,8 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// console prints what the user reads. Its methods may be called concurrently: each line is written
-// whole.
+// console prints the output of the demo. It is safe for concurrent use: it writes each line as a whole.
 type console struct {
 	terminal, color bool
 
@@ -20,13 +19,14 @@ type console struct {
 	w  io.Writer
 }
 
-// newConsole uses colors on a terminal unless NO_COLOR is set (https://no-color.org).
+// newConsole returns a console. It uses colors on a terminal unless NO_COLOR is set
+// (https://no-color.org).
 func newConsole(f *os.File) *console {
 	terminal := term.IsTerminal(int(f.Fd()))
 	return &console{w: f, terminal: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Parameters of the terminal's SGR sequence
+// Colors, as parameters of the SGR sequence.
 const (
 	bold      = "1"
 	boldRed   = "1;31"
@@ -44,10 +44,10 @@ func (c *console) paint(color, text string) string {
 func (c *console) println(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fmt.Fprintln(c.w, line) // a closed pipe ends the process by SIGPIPE
+	fmt.Fprintln(c.w, line) // if the pipe is closed, SIGPIPE ends the process
 }
 
-// say announces the next action and the commands with which a user would do the same.
+// say announces the next action, with commands that have the same effect.
 func (c *console) say(what string, commands ...string) {
 	text := "\n" + c.paint(bold, "→ "+what)
 	for _, command := range commands {
@@ -56,7 +56,7 @@ func (c *console) say(what string, commands ...string) {
 	c.println(text)
 }
 
-// note prints details of the last announcement.
+// note prints a detail of the last announced action.
 func (c *console) note(format string, args ...any) {
 	c.println(c.paint(grey, "  "+fmt.Sprintf(format, args...)))
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// event is what a subscriber reads from a message. It uses none of the forwarder's code, so that
-// the demo shows differences between code and documentation.
+// event is a message as a subscriber parses it. The parser uses none of the forwarder's code, so that the
+// demo detects differences between the code and the documentation.
 type event struct {
 	subject                                     string // the NATS subject or the record key
-	kind                                        string // the last part of the type: "created", "snapshot completed"
-	resource                                    string // "deployments.apps", as kubectl takes it
+	kind                                        string // the last part of the type, such as "created" or "snapshot completed"
+	resource                                    string // in the format of kubectl, such as "deployments.apps"
 	namespace, name                             string // name is empty if the event isn't about an object
 	id, uid, version, previous, sequence, cause string // attributes
 	object                                      map[string]any
@@ -69,7 +69,7 @@ func (e event) String() string {
 	return fmt.Sprintf("%s %s, version %s", objectName(e.resource, e.namespace, e.name), e.kind, e.version)
 }
 
-// objectName returns the name that people read: "deployments.apps shop/web".
+// objectName returns the name of an object in the output, such as "deployments.apps shop/web".
 func objectName(resource, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
@@ -77,8 +77,8 @@ func objectName(resource, namespace, name string) string {
 	return resource + " " + name
 }
 
-// events returns all events of objects and snapshot markers so far. It returns an error if they
-// break the promises.
+// events returns all events of objects and all snapshot markers so far. It returns an error if they break
+// a promise.
 func (s *stage) events() (all []event, err error) {
 	received, missed, err := s.recorder.All()
 	if err == nil && missed {
@@ -98,7 +98,8 @@ func (s *stage) events() (all []event, err error) {
 	return all, err
 }
 
-// check checks what every subscriber may rely on.
+// check checks the promises to subscribers: no event arrives twice or out of order, and the events of an
+// object have no gap.
 func check(events []event) error {
 	ids, lasts := map[string]bool{}, map[string]event{}
 	for _, e := range events {
@@ -135,7 +136,7 @@ func state(events []event) map[string]string {
 	return versions
 }
 
-// summary prints the result of all acts.
+// summary prints the result of the demo after all acts.
 func (s *stage) summary(took time.Duration) error {
 	events, err := s.events()
 	objects, subjects, deletes, recovered := 0, map[string]bool{}, 0, 0
@@ -162,11 +163,11 @@ func (s *stage) summary(took time.Duration) error {
 
 // want describes events that an act must cause.
 type want struct {
-	kind     string // such as "created"; empty: any event of an existing object
+	kind     string // such as "created"; if empty, any event of an existing object
 	resource string
-	name     string   // of the object; a name that ends with a dash is a prefix
+	name     string   // name of the object; a name that ends with a dash is a prefix
 	count    int      // number of objects; 0 means 1
-	cause    string   // empty: any
+	cause    string   // if empty, any cause
 	fields   []string // pairs of path and value that the object must have, all in the same event
 }
 
@@ -177,11 +178,11 @@ func deleted(resource, name string) want {
 	return want{kind: "deleted", resource: resource, name: name}
 }
 
-// snapshot wants the end of a resource's snapshot.
+// snapshot returns a want for the end of a resource's snapshot.
 func snapshot(resource string) want { return want{kind: "snapshot completed", resource: resource} }
 
-// shows wants any event with these fields of an object: an event may hold a later state than its
-// change.
+// shows returns a want for any event of an object with these fields. It accepts any kind, because an event
+// can have a later state than the change that caused it.
 func shows(resource, name string, fields ...string) want {
 	return want{resource: resource, name: name, fields: fields}
 }
@@ -201,7 +202,7 @@ func (w want) matches(e event) bool {
 		(w.kind == e.kind || w.kind == "" && e.kind != "deleted") && (w.cause == "" || w.cause == e.cause)
 }
 
-// String describes the events in the words of kubectl.
+// String describes the events with the resource names of kubectl.
 func (w want) String() string {
 	resource, _, _ := strings.Cut(w.resource, ".")
 	if w.name == "" {

@@ -1,13 +1,14 @@
-// Demo shows Kuberelay at work on a control plane of its own: "make demo".
+// Demo shows Kuberelay at work on its own control plane. Run it with "make demo".
 //
 // It starts a real control plane, the forwarder with its built-in NATS server (or a real Kafka
 // broker with SINK=kafka), and a subscriber. Then it changes real objects, act by act (acts.go),
-// and shows the events as they arrive. A second subscriber checks them. The demo fails if an event
-// is lost, repeated or out of order, or if the state that the events describe differs from the API
-// server's after an act.
+// and shows the events as they arrive. A second subscriber checks the events. The demo fails if an event
+// is lost, repeated or out of order. It also fails if, after an act, the state that the events describe
+// differs from the state of the API server.
 //
-// With ONCE=1 it ends by itself. Otherwise it keeps everything running until Ctrl-C. It removes
-// everything that it made except bin/ and the control plane in the user's cache.
+// With ONCE=1, the demo exits after the last act. Otherwise it keeps everything running until Ctrl-C. At
+// the end, it removes everything that it created except bin/ and the downloads and builds in the user's
+// cache.
 package main
 
 import (
@@ -34,7 +35,7 @@ func main() {
 	}
 }
 
-// run runs the whole demo. After the last act, a signal is the regular end.
+// run runs the whole demo. After the last act, it runs until a signal, which is not an error.
 func run(signals context.Context, out *console, sink string, once bool) (err error) {
 	ctx, cancel := context.WithCancelCause(signals)
 	defer cancel(nil)
@@ -46,7 +47,7 @@ func run(signals context.Context, out *console, sink string, once bool) (err err
 			err = errors.New("the demo was stopped before its end")
 		default:
 			if cause := context.Cause(ctx); cause != nil {
-				err = cause // if a process ended, that is the reason for the missing events
+				err = cause // for example, a process ended, so its events are missing
 			}
 			err = fmt.Errorf("the demo failed: %w", err)
 			s.showLogs()

@@ -25,36 +25,36 @@ import (
 )
 
 const (
-	// patience is the limit for everything that normally takes a second or two. The machine may be
-	// busy.
+	// patience is the time limit for actions that normally take a second or two, because the machine
+	// may be busy.
 	patience = 90 * time.Second
 	poll     = 100 * time.Millisecond
 )
 
-// stage holds everything that runs for the demo.
+// stage has the processes and connections of the demo.
 type stage struct {
 	*console
 	fail func(error) // ends the demo
 
-	bin, dir  string // the forwarder; a folder that is removed at the end
+	bin, dir  string // path of the forwarder; folder that is removed at the end
 	group     *childprocess.Group
 	cp        *controlplane.ControlPlane
 	client    dynamic.Interface
 	bus       bus
 	broker    *kafkabroker.Broker // with SINK=kafka
 	recorder  harness.Recorder    // the second subscriber
-	address   string              // of the forwarder's operations server
+	address   string              // address of the forwarder's operations server
 	forwarder *childprocess.Process
 	tail      *exec.Cmd     // the first subscriber
 	tailEnded chan struct{} // closed when tail has ended
-	tailed    atomic.Int64  // lines that tail has printed
+	tailed    atomic.Int64  // number of lines that tail has printed
 }
 
-// bus has what differs between the buses.
+// bus has the settings and texts that differ between NATS and Kafka.
 type bus struct {
-	settings, reading []string // variables of the forwarder and of forwarder tail
-	server, killed    string   // texts in the acts about the server
-	subject           string   // what the bus calls the address of an object
+	settings, reading []string // variables for the forwarder and for forwarder tail
+	server, killed    string   // texts about the server for the acts
+	subject           string   // the bus's word for the address of an object
 	export, byHand    string   // variables and a command for another client
 }
 
@@ -135,7 +135,7 @@ func (s *stage) startBus(ctx context.Context, sink string) (err error) {
 	return fmt.Errorf("SINK=%q: use nats or kafka", sink)
 }
 
-// startTail starts the visible subscriber. It waits for the bus.
+// startTail starts the subscriber whose output the demo shows. The subscriber waits for the bus.
 func (s *stage) startTail() error {
 	s.say("subscribe; lines with a bar are its output", "bin/forwarder tail --from-start")
 	show := func(line string) { s.println(s.paint(grey, "  │ ") + line) }
@@ -154,7 +154,7 @@ func (s *stage) startTail() error {
 	go func() {
 		defer close(s.tailEnded)
 		_ = s.tail.Wait()                                                             // ProcessState has the result
-		s.fail(fmt.Errorf("forwarder tail ended by itself: %s", s.tail.ProcessState)) // has no effect at the end of the demo
+		s.fail(fmt.Errorf("forwarder tail ended by itself: %s", s.tail.ProcessState)) // after the end of the demo, this has no effect
 	}()
 	return nil
 }
@@ -195,7 +195,8 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	return nil
 }
 
-// settle waits until the bus and the API server agree and tail has printed everything.
+// settle waits until the bus and the API server agree, no more events arrive, and tail has printed
+// everything.
 func (s *stage) settle(ctx context.Context) error {
 	count := -1
 	return harness.Eventually(ctx, patience, "the bus and the cluster agree", func(ctx context.Context) error {
@@ -224,7 +225,7 @@ func (s *stage) settle(ctx context.Context) error {
 	})
 }
 
-// handOver prints commands to try.
+// handOver prints commands for the user to try.
 func (s *stage) handOver() {
 	s.say("your turn: everything runs until Ctrl-C, and events appear here. In another terminal:")
 	s.println(fmt.Sprintf(`
@@ -250,7 +251,7 @@ func (s *stage) handOver() {
 `, s.cp.Kubeconfig(), s.bus.export, s.bin, s.bus.byHand, watched, watchedLabels, s.address, s.forwarder.LogFile))
 }
 
-// showLogs prints the end of the logs before the folder is removed.
+// showLogs prints the end of the logs. Call it before close, which removes the logs.
 func (s *stage) showLogs() {
 	if s.forwarder != nil {
 		s.println(s.paint(bold, "\nthe end of the forwarder's log:\n") + s.forwarder.Tail(25))
@@ -260,10 +261,10 @@ func (s *stage) showLogs() {
 	}
 }
 
-// close stops everything in the reverse order of dependence, and removes the folder.
+// close stops all processes, each before the processes that it depends on, and removes the folder.
 func (s *stage) close() (err error) {
 	if s.tailEnded != nil {
-		_ = s.tail.Process.Signal(syscall.SIGTERM) // it may have ended already
+		_ = s.tail.Process.Signal(syscall.SIGTERM) // fails only if the process has already ended
 		<-s.tailEnded
 	}
 	if s.forwarder != nil {

@@ -15,7 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// metric describes a metric, for the documentation.
+// metric describes a metric for the documentation.
 type metric struct {
 	Name   string
 	Kind   string // counter, gauge, histogram or summary
@@ -23,8 +23,8 @@ type metric struct {
 	Labels []string
 }
 
-// catalogue is a registerer that only describes what is registered with it, including
-// metrics that have no value yet. The zero value is ready for use.
+// catalogue is a registerer that only collects the descriptions of metrics. It includes metrics that have
+// no value yet. The zero value is ready for use.
 type catalogue struct {
 	mu         sync.Mutex
 	metrics    map[string]metric
@@ -33,8 +33,7 @@ type catalogue struct {
 
 var _ prometheus.Registerer = (*catalogue)(nil)
 
-// Register is part of [prometheus.Registerer]. Registering a known name again is not an
-// error.
+// Register is part of [prometheus.Registerer]. It accepts a name that is already registered.
 func (c *catalogue) Register(from prometheus.Collector) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +66,8 @@ func (c *catalogue) Unregister(prometheus.Collector) bool { return false }
 
 // Metrics returns the metrics sorted by name.
 //
-// For collectors outside of the Prometheus library it collects values, because only a value
-// shows the type of a metric. Without a value, the name decides between counter and gauge.
+// For collectors that are not types of the Prometheus library, it collects values, because only a value
+// shows the type of a metric. If a metric has no value, its name decides between counter and gauge.
 func (c *catalogue) Metrics() []metric {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +97,7 @@ func kindByName(name string) string {
 	return "gauge"
 }
 
-// kinds returns the known types of a collector's metrics by name.
+// kinds returns the types of a collector's metrics by name, as far as they are known.
 func kinds(from prometheus.Collector) map[string]string {
 	of := ""
 	switch from.(type) {
@@ -140,8 +139,8 @@ func kinds(from prometheus.Collector) map[string]string {
 	return known
 }
 
-// sent ranges over what a function sends. The function has returned when the loop ends,
-// even after a break.
+// sent returns an iterator over the values that a function sends to a channel. When a loop over the
+// iterator ends, even after a break, the function has returned.
 func sent[T any](send func(chan<- T)) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		to := make(chan T)
@@ -153,7 +152,7 @@ func sent[T any](send func(chan<- T)) iter.Seq[T] {
 	}
 }
 
-// descText matches the text of a [prometheus.Desc], which has no accessors.
+// descText matches the text of a [prometheus.Desc]. A Desc has no accessors for its fields.
 var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{(.*)\}\}$`)
 
 func parse(d *prometheus.Desc) (metric, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
-// fixed is a collector with a metric that has a value and two that have none.
+// fixed is a collector with one metric that has a value and two metrics that have none.
 type fixed struct{}
 
 var (
@@ -66,8 +66,8 @@ func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
 	}
 }
 
-// The names are a contract, because dashboards and alerts for Kubernetes' own components
-// use them.
+// TestTheCatalogueOfOperations verifies the names of the metrics in package operations. The names must not
+// change, because dashboards and alerts for Kubernetes' own components use them.
 func TestTheCatalogueOfOperations(t *testing.T) {
 	var c catalogue
 	operations.Register(&c, operations.Build{})

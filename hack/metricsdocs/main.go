@@ -1,5 +1,5 @@
-// Metricsdocs prints docs/metrics.md: every metric that the forwarder registers, as its
-// packages register it, and the text around the tables from a template.
+// Metricsdocs prints docs/metrics.md. The tables have every metric that the forwarder's packages register.
+// The text around the tables comes from a template.
 package main
 
 import (
@@ -56,7 +56,7 @@ func write(w io.Writer) error {
 	for _, m := range c.Metrics() {
 		switch {
 		case strings.HasPrefix(m.Name, "go_"), strings.HasPrefix(m.Name, "process_"):
-			// Their number depends on the version of Go and on the platform.
+			// The page leaves these metrics out, because they depend on the version of Go and the platform.
 		case strings.HasPrefix(m.Name, "kuberelay_"):
 			own = append(own, m)
 		default:
@@ -66,7 +66,7 @@ func write(w io.Writer) error {
 	return t.Execute(w, map[string][]metric{"Own": own, "Others": others})
 }
 
-// register registers the metrics of a forwarder, with every bus. It connects to nothing.
+// register registers the metrics of a forwarder with both buses. It doesn't connect to a bus.
 func register(c *catalogue) error {
 	log := slog.New(slog.DiscardHandler)
 	operations.Register(c, operations.Build{})
@@ -97,5 +97,5 @@ func register(c *catalogue) error {
 	return cmp.Or(onNATS.Close(), onKafka.Close())
 }
 
-// cell escapes what Markdown takes for a column or for a tag.
+// cell escapes the characters that Markdown interprets as a column separator, as emphasis or as a tag.
 func cell(s string) string { return strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;").Replace(s) }

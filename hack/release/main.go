@@ -1,6 +1,6 @@
-// Command release completes the files of a release in the folder dist, after "make release" has
-// built the binaries and packaged the chart. It makes the chart's archives reproducible and
-// writes SHA256SUMS, in the format of sha256sum.
+// Command release completes the files of a release in the folder dist. "make release" runs it after it
+// has built the binaries and packaged the chart. The command makes the chart's archives reproducible, and
+// writes SHA256SUMS in the format of sha256sum.
 //
 //	release -time 1763800000 dist
 package main
@@ -63,8 +63,8 @@ func complete(folder string, at time.Time) error {
 	return os.WriteFile(filepath.Join(folder, sums), []byte(list.String()), 0o644)
 }
 
-// setTime rewrites a compressed tar archive with the same modification time for all files. "helm
-// package" uses the present time.
+// setTime rewrites a compressed tar archive with the same modification time for all files. "helm package"
+// uses the current time.
 func setTime(file string, at time.Time) error {
 	archive, err := os.ReadFile(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func setTime(file string, at time.Time) error {
 	}
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
-	zipped.Header = unzipped.Header // Helm marks its archives there
+	zipped.Header = unzipped.Header // Helm marks its archives in this header
 	zipped.ModTime = at
 	if err := errors.Join(copyTar(tar.NewWriter(zipped), tar.NewReader(unzipped), at), zipped.Close()); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package rivals compares the JSON scanner and the compressor of the watch path with alternatives.
-// It is a separate module, so that the project does not depend on them.
+// It is a separate module, so that the project does not depend on the alternatives.
 //
 //	cd hack/rivals && go test -run xxx -bench .
 package rivals
@@ -25,7 +25,7 @@ import (
 
 var resource = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 
-// texts are pods from a watch, bodies their cached form.
+// texts are pods as a watch sends them. bodies are the same pods in the form that the cache stores.
 var texts, bodies = func() (texts, bodies [][]byte) {
 	d := event.NewConverter(nil, "").Decoder(resource, nil, nil, event.Shape{})
 	for i := range 3000 {
@@ -46,8 +46,8 @@ var texts, bodies = func() (texts, bodies [][]byte) {
 	return texts, bodies
 }()
 
-// BenchmarkScan scans a pod once. Names mark the scanners that validate everything. The others
-// accept truncated or broken objects.
+// BenchmarkScan scans a pod once. The scanners whose names begin with "checks/" validate the whole object.
+// The other scanners accept truncated or broken objects.
 func BenchmarkScan(b *testing.B) {
 	var parser fastjson.Parser
 	var parsed *simdjson.ParsedJson
@@ -90,7 +90,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkPack compresses the cached form of a pod. Ours includes the work of the decoder.
+// BenchmarkPack compresses the cached form of a pod. The result of our compressor includes the work of the
+// decoder.
 func BenchmarkPack(b *testing.B) {
 	like := slices.Concat(bodies[0][:8000], bodies[40][:8000], bodies[80][:8000], bodies[120][:8000])
 	fastest := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(64 << 10)}
@@ -118,7 +119,7 @@ func BenchmarkPack(b *testing.B) {
 	} {
 		measure(b, c.name, c.pack, c.unpack)
 	}
-	// Ours includes the scan, and allocates separate memory for each object.
+	// Our compressor also scans the object and allocates separate memory for each object.
 	d := event.NewConverter(nil, "").Decoder(resource, event.NewPacker(), nil, event.Shape{})
 	var objects []*event.Object
 	for range 2 {

@@ -14,8 +14,8 @@ const (
 	kafka = "kafka"
 )
 
-// asyncAPI returns the AsyncAPI document of what the forwarder publishes. It describes each type
-// of event four times: on NATS and on Kafka, in binary and in structured mode.
+// asyncAPI returns the AsyncAPI document for the events that the forwarder publishes. It describes the
+// events on NATS and on Kafka, in binary and in structured mode.
 func asyncAPI() object {
 	channels, operations, messages := object{}, object{}, object{}
 	for _, c := range allChannels() {
@@ -67,7 +67,7 @@ type message struct {
 	content object
 }
 
-// allChannels returns the subjects of NATS and the topic of Kafka.
+// allChannels returns the channels for the subjects on NATS and for the topic on Kafka.
 func allChannels() []channel {
 	parameter := func(description string) object { return object{"description", description} }
 	prefix := object{
@@ -114,7 +114,7 @@ func allChannels() []channel {
 	})
 }
 
-// messagesOf returns the messages of some types on a bus, in both content modes.
+// messagesOf returns the messages on a bus for the event types that want selects, in both content modes.
 func messagesOf(bus string, want func(eventType) bool) []message {
 	var all []message
 	for _, t := range types {
@@ -125,7 +125,7 @@ func messagesOf(bus string, want func(eventType) bool) []message {
 		if !t.isObject {
 			payload = inComponents(t.data)
 		}
-		if bus == kafka && !t.isObject { // it has no value, in both modes
+		if bus == kafka && !t.isObject { // the record has no value in either mode
 			all = append(all, message{name(t, bus, ""), content(t, bus, "application/json", t.controlHeaders(), object{"type", "null"})})
 			continue
 		}
@@ -136,8 +136,8 @@ func messagesOf(bus string, want func(eventType) bool) []message {
 	return all
 }
 
-// controlHeaders returns the schema of the headers of a record without a value, which has its data
-// in a header. A consistency point has it in attributes alone.
+// controlHeaders returns the schema of the headers of a marker's record on Kafka. The record has no value,
+// so a header has the data. A consistency point has its data only in attributes.
 func (t eventType) controlHeaders() object {
 	all := t.headers(kafka)
 	if t.typ == event.Resolved {
@@ -148,7 +148,7 @@ func (t eventType) controlHeaders() object {
 	return object{"allOf", []object{all, {"type", "object", "required", []string{name}, "properties", object{name, data}}}}
 }
 
-// headers returns the schema of the headers of the type in binary mode.
+// headers returns the schema of the headers of an event of this type in binary mode.
 func (t eventType) headers(bus string) object {
 	shared, own := inComponents(bus+"MarkerHeaders"), t.more
 	if t.isObject {
@@ -186,7 +186,7 @@ func content(t eventType, bus, contentType string, headers, payload object) obje
 	return m
 }
 
-// header returns the header of an attribute in binary mode.
+// header returns the name of the header that has an attribute in binary mode.
 func header(bus, attribute string) string {
 	switch {
 	case bus == nats:
@@ -197,8 +197,8 @@ func header(bus, attribute string) string {
 	return "ce_" + attribute
 }
 
-// headers returns the schema of the headers of the attributes of every event, which are
-// required, and of more.
+// headers returns the schema of a message's headers. It has a required header for each attribute of every
+// event, and an optional header for each attribute in more.
 func headers(bus, description string, more ...attribute) object {
 	members, names := object{}, []string{}
 	for _, a := range context {
@@ -213,7 +213,7 @@ func headers(bus, description string, more ...attribute) object {
 	return object{"description", description, "type", "object", "required", names, "properties", members}
 }
 
-// onNATS has the headers of messages on NATS that aren't attributes.
+// onNATS has the schemas of the headers on NATS that aren't attributes.
 var onNATS = object{
 	"KV-Operation", object{"description", "On a deleted or deselected event and on a marker, so that the keys of a key-value bucket that copies the stream are the existing objects.", "const", "DEL"},
 	"Nats-Expected-Last-Subject-Sequence", object{"description", "The sequence of the previous message of the subject, with which the server accepted this one.", "type", "string", "pattern", "^[0-9]+$"},
@@ -252,7 +252,7 @@ func componentSchemas() object {
 	return all
 }
 
-// tombstone returns the record without a value that follows a delete.
+// tombstone returns the message for the record without a value that follows a delete.
 func tombstone() message {
 	return message{"tombstoneOnKafka", object{
 		"name", "tombstone", "title", "Tombstone", "contentType", "application/json",

@@ -6,18 +6,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attribute is an attribute of events.
+// attribute describes an attribute of an event.
 type attribute struct {
 	name, description string
 
 	// members are additional members of its schema.
 	members object
 
-	// isBoolean: in the JSON format the value is true, in a header "true". It is never false.
+	// isBoolean means that the value is true in the JSON format, and "true" in a header. An event
+	// has the attribute only if it is true.
 	isBoolean bool
 }
 
-// The attributes of every event
+// context has the attributes of every event.
 var context = []attribute{
 	{name: "id", description: "The same change has the same id, whichever forwarder publishes it."},
 	{name: "source", description: "/kubernetes/<cluster>.", members: object{"format", "uri-reference", "pattern", "^/kubernetes/."}},
@@ -30,7 +31,7 @@ var context = []attribute{
 		members: object{"pattern", "^[^/]+(/[^/]+){4}$"}},
 }
 
-// The additional attributes of the events of an object
+// ofObject has the additional attributes of the events of an object.
 var ofObject = []attribute{
 	{name: "dataschema", description: "The data is a change. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
 	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros: its order as text is the order of the states of an object.", members: object{"pattern", `^[0-9]{4}\.`}},
@@ -51,7 +52,7 @@ var ofObject = []attribute{
 	{name: "truncated", description: "The data has no more of the object than apiVersion, kind and metadata.", isBoolean: true},
 }
 
-// The additional attributes of a consistency point
+// ofPoint has the additional attributes of a consistency point.
 var ofPoint = []attribute{
 	{name: "group", description: "The group. Absent for the core group."},
 	{name: "resource", description: "The resource, in plural."},
@@ -59,30 +60,30 @@ var ofPoint = []attribute{
 	{name: "objects", description: "The number of selected objects at that version.", members: object{"pattern", "^[0-9]+$"}},
 }
 
-// eventType is a type of events.
+// eventType describes a type of event.
 type eventType struct {
 	typ         event.Type
 	name, title string
 	description string
 
-	more     []attribute // besides context
-	required []string    // of more
+	more     []attribute // attributes in addition to context
+	required []string    // names of the required attributes in more
 	isObject bool
-	key      string // the pattern of the partition key of a marker
-	data     string // the name of a schema; "" for the events of an object
+	key      string // pattern of the partition key of a marker
+	data     string // name of the schema for the data; "" for the events of an object
 }
 
-// required returns the names of the attributes that every event of an object has.
+// required returns the names of the attributes that every event of an object has, and of more.
 func required(more ...string) []string {
 	return append([]string{"sequence", "name", "uid", "cause"}, more...)
 }
 
-// without returns the attributes of an object's event except some.
+// without returns the attributes of an object's events except the named ones.
 func without(names ...string) []attribute {
 	return slices.DeleteFunc(slices.Clone(ofObject), func(a attribute) bool { return slices.Contains(names, a.name) })
 }
 
-// types are all types of events. docs/events.md describes them.
+// types has all types of events. docs/events.md describes them.
 var types = []eventType{
 	{
 		typ: event.Created, name: "created", title: "Created", description: "An object is new, or is selected again.",
@@ -143,7 +144,7 @@ func (a attribute) schema(inHeader bool) object {
 	return s.with(a.members...)
 }
 
-// fixed returns what the type says about the value of an attribute.
+// fixed returns the constraints of this type on the value of an attribute.
 func (t eventType) fixed(name string) object {
 	switch {
 	case name == "type":

@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is a JSON object whose members keep their order: names and values in turn.
+// object is a JSON object whose members keep their order. Names and values alternate.
 type object []any
 
-// with returns the object with more members at its end.
+// with returns a copy of the object with more members at the end.
 func (o object) with(members ...any) object { return append(o[:len(o):len(o)], members...) }
 
 // MarshalJSON returns the object as JSON.
@@ -39,14 +39,14 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// encode writes a value without escapes for HTML.
+// encode writes a value as JSON without HTML escapes.
 func encode(b *bytes.Buffer, value any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	return e.Encode(value)
 }
 
-// asJSON returns a document as indented JSON. A list of texts is on one line.
+// asJSON returns a document as indented JSON. A list of strings without spaces is on one line.
 func asJSON(document object) ([]byte, error) {
 	var compact, indented bytes.Buffer
 	if err := encode(&compact, document); err != nil {
@@ -58,7 +58,7 @@ func asJSON(document object) ([]byte, error) {
 	}), err
 }
 
-// texts is an indented list of texts without spaces.
+// texts matches an indented list of strings without spaces.
 var texts = regexp.MustCompile(`\[\s+"[^"\s]*"(,\s+"[^"\s]*")*\s+\]`)
 
 // asYAML returns a document as YAML, in block style.
@@ -81,8 +81,8 @@ func asYAML(document object) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// plain removes the style of JSON from a node and from those below it. Empty collections and
-// long lists of texts stay on one line.
+// plain removes the JSON style from a node and from all nodes below it. Empty collections and lists of
+// scalars stay on one line.
 func plain(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {

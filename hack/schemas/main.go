@@ -1,5 +1,6 @@
-// Schemas writes the JSON Schemas of events and of their data, and the AsyncAPI document, into a
-// folder: docs/schemas. The types of events and their attributes are declared here, once.
+// Schemas writes the JSON Schemas of events and their data, and the AsyncAPI document, into the folder
+// that its argument names. The folder in the repository is docs/schemas. This command is the only place
+// that declares the schemas of event types and attributes.
 package main
 
 import (

@@ -51,7 +51,7 @@ func TestAsyncAPIDocument(t *testing.T) {
 	}
 	components := document["components"].(map[string]any)
 	compiler := jsonschema.NewCompiler()
-	compiler.DefaultDraft(jsonschema.Draft7) // of the schemas in AsyncAPI
+	compiler.DefaultDraft(jsonschema.Draft7) // AsyncAPI schemas use draft 7
 	if err := compiler.AddResource("asyncapi.yaml", document); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestAsyncAPIDocument(t *testing.T) {
 	}
 }
 
-// The check of the document finds mistakes.
+// TestAsyncAPISchemaRefuses verifies that the schema of AsyncAPI documents rejects mistakes.
 func TestAsyncAPISchemaRefuses(t *testing.T) {
 	schema := asyncAPISchema(t)
 	for name, alter := range map[string]func(document map[string]any){
@@ -99,8 +99,8 @@ func channelOf(d map[string]any) map[string]any {
 	return d["channels"].(map[string]any)["objectsOnNATS"].(map[string]any)
 }
 
-// checkReferences checks that every reference in a part of the document leads to something, and
-// returns how many there are.
+// checkReferences checks that the target of every reference in a part of the document exists. It returns
+// the number of references.
 func checkReferences(t *testing.T, document, part any, path string) (n int) {
 	t.Helper()
 	switch part := part.(type) {
@@ -134,7 +134,7 @@ func resolve(document any, ref string) any {
 	return document
 }
 
-// docs/events.md describes every type and every attribute.
+// TestDocumented verifies that docs/events.md names every type and every attribute.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
@@ -152,7 +152,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// Each channel has every parameter of its address, and no other.
+// TestParametersOfAddresses verifies that each channel has all parameters of its address, and no others.
 func TestParametersOfAddresses(t *testing.T) {
 	for name, c := range asyncAPIDocument(t)["channels"].(map[string]any) {
 		var want, got []string

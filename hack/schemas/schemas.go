@@ -13,8 +13,8 @@ const (
 	schemaEvent  = "https://kuberelay.io/schemas/event/v1"
 )
 
-// reference returns a reference to a named schema. The name of a schema is its path in a document,
-// so that it can have different paths in different documents.
+// reference returns a reference to a named schema. A schema can have different paths in different
+// documents, so each document has its own reference function.
 type reference func(name string) object
 
 func inDefs(name string) object { return object{"$ref", "#/$defs/" + name} }
@@ -29,8 +29,8 @@ func count(description string) object {
 
 func moment(description string) object { return text(description).with("format", "date-time") }
 
-// structure returns the schema of an object with these members. All are required, with the given
-// exceptions.
+// structure returns the schema of an object with these members. All members are required except the
+// optional ones.
 func structure(title, description string, members object, optional ...string) object {
 	var names []string
 	for i := 0; i < len(members); i += 2 {
@@ -41,7 +41,7 @@ func structure(title, description string, members object, optional ...string) ob
 	return object{"title", title, "description", description, "type", "object", "required", names, "properties", members}
 }
 
-// kubernetesObject is the schema of any object in an event.
+// kubernetesObject returns the schema of any Kubernetes object in an event.
 func kubernetesObject() object {
 	return structure("Object", "A Kubernetes object, or as much of it as is known or as the bus takes (finalstateunknown, truncated).", object{
 		"apiVersion", object{"type", "string"},
@@ -56,7 +56,7 @@ func kubernetesObject() object {
 	}, "apiVersion", "kind")
 }
 
-// change is the schema of the data with KUBERELAY_DATA=change.
+// change returns the schema of the data with KUBERELAY_DATA=change.
 func change(ref reference) object {
 	return structure("Change", "The data of an event with KUBERELAY_DATA=change: an object, the state before, and the patch between them.", object{
 		"object", object{"allOf", []object{ref("object")}, "description", "What the data is otherwise: the object, or as much of it as is known or as the bus takes (finalstateunknown, truncated)."},
@@ -74,7 +74,7 @@ func change(ref reference) object {
 	})
 }
 
-// operation is the schema of an operation of a JSON Patch.
+// operation returns the schema of an operation in a JSON Patch.
 func operation() object {
 	return structure("Operation", "There are no test, move or copy operations.", object{
 		"op", object{"enum", []string{"add", "remove", "replace"}},
@@ -87,7 +87,7 @@ func operation() object {
 	)
 }
 
-// markerData are the schemas of the data of the events that aren't about an object.
+// markerData returns the schemas of the data of events that aren't about an object.
 func markerData() object {
 	group, resource := text("The group, empty for the core group."), text("The resource, in plural.").with("minLength", 1)
 	return object{
@@ -114,7 +114,7 @@ func markerData() object {
 	}
 }
 
-// structured is the schema of an event in the JSON format of CloudEvents.
+// structured returns the schema of an event in the JSON format of CloudEvents.
 func structured(t eventType, ref reference) object {
 	members, names := object{}, []string{}
 	for _, a := range slices.Concat(context, t.more) {
@@ -134,7 +134,7 @@ func structured(t eventType, ref reference) object {
 		"else", object{"properties", object{"data", ref("object")}})
 }
 
-// merged returns a schema with other members, which replace those of the same name.
+// merged returns a schema with the members of another one. They replace members with the same name.
 func merged(schema, other object) object {
 	result := slices.Clone(schema)
 	for i := 0; i < len(other); i += 2 {
@@ -151,7 +151,7 @@ func merged(schema, other object) object {
 	return result
 }
 
-// document returns a JSON Schema as a document of its own.
+// document returns a JSON Schema as a separate document.
 func document(id string, schema, defs object) object {
 	d := object{"$schema", draft, "$id", id}.with(schema...)
 	if len(defs) > 0 {
@@ -166,7 +166,7 @@ func changeDocument() object {
 	return document(event.SchemaChange, change(inDefs), object{"object", kubernetesObject(), "operation", operation()})
 }
 
-// eventDocument is the schema of every event. Its definitions have one for each type.
+// eventDocument returns the schema of every event. It has a definition for each type of event.
 func eventDocument() object {
 	defs, anyOf := object{}, []object{}
 	for _, t := range types {

@@ -17,11 +17,11 @@ var page string
 // history is the default of KUBERELAY_NATS_HISTORY.
 const history = 8
 
-// example is a row of the page's table.
+// example is a row in the table of the page.
 type example struct {
 	Of                          string
 	Objects, Deletes, Bytes, MB int64
-	Limit                       int64 // MiB, the recommended limit
+	Limit                       int64 // recommended memory limit in MiB
 	StreamGB                    string
 }
 
@@ -54,10 +54,10 @@ func writePage(w io.Writer) error {
 	return t.Execute(w, struct {
 		sizing.Constants
 		Kept14  int64
-		Start   time.Duration // of 20,000 pods
+		Start   time.Duration // CPU time of a start with 20,000 pods
 		History int64
-		// DefaultDeletes is the default of KUBERELAY_MAX_DELETES with a memory limit of 256Mi,
-		// which sets GOMEMLIMIT to nine tenths of it.
+		// DefaultDeletes is the default of KUBERELAY_MAX_DELETES with a memory limit of 256Mi. The
+		// forwarder sets GOMEMLIMIT to nine tenths of that limit.
 		DefaultDeletes int
 		Rows           []example
 	}{c, c.Kept(14_000), 20_000 * c.PerObject, history, checkpoint.MaxDeletes(256 << 20 * 9 / 10), examples})

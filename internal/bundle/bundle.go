@@ -15,7 +15,7 @@ import (
 // Part is one part of a bundle, such as the log or the configuration.
 type Part struct {
 	Name string
-	// Skip is why the part is left out on purpose, "" to collect it.
+	// Skip is the reason to leave the part out on purpose, or "" to collect it.
 	Skip string
 	// Collect returns the files of the part.
 	Collect func(context.Context) ([]File, error)
@@ -27,15 +27,15 @@ type File struct {
 	Content []byte
 }
 
-// Collected is a part with its files, or with the reason why it has none.
+// Collected is a part with its files, or with the error that prevented the collection.
 type Collected struct {
 	Part
 	Files []File
 	Err   error
 }
 
-// Collect collects all parts at once and returns them in their order. A part that fails doesn't keep the
-// others from being collected.
+// Collect collects all parts concurrently and returns them in the given order. If a part fails, Collect
+// still collects the others.
 func Collect(ctx context.Context, parts ...Part) []Collected {
 	all := make([]Collected, len(parts))
 	var collecting sync.WaitGroup
@@ -50,14 +50,14 @@ func Collect(ctx context.Context, parts ...Part) []Collected {
 	return all
 }
 
-// Manifest is the index of a bundle: manifest.json, its first file.
+// Manifest is the index of a bundle. It is the bundle's first file, manifest.json.
 type Manifest struct {
-	Format    int       `json:"format"` // of the bundle; 1
-	Time      time.Time `json:"time"`   // in UTC, when it was collected
+	Format    int       `json:"format"` // format of the bundle; always 1
+	Time      time.Time `json:"time"`   // time of the collection, in UTC
 	Address   string    `json:"address"`
 	Cluster   string    `json:"cluster,omitempty"`
-	Forwarder string    `json:"forwarderVersion,omitempty"` // of the forwarder that was asked
-	Command   string    `json:"commandVersion"`             // of the program that asked it
+	Forwarder string    `json:"forwarderVersion,omitempty"` // version of the forwarder
+	Command   string    `json:"commandVersion"`             // version of the command that collected the bundle
 	Parts     []Entry   `json:"parts"`
 }
 
@@ -65,7 +65,8 @@ type Manifest struct {
 type Entry struct {
 	Part  string      `json:"part"`
 	Files []FileEntry `json:"files,omitempty"`
-	// Error is why the part could not be collected, and Skipped why it was left out on purpose.
+	// Error is the reason why the collection failed. Skipped is the reason why the part was left out
+	// on purpose.
 	Error   string `json:"error,omitempty"`
 	Skipped string `json:"skipped,omitempty"`
 }
@@ -103,7 +104,8 @@ func (m Manifest) Failed() (n int) {
 	return n
 }
 
-// Name returns the name of the bundle: the folder in the archive, and the file without its extension.
+// Name returns the name of the bundle. The folder in the archive has this name, and so does the file,
+// with an extension.
 func (m Manifest) Name() string {
 	cluster := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
@@ -117,7 +119,8 @@ func (m Manifest) Name() string {
 	return "kuberelay-bundle-" + cluster + "-" + m.Time.UTC().Format("20060102T150405Z")
 }
 
-// Write writes a .tar.gz with one folder: the manifest, which has been indexed, and all files.
+// Write writes a .tar.gz with one folder, which has the manifest and all files. m is the result of
+// [Manifest.Index].
 func Write(w io.Writer, m Manifest, all []Collected) error {
 	index, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -144,7 +147,7 @@ func Write(w io.Writer, m Manifest, all []Collected) error {
 	return packed.Close()
 }
 
-// WriteText writes a line for each part.
+// WriteText writes a line for each part, with its files or the reason why it has none.
 func (m Manifest) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, e := range m.Parts {

@@ -10,7 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// NATS returns bus.json: what a server says about itself, the account, the stream and the user.
+// NATS returns bus.json, which describes the NATS server, the account, the stream and the permissions
+// of the user.
 func NATS(i nats.Inspection) ([]File, error) {
 	return busFile(struct {
 		Version        string                 `json:"version"`
@@ -32,7 +33,7 @@ func NATS(i nats.Inspection) ([]File, error) {
 	})
 }
 
-// topic is what the brokers say about one topic.
+// topic describes one topic in bus.json.
 type topic struct {
 	Name              string   `json:"name"`
 	Missing           bool     `json:"missing,omitempty"`
@@ -49,7 +50,7 @@ type topic struct {
 	CreateError       string   `json:"createError,omitempty"`
 }
 
-// Kafka returns bus.json: what the brokers say about the topics and the user.
+// Kafka returns bus.json, which describes the topics and the permissions of the user.
 func Kafka(i kafka.Inspection) ([]File, error) {
 	of := func(t kafka.TopicInspection) topic {
 		is := t.Topic

@@ -1,10 +1,11 @@
-// Package bundle makes the support bundle of `forwarder bundle`, and the parts of it that a running
-// forwarder serves.
+// Package bundle creates the support bundle of `forwarder bundle`, and serves the parts that come from
+// a running forwarder.
 //
 // [Source] serves the goroutines, a heap profile, the last log lines and the configuration. [Collect]
-// collects parts, and [Write] packs them with a [Manifest], which says what is missing and why.
+// collects the parts. [Write] packs them with a [Manifest], which names the missing parts and the
+// reasons.
 //
-// Nothing in a bundle is the content of an object or a secret: the goroutines have no arguments, a heap
-// profile has no memory, and the log and the configuration have no such value in the first place. Names of
-// objects can be in the log and in errors.
+// A bundle never has the content of an object or a secret. Function arguments are removed from the
+// goroutine dump, a heap profile has no memory contents, and the log and the configuration never
+// have such values. The log and errors can have names of objects.
 package bundle

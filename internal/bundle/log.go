@@ -12,8 +12,8 @@ const (
 	maxBytes = 256 << 10
 )
 
-// Log keeps the last lines of a log: at most 1,000 lines and 256 KiB. It may be used by several
-// goroutines at once. The zero value is ready for use.
+// Log keeps the last lines of a log: at most 1,000 lines and 256 KiB. It is safe for concurrent use.
+// The zero value is ready for use.
 type Log struct {
 	mu    sync.Mutex
 	lines [][]byte // each ends with a line break
@@ -25,8 +25,8 @@ var (
 	_ io.WriterTo = (*Log)(nil)
 )
 
-// Write keeps the lines of p. p has only whole lines, as slog's handlers write them. Write never fails. If a
-// line exceeds the limit, it keeps the beginning of the line.
+// Write keeps the lines of p, which must be whole lines, as slog's handlers write them. If a line
+// exceeds the limit, Write keeps the beginning of the line. Write never fails.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteTo writes the lines, the oldest first.
+// WriteTo writes the lines, oldest first.
 func (l *Log) WriteTo(w io.Writer) (int64, error) {
 	l.mu.Lock()
 	all := bytes.Join(l.lines, nil)

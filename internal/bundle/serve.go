@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Source is what a forwarder serves for a bundle.
+// Source serves the parts of a bundle that come from a running forwarder.
 type Source struct {
 	Log *Log
 	// Config writes the configuration without secrets. It is called concurrently.
 	Config func(io.Writer) error
 }
 
-// Handler serves the parts of the source at /goroutines, /heap, /log and /config. The caller decides who
-// may have them.
+// Handler serves the parts at /goroutines, /heap, /log and /config. The caller must authorize the
+// requests.
 func (s Source) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for name, write := range map[string]func(io.Writer) error{
@@ -45,7 +45,7 @@ func serve(w http.ResponseWriter, write func(io.Writer) error) {
 	h.Set("Content-Length", strconv.Itoa(content.Len()))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	_, _ = content.WriteTo(w) // the client is gone
+	_, _ = content.WriteTo(w) // fails only if the client disconnected
 }
 
 // writeGoroutines writes the stack, the state and the age of every goroutine.
@@ -58,8 +58,9 @@ func writeGoroutines(w io.Writer) error {
 	return err
 }
 
-// withoutArguments removes the arguments of the functions. They are words of memory: nearly always
-// pointers and lengths, but an array that is passed by value, such as a key, would be shown.
+// withoutArguments removes the function arguments from a goroutine dump. The arguments are words of
+// memory. Nearly all of them are pointers and lengths, but an array that is passed by value, such as a
+// key, would be readable.
 func withoutArguments(stacks string) string {
 	var b strings.Builder
 	for line := range strings.Lines(stacks) {

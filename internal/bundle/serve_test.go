@@ -18,7 +18,7 @@ func get(t *testing.T, s Source, path string) (code int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// park is a goroutine that is in the dump, with a key that is passed by value.
+// park blocks, so that its goroutine is in the dump. Its key is passed by value.
 //
 //go:noinline
 func park(key [4]uint64, until <-chan struct{}) uint64 {
@@ -35,7 +35,7 @@ func TestSource(t *testing.T) {
 		parked <- park([4]uint64{0xdeadbeef0001, 0xdeadbeef0002, 0xdeadbeef0003, 0xdeadbeef0004}, until)
 	}()
 	var dump string
-	for !strings.Contains(dump, "bundle.park(") { // until the goroutine has begun
+	for !strings.Contains(dump, "bundle.park(") { // until the goroutine has started
 		_, dump = get(t, s, "/goroutines")
 	}
 	close(until)

@@ -1,17 +1,17 @@
-// Package credential reads files with credentials that are replaced while the forwarder
-// runs: passwords, tokens, keys, certificates, certificate authorities. The API client and
-// the buses share it.
+// Package credential reads credential files that can be replaced while the forwarder runs:
+// passwords, tokens, keys, certificates and certificate authorities. The API client and the
+// buses share it.
 //
 // Guarantees:
 //
-//   - [File.Get] returns the current content of the file. If the file cannot be used, for
-//     example between the two steps of a careless rotation, it returns the previous
+//   - [File.Get] returns the current content of the file. If the file is unusable, for example
+//     because a rotation replaces a certificate before its key, it returns the previous
 //     content.
-//   - A [Watcher] notices every change of content: a write in place, a rename, or a
-//     symbolic link to another folder, which is how kubelet updates a volume.
+//   - A [Watcher] detects every change of content, whether by a write in place, by a rename, or by
+//     a symbolic link that points to another folder. The kubelet updates volumes in the last way.
 //   - Neither an error nor a log line contains the content.
 //
-// It does not know how a new credential is used, nor whether a server accepts it.
+// The package does not apply new credentials, and does not check whether a server accepts them.
 package credential
 
 import (
@@ -27,13 +27,12 @@ import (
 	"time"
 )
 
-// CheckEvery is the interval at which a bus checks its files for changes. The check and the
-// reconnection must take less than a minute, because the old credentials can be invalid
-// after that.
+// CheckEvery is the interval at which a bus checks its files for changes. A change must lead to a
+// reconnection within a minute, because the old credentials can be invalid after that.
 const CheckEvery = 10 * time.Second
 
-// File is the content of one file, or of two files that belong together. Several goroutines
-// can use it at once.
+// File is the content of one file, or of two files that belong together. It is safe for
+// concurrent use.
 type File[T any] struct {
 	setting string // name in errors and logs
 	load    func() (T, error)
@@ -43,7 +42,7 @@ type File[T any] struct {
 	last T
 }
 
-// NewFile reads the file once, to report an invalid one at startup. Setting is the
+// NewFile reads the file once, so that an invalid file is an error at startup. setting is the
 // environment variable that names the file.
 func NewFile[T any](setting string, log *slog.Logger, load func() (T, error)) (*File[T], error) {
 	f := &File[T]{setting: setting, load: load, log: log}
@@ -54,7 +53,8 @@ func NewFile[T any](setting string, log *slog.Logger, load func() (T, error)) (*
 	return f, nil
 }
 
-// Get reads the file and returns its content, or the last content after an error.
+// Get reads the file and returns its content. If it can't read the file, it logs a warning and returns
+// the last content.
 func (f *File[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +67,7 @@ func (f *File[T]) Get() T {
 	return content
 }
 
-// Last returns the last result of [File.Get] without reading the file.
+// Last returns the last content that was read, without reading the file.
 func (f *File[T]) Last() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,8 +109,8 @@ func Pair(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// ServerTLS returns the configuration of a TLS server. It reads both files again for each
-// connection. setting is as for [NewFile].
+// ServerTLS returns the configuration of a TLS server. The server reads both files again for each
+// connection. For setting, see [NewFile].
 func ServerTLS(setting string, log *slog.Logger, cert, key string) (*tls.Config, error) {
 	file, err := NewFile(setting, log, func() (*tls.Certificate, error) { return Pair(cert, key) })
 	if err != nil {
@@ -122,7 +122,7 @@ func ServerTLS(setting string, log *slog.Logger, cert, key string) (*tls.Config,
 	}, nil
 }
 
-// A Watcher detects changes of files. Several goroutines can use it at once.
+// A Watcher detects changes of files. It is safe for concurrent use.
 type Watcher struct {
 	paths []string
 
@@ -151,12 +151,11 @@ func (w *Watcher) Changed() bool {
 	return w.seen != before
 }
 
-// fingerprint returns a hash of the content of all files. An unreadable file counts as
-// empty.
+// fingerprint returns a hash of the content of all files. It treats an unreadable file as empty.
 func (w *Watcher) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	for _, path := range w.paths {
-		content, _ := os.ReadFile(path) // unreadable counts as empty
+		content, _ := os.ReadFile(path) // nil if the file is unreadable
 		fmt.Fprintf(h, "%d:%s", len(content), content)
 		clear(content)
 	}

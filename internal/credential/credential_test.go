@@ -69,7 +69,7 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-// TestWatcher replaces files in every common way.
+// TestWatcher verifies that Changed detects files that are replaced in each of the common ways.
 func TestWatcher(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -79,7 +79,7 @@ func TestWatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The layout of a volume by kubelet.
+	// The kubelet uses this layout for a volume.
 	for _, version := range []string{"one", "two"} {
 		must(os.Mkdir(at(version), 0o700))
 		write(t, at(version)+"/token", version)
@@ -116,7 +116,8 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestServerTLS: a replaced certificate serves the next connection, and a broken one does not.
+// TestServerTLS verifies that the next connection uses a replaced certificate, unless the new one is
+// invalid.
 func TestServerTLS(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	first, cert, key := ca.Issue("server")

@@ -1,13 +1,13 @@
-// Package forget retires a cluster whose forwarder is gone for good. It publishes a delete of every object
-// of the cluster, and then records in the claim of the cluster name that the cluster is forgotten.
+// Package forget retires a cluster whose forwarder has stopped for good. It publishes a delete of every
+// object of the cluster. Then it records in the claim of the cluster name that the cluster is forgotten.
 //
-// What it guarantees: each delete is stored once, directly after the last event of its object, with the
-// last state on the bus, because the deletes take the same path as those of the forwarder. It sends no
-// request to an API server. You can interrupt it and run it again.
+// What it guarantees: the bus stores each delete once, directly after the last event of its object. The
+// delete has the last state on the bus, because it takes the same path as a delete by the forwarder. The
+// package sends no request to an API server. You can interrupt it and run it again.
 //
-// What it does not: it can't prevent a forwarder of the cluster from running. Such a forwarder publishes
-// its objects again. If both write the same object at once, Run returns [ErrWritten]. On Kafka, the brokers
-// refuse the writer that took over first.
+// What it does not: it can't prevent a forwarder of the cluster from running. A running forwarder
+// publishes its objects again. If both write the same object at the same time, Run returns [ErrWritten].
+// On Kafka, the brokers refuse the writer whose takeover was first.
 package forget
 
 import (
@@ -33,27 +33,27 @@ import (
 // ErrWritten means that another process writes events of the cluster.
 var ErrWritten = errors.New("another process writes events of the cluster: stop its forwarder first")
 
-// Config says what to forget. Every field but Deleting is required.
+// Config configures [Run]. Every field except Deleting is required.
 type Config struct {
-	Bus       publish.Bus   // opened as the writer of the cluster name
-	Builder   event.Builder // of the cluster
+	Bus       publish.Bus   // opened as the writer for the cluster name
+	Builder   event.Builder // builds events of the cluster
 	InFlight  int           // maximum number of deletes in flight
-	Retention time.Duration // how long the events of a deleted object stay
+	Retention time.Duration // how long to keep the events of a deleted object
 	Now       func() time.Time
 	Logger    *slog.Logger
-	Deleting  *longwork.Counter // of objects
+	Deleting  *longwork.Counter // counts the deleted objects
 }
 
-// Result says what Run has done.
+// Result is the result of Run.
 type Result struct {
 	Deleted int64 // number of objects deleted
-	Purged  int   // number of objects deleted longer ago than the retention, whose events were purged
+	Purged  int   // number of objects, deleted longer ago than the retention, whose events were purged
 	Claimed bool  // the claim of the cluster name says that the cluster is forgotten
 }
 
-// Run deletes all objects of the cluster. It blocks until the bus has none, or ctx ends. It retries
-// deletes that the bus doesn't acknowledge. It deletes nothing if a later release wrote to the bus in a
-// format that this one doesn't know.
+// Run deletes all objects of the cluster from the bus. It blocks until the bus has acknowledged all
+// deletes, or ctx ends, or another process writes one of the objects. It retries deletes that the bus
+// doesn't acknowledge. It deletes nothing if a later release wrote to the bus in an unknown format.
 func Run(ctx context.Context, c Config) (Result, error) {
 	r := &retirement{Config: c, known: ledger.New().NewTerm()}
 	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
@@ -86,14 +86,14 @@ type retirement struct {
 	deleted atomic.Int64
 }
 
-// deleteAll deletes the objects. It ends early if another process writes one of them. It retries an object
-// that can't be deleted.
+// deleteAll deletes all live objects on the bus and repairs foreign events. It retries failed deletes.
+// It ends early if another process writes one of the objects.
 func (r *retirement) deleteAll(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	f := forward.New(forward.Config{
 		Informers: departed{r.known, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
-		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // there is no other source of an object's state
+		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // no informer or later event can provide another state
 		Builder: r.Builder, Go: func(f func()) { go f() }, Now: r.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry(),
 	})
 	var keys []event.Key
@@ -115,7 +115,8 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 	return all.Wait()
 }
 
-// publish publishes and counts deletes. It stops the run if the bus has an event that Run hasn't loaded.
+// publish publishes and counts deletes. It stops the run if the bus has an event that Run hasn't loaded,
+// or if the connection to the bus is permanently closed.
 func (r *retirement) publish(stop context.CancelCauseFunc) forward.Publish {
 	return func(ctx context.Context, m *event.Message, done func(uint64, error)) {
 		r.Bus.Publish(ctx, m, func(position uint64, err error) {
@@ -133,7 +134,7 @@ func (r *retirement) publish(stop context.CancelCauseFunc) forward.Publish {
 	}
 }
 
-// delete publishes the delete of one object, and returns when the bus has it.
+// delete publishes the delete of one object, and returns when the bus has acknowledged it or ctx ends.
 func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.Key) error {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
 	for {
@@ -162,8 +163,9 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 	}
 }
 
-// claim publishes the claim of a forgotten cluster, unless the bus has that claim and nothing was deleted
-// since. It reports whether there is a claim: a name without one has no owner.
+// claim publishes the claim of a forgotten cluster, unless the bus already has that claim and this run
+// deleted nothing. It does nothing for a cluster name without a claim, which has no owner. It reports
+// whether the bus has a claim.
 func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 	c, err := r.Bus.LastClaim(ctx)
 	if err != nil || c.UID == "" || !c.Forgotten.IsZero() && !deleted {
@@ -178,7 +180,8 @@ func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 	return err == nil, err
 }
 
-// departed stands in for the informers of a cluster that is gone: no object on the bus exists any more.
+// departed stands in for the informers of the retired cluster. It reports every object on the bus as
+// deleted.
 type departed struct {
 	known *ledger.Term
 	now   func() time.Time
@@ -202,5 +205,6 @@ func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{}
 // Settled is part of [forward.Informers].
 func (d departed) Settled(event.Key) {}
 
-// Unpublishable is part of [forward.Informers]. It never applies: a delete can be published without a state.
+// Unpublishable is part of [forward.Informers]. It does nothing, because a delete can be published
+// without a state.
 func (d departed) Unpublishable(event.Key) {}

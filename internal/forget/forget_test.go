@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 // limit bounds every wait.
 const limit = 2 * time.Minute
 
-// bus opens a bus in the name of a cluster.
+// bus opens the bus as the writer for a cluster name.
 type bus func(cluster string) publish.Bus
 
 func onBoth(t *testing.T, test func(t *testing.T, open bus)) {
@@ -61,7 +61,7 @@ func onBoth(t *testing.T, test func(t *testing.T, open bus)) {
 
 var configMaps = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 
-// create publishes a state of an object.
+// create publishes the creation of an object.
 func create(t *testing.T, b publish.Bus, cluster, name string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default","uid":"%s-uid","resourceVersion":"7"},"data":{"a":"1"}}`, name, name)
@@ -77,7 +77,7 @@ func create(t *testing.T, b publish.Bus, cluster, name string) {
 	}
 }
 
-// loaded returns the last events of a cluster, by name.
+// loaded returns the last event of each object of a cluster, by object name.
 func loaded(t *testing.T, b publish.Bus) map[string]event.Acked {
 	t.Helper()
 	all := map[string]event.Acked{}
@@ -111,9 +111,9 @@ func claim(t *testing.T, b publish.Bus, cluster string, c event.Claim) {
 	}
 }
 
-// TestForget: the last event of each object of the cluster is its delete, with its last state, and the
-// claim says so. Of another cluster, nothing changes. A second run does nothing, and after the retention,
-// it removes the deletes.
+// TestForget verifies that the last event of each object of the cluster is a delete with the last state,
+// and that the claim records that the cluster is forgotten. Nothing changes for another cluster. A second
+// run publishes nothing. A run after the retention purges the deletes.
 func TestForget(t *testing.T) {
 	const objects = 20
 	onBoth(t, func(t *testing.T, open bus) {
@@ -154,7 +154,7 @@ func TestForget(t *testing.T) {
 		}
 		late := config(old, "old")
 		late.Now = func() time.Time { return time.Now().Add(2 * late.Retention) }
-		if r, err := Run(t.Context(), late); err != nil || r.Deleted != 0 || r.Purged < objects-3 { // on Kafka, the newest of each partition stays
+		if r, err := Run(t.Context(), late); err != nil || r.Deleted != 0 || r.Purged < objects-3 { // on Kafka, the newest delete in each partition stays
 			t.Errorf("after the retention: %+v, %v", r, err)
 		}
 		if left := loaded(t, old); len(left) > 3 {
@@ -163,7 +163,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestForgetWithoutClaim: a forwarder that may not read its UID made no claim.
+// TestForgetWithoutClaim verifies that a cluster without a claim can be forgotten. A forwarder without
+// permission to read the cluster's UID makes no claim.
 func TestForgetWithoutClaim(t *testing.T) {
 	onBoth(t, func(t *testing.T, open bus) {
 		old := open("old")
@@ -185,7 +186,7 @@ func (w writing) Publish(ctx context.Context, m *event.Message, done func(uint64
 	w.Bus.Publish(ctx, m, done)
 }
 
-// TestSomebodyElseWrites: the event of another writer is not overwritten, and ends the run.
+// TestSomebodyElseWrites verifies that Run does not overwrite the event of another writer, and ends.
 func TestSomebodyElseWrites(t *testing.T) {
 	s := natstest.Start(t)
 	old, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: "old"})
@@ -219,7 +220,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 	}
 }
 
-// claimed is a bus with another claim.
+// claimed is a bus that returns the given claim.
 type claimed struct {
 	publish.Bus
 	claim event.Claim
@@ -227,7 +228,8 @@ type claimed struct {
 
 func (c claimed) LastClaim(context.Context) (event.Claim, error) { return c.claim, nil }
 
-// TestForgetALaterFormat: nothing is deleted from a bus of a later release that this one could misread.
+// TestForgetALaterFormat verifies that Run deletes nothing if a later release wrote to the bus in a
+// format that this release could misread.
 func TestForgetALaterFormat(t *testing.T) {
 	b, err := nats.Connect(t.Context(), nats.Options{URLs: []string{natstest.Start(t).URL}, Cluster: "old"})
 	if err != nil {

@@ -18,27 +18,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// Access admits clients outside of this process. All of them can read the stream and write
-// nothing. Files are read again for each connection, so that they can be replaced.
+// Access configures access for clients outside of this process. These clients can read the stream
+// and can't write to it. The server reads the files again for each connection, so you can replace
+// them.
 type Access struct {
-	// User and PasswordFile, or TokenFile, are what a client must present
-	// (KUBERELAY_NATS_USER, KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE). Without
-	// them it is the token in [TokenFile], which Start creates.
+	// User and PasswordFile, or TokenFile, are the credentials that a client must present
+	// (KUBERELAY_NATS_USER, KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE). If they are
+	// empty, a client must present the token in the file [TokenFile], which Start creates.
 	User, PasswordFile, TokenFile string
 	// Anonymous admits every client (KUBERELAY_NATS_ALLOW_ANONYMOUS).
 	Anonymous bool
 	// CertFile and KeyFile turn on TLS (KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and _KEY_FILE).
 	CertFile, KeyFile string
-	// Stream and SubjectPrefix are what clients can read (KUBERELAY_NATS_STREAM and
-	// KUBERELAY_NATS_SUBJECT_PREFIX); "KUBERELAY" and "kuberelay" if empty.
+	// Stream and SubjectPrefix are the stream and the subjects that clients can read
+	// (KUBERELAY_NATS_STREAM and KUBERELAY_NATS_SUBJECT_PREFIX). The defaults are "KUBERELAY" and
+	// "kuberelay".
 	Stream, SubjectPrefix string
 }
 
-// TokenFile returns the path of the token that a server with this directory creates if its [Access]
-// names no credentials. Only the user of the server can read the file.
+// TokenFile returns the path of the token file for a server with this directory. The server creates
+// the file if its [Access] has no credentials. Only the user that runs the server can read the file.
 func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
 
-// makeToken creates the file of the token, unless there is one.
+// makeToken creates the token file if it doesn't exist.
 func makeToken(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -53,17 +55,17 @@ func makeToken(path string) error {
 
 // authenticator admits clients and sets their permissions.
 type authenticator struct {
-	user    string                   // "" with a token
+	user    string                   // "" if clients present a token
 	secret  *credential.File[string] // nil to admit everyone
 	readers *server.Permissions
 
 	ready   chan struct{}   // closed when account is set
-	account *server.Account // of readers; see isolateReaders
+	account *server.Account // account of the readers; see isolateReaders
 }
 
 var _ server.Authentication = (*authenticator)(nil)
 
-// authenticator reads the credentials, and creates the token if there are none.
+// authenticator reads the credentials. If the settings have none, it creates a token.
 func (a Access) authenticator(storeDir string, log *slog.Logger) (*authenticator, error) {
 	r := &authenticator{user: a.User, ready: make(chan struct{}), readers: readerPermissions(cmp.Or(a.Stream, "KUBERELAY"), cmp.Or(a.SubjectPrefix, "kuberelay"))}
 	setting, file := "KUBERELAY_DATA_DIR", TokenFile(storeDir)
@@ -84,7 +86,7 @@ func (a Access) authenticator(storeDir string, log *slog.Logger) (*authenticator
 	return r, err
 }
 
-// tls returns nil without a certificate.
+// tls returns the TLS configuration, or nil if the settings have no certificate.
 func (a Access) tls(log *slog.Logger) (*tls.Config, error) {
 	if a.CertFile == "" {
 		return nil, nil
@@ -92,8 +94,8 @@ func (a Access) tls(log *slog.Logger) (*tls.Config, error) {
 	return credential.ServerTLS("KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE", log, a.CertFile, a.KeyFile)
 }
 
-// Check implements server.Authentication. A connection without a socket is the forwarder's:
-// only this process can make one.
+// Check implements server.Authentication. It admits a connection without a socket as the forwarder,
+// because only this process can open such a connection.
 func (r *authenticator) Check(c server.ClientAuthentication) bool {
 	if from := c.RemoteAddress(); from != nil && from.Network() == "pipe" {
 		c.RegisterUser(&server.User{Username: "forwarder"})
@@ -115,14 +117,16 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// isolateReaders gives readers an account of their own, which has no stream. A server sends a response to
-// any reply subject that a request names, without checking the permissions of the client. In the
-// account of the stream, the reply subject could be a subject of the stream, and a reader could write. So
-// the requests that readers may send are services of that account, and the responses arrive in the
-// account of the readers. The files of the stream belong to the global account.
+// isolateReaders moves readers to a separate account, which has no stream.
 //
-// Call it after the server has started. With a second account at startup, the server turns
-// JetStream off in the global account.
+// A NATS server sends the response to the reply subject in the request without checking the client's
+// permissions. If readers were in the account of the stream, a reader could name a subject of the
+// stream as the reply subject, and so write to the stream. Therefore the stream's account exports the
+// allowed requests as services, and the responses arrive in the readers' account. The stream belongs to
+// the global account.
+//
+// Call isolateReaders after the server has started. If a second account exists at startup, the server
+// disables JetStream in the global account.
 func (r *authenticator) isolateReaders(ns *server.Server) error {
 	defer close(r.ready)
 	stream := ns.GlobalAccount()
@@ -151,8 +155,8 @@ func (r *authenticator) isolateReaders(ns *server.Server) error {
 	return nil
 }
 
-// readerPermissions lets a client read a stream with consumers of its own, and receive new
-// messages. It lists what is allowed and not what is denied, because a newer server can have more
+// readerPermissions lets a client read a stream with its own consumers, and receive new messages.
+// For requests, it is a list of allowed subjects, because a newer server can support additional
 // requests. docs/permissions.md has the same list for other servers.
 func readerPermissions(stream, prefix string) *server.Permissions {
 	api := "$JS.API."
@@ -165,7 +169,7 @@ func readerPermissions(stream, prefix string) *server.Permissions {
 		}},
 		Subscribe: &server.SubjectPermission{
 			Allow: []string{"_INBOX.>", prefix + ".>"},
-			Deny:  []string{"_INBOX.kuberelay.>"}, // what the server answers the forwarder
+			Deny:  []string{"_INBOX.kuberelay.>"}, // the responses to the forwarder
 		},
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// forwarder connects as the process of the server does, and creates the stream.
+// forwarder connects in the process of the server, like the forwarder, and creates the stream.
 func forwarder(t *testing.T, s *Server) jetstream.JetStream {
 	t.Helper()
 	js := inProcess(t, s)
@@ -64,8 +64,8 @@ func publish(t *testing.T, js jetstream.JetStream, subject, data string) {
 	}
 }
 
-// TestToken: without credentials in the settings, a client needs the token in the file that
-// only the user of the server can read. A restart keeps it.
+// TestToken verifies that without credentials in the settings, a client needs the token in a file
+// that only the user of the server can read. A restart keeps the token.
 func TestToken(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nats")
 	token := ""
@@ -105,7 +105,8 @@ func refused(t *testing.T, s *Server, opts ...nats.Option) {
 	}
 }
 
-// TestCredentials: password, token, their replacement, and nobody.
+// TestCredentials verifies access with a password, with a token, after a replacement of the secret,
+// and without credentials.
 func TestCredentials(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	write := func(content string) {
@@ -139,7 +140,7 @@ func TestCredentials(t *testing.T) {
 	client(t, run(Access{Anonymous: true}))
 }
 
-// TestReaders: a reader can read in every way that a subscriber does, and change nothing.
+// TestReaders verifies that a reader can use all requests of a subscriber, and can't change the stream.
 func TestReaders(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	writer := forwarder(t, s)
@@ -235,12 +236,12 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestReaderCannotHaveServerWrite: the server itself sends the messages of a push consumer,
-// to a subject that the reader chooses.
+// TestReaderCannotHaveServerWrite verifies that a reader can't use a push consumer to write. The
+// server itself sends the messages of a push consumer, to a subject that the reader chooses.
 func TestReaderCannotHaveServerWrite(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	writer := forwarder(t, s)
-	publish(t, writer, "kuberelay.prod.core.pods.default.web", "{}") // as a request, it purges everything
+	publish(t, writer, "kuberelay.prod.core.pods.default.web", "{}") // as the body of a purge request, this purges the stream
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -293,8 +294,9 @@ func TestReaderCannotHaveServerWrite(t *testing.T) {
 	}
 }
 
-// TestReaderCannotHaveServerAnswer: the server itself sends the answer to a request, to a
-// subject that the reader chooses. The permissions of the reader do not apply to it.
+// TestReaderCannotHaveServerAnswer verifies that a reader can't use the reply subject of a request
+// to write. The server itself sends the response to that subject, and the permissions of the reader
+// do not apply.
 func TestReaderCannotHaveServerAnswer(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	writer := forwarder(t, s)
@@ -328,7 +330,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 			}
 		}
 	}
-	for range requests { // the server has answered the others
+	for range requests { // wait for the responses to these requests, after which all earlier ones are processed
 		if _, err := inbox.NextMsg(limit); err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +344,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 	}
 }
 
-// TestDocumentedPermissions: docs/permissions.md has the same list for other servers.
+// TestDocumentedPermissions verifies that docs/permissions.md has the same list for other servers.
 func TestDocumentedPermissions(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "permissions.md"))
 	if err != nil {
@@ -384,7 +386,7 @@ func TestDocumentedPermissions(t *testing.T) {
 	}
 }
 
-// TestMaxBytes: a full server refuses messages and keeps what it has.
+// TestMaxBytes verifies that a full server refuses new messages and keeps the stored ones.
 func TestMaxBytes(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), MaxBytes: 1 << 20})
 	js := forwarder(t, s)
@@ -416,7 +418,7 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
-// TestMaxConsumers: consumers that readers pile up are bounded.
+// TestMaxConsumers verifies that the number of consumers that readers can create is limited.
 func TestMaxConsumers(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	forwarder(t, s)
@@ -437,8 +439,8 @@ func TestMaxConsumers(t *testing.T) {
 	}
 }
 
-// TestTLS: with a certificate, clients need TLS, this process does not, and a replaced
-// certificate serves the next connection.
+// TestTLS verifies that with a certificate, clients need TLS but this process does not, and that the
+// next connection uses a replaced certificate.
 func TestTLS(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	_, cert, key := ca.Issue("127.0.0.1")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMaxConnections: connections that readers pile up are bounded, and the forwarder keeps
-// its own.
+// TestMaxConnections verifies that the number of connections is limited, and that readers can't
+// displace the forwarder's connection.
 func TestMaxConnections(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	js := forwarder(t, s)
@@ -19,7 +19,7 @@ func TestMaxConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_, _ = io.WriteString(conn, "CONNECT {}\r\nPING\r\n") // the answer says whether it arrived
+		_, _ = io.WriteString(conn, "CONNECT {}\r\nPING\r\n") // PONG means that the server accepted the connection
 		for lines := bufio.NewScanner(conn); lines.Scan(); {
 			if lines.Text() == "PONG" {
 				return true

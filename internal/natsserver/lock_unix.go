@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile takes the lock, which the kernel releases when the process ends. NATS does not
-// notice a second server on the same files, and the two would destroy them.
+// lockFile locks the file until the process ends. NATS does not detect a second server that uses the
+// same files, and the two servers would destroy them.
 func lockFile(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// bridge logs the messages of the server. The server logs two dozen notices at each start,
-// so notices are at level debug. Its debug and trace messages would contain message
-// contents and stay off.
+// bridge logs the messages of the server. It logs notices at level debug, because the server writes
+// two dozen of them at each start. It discards the server's debug and trace messages, because they
+// contain message contents.
 type bridge struct {
 	log   *slog.Logger
 	fatal chan string // holds the first fatal message

@@ -1,22 +1,22 @@
-// Package natsserver runs a NATS server with JetStream in this process, so that Kuberelay
-// can be tried, or used as the local bus of a pod, without installing anything else.
+// Package natsserver runs a NATS server with JetStream in this process. With it, you can try
+// Kuberelay, or use it as the local bus of a pod, without installing anything else.
 //
 // What it guarantees:
 //
-//   - It listens on the loopback interface by default. Only this process can write. Others
-//     can read, with the credentials in [Access].
+//   - It listens on the loopback interface by default. Only this process can write. Other
+//     clients can read, with the credentials in [Access].
 //   - It limits the size of the files, the memory of the readers' consumers, and the number
 //     of the readers' connections.
-//   - Its files are in one directory that only this user can access and only one server
-//     uses at a time.
+//   - Its files are in one directory, which only the current user can access and only one server
+//     can use at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
 //
 // What it does not:
 //
-//   - By default, messages acknowledged in the last two minutes may not survive a power
-//     loss or a kernel crash: JetStream writes at once but syncs to disk at intervals.
-//     [Options.SyncAlways] syncs before each acknowledgement, at about a tenth of the
-//     throughput.
+//   - By default, messages that were acknowledged in the last two minutes may not survive a power
+//     loss or a kernel crash. JetStream writes them at once but syncs to disk at intervals.
+//     [Options.SyncAlways] syncs before each acknowledgement, which reduces the throughput to
+//     about a tenth.
 //   - It is a single server. If the bus must survive the loss of a machine, run a NATS
 //     cluster and set KUBERELAY_NATS_URL.
 package natsserver
@@ -40,11 +40,11 @@ import (
 // DefaultListenAddr is the default address of NATS clients.
 const DefaultListenAddr = "127.0.0.1:4222"
 
-// defaultMaxPayload is larger than any object that etcd stores with its default settings,
-// because JSON is longer than etcd's encoding. NATS advises against larger values.
+// defaultMaxPayload is much larger than the object size limit of etcd with its default settings,
+// because JSON is longer than the encoding in etcd. NATS advises against larger values.
 const defaultMaxPayload = 8 << 20
 
-// Limits of all readers together, in addition to the server's default of 1000 consumers per stream.
+// Limits for all clients together. By default, the server also limits a stream to 1000 consumers.
 const (
 	maxConnections = 1024
 	maxMemory      = 64 << 20 // for streams and consumers in memory, in bytes
@@ -52,22 +52,24 @@ const (
 
 // Options configures the server.
 type Options struct {
-	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN); [DefaultListenAddr] if empty. Port 0
+	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN). The default is [DefaultListenAddr]. Port 0
 	// selects a free port.
 	ListenAddr string
-	// StoreDir is the directory of the messages (in KUBERELAY_DATA_DIR). It is created if
+	// StoreDir is the directory for the messages (in KUBERELAY_DATA_DIR). Start creates it if
 	// necessary.
 	StoreDir string
-	// MaxPayload is the maximum size of a message in bytes, including headers; 8 MiB if 0.
+	// MaxPayload is the maximum size of a message in bytes, including headers. The default is 8 MiB.
 	MaxPayload int32
 	// SyncAlways syncs each message to disk before its acknowledgement.
 	SyncAlways bool
-	// MaxBytes is the maximum size of the messages in bytes (KUBERELAY_NATS_MAX_BYTES). A full
-	// server refuses messages. If 0, it is three quarters of the space of the volume at the start.
+	// MaxBytes is the maximum size of all messages in bytes (KUBERELAY_NATS_MAX_BYTES). A full
+	// server refuses messages. The default is three quarters of the space on the volume at startup
+	// that is free or holds messages.
 	MaxBytes int64
-	// Access is for clients outside of this process.
+	// Access configures access for clients outside of this process.
 	Access Access
-	// Logger gets the log of the server, with notices at level debug; none if nil.
+	// Logger receives the log of the server, with notices at level debug. If nil, the log is
+	// discarded.
 	Logger *slog.Logger
 }
 
@@ -79,9 +81,9 @@ type Server struct {
 	down     chan struct{} // closed when the server has stopped
 }
 
-// Start starts a server and returns when the server has read its files, which takes a while
-// for large ones, and accepts connections. If ctx ends before, it stops the server. Errors
-// name the setting to change.
+// Start starts a server. It returns when the server has read its files, which can take a while for
+// large files, and accepts connections. If ctx ends first, Start stops the server. Errors name the
+// setting to change.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o.ListenAddr = cmp.Or(o.ListenAddr, DefaultListenAddr)
 	o.MaxPayload = cmp.Or(o.MaxPayload, defaultMaxPayload)
@@ -121,7 +123,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		CustomClientAuthentication: clients,
 
 		NoSigs:                 true, // main handles signals
-		NoLog:                  true, // no logger of its own
+		NoLog:                  true, // bridge replaces the server's own logger
 		DisableJetStreamBanner: true,
 	})
 	if err != nil {
@@ -157,8 +159,8 @@ func (s *Server) await(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// splitAddr also checks that the address is available, because the error of the server is
-// less clear.
+// splitAddr splits host:port. It also checks that the address is available, because the server's
+// error would be less clear.
 func splitAddr(addr string) (host string, port int, err error) {
 	host, portText, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -178,7 +180,7 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, l.Close()
 }
 
-// prepareDir creates the directory, locks it, and checks that it is writable.
+// prepareDir creates the directory and locks it. The lock also shows that the directory is writable.
 func prepareDir(dir string) (unlock func(), err error) {
 	fail := func(err error) (func(), error) {
 		return nil, fmt.Errorf("the built-in NATS server cannot use directory %s: %w; set KUBERELAY_DATA_DIR to another directory", dir, err)
@@ -206,8 +208,8 @@ func (s *Server) ClientURL() string { return s.ns.ClientURL() }
 // InProcessConn returns a connection without a socket.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// Shutdown stops the server and waits until it has written its files or ctx ends. It may be
-// called again.
+// Shutdown stops the server and waits until it has written its files or ctx ends. You can call it
+// again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	select {

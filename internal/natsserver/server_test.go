@@ -54,7 +54,8 @@ func stream(t *testing.T, s *Server) jetstream.Stream {
 	return st
 }
 
-// TestStart: the server listens on the loopback interface, and its files survive.
+// TestStart verifies that the server listens on the loopback interface, and that a restart keeps its
+// files.
 func TestStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nats")
 	for _, syncAlways := range []bool{false, true} {
@@ -71,7 +72,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("the stream holds %d messages, want %d", info.State.Msgs, want)
 		}
 		stop(t, s)
-		stop(t, s) // once more
+		stop(t, s) // a second call does nothing
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder has mode %v (%v), want 0700", info.Mode(), err)
@@ -95,7 +96,7 @@ func TestMaxPayload(t *testing.T) {
 	}
 }
 
-// TestCannotStart: the error names the obstacle and the setting to change.
+// TestCannotStart verifies that the error names the obstacle and the setting to change.
 func TestCannotStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -141,7 +142,7 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// TestFailedStart: a failed start releases the port and the directory.
+// TestFailedStart verifies that a failed start releases the port and the directory.
 func TestFailedStart(t *testing.T) {
 	addr, dir := net.JoinHostPort("127.0.0.1", strconv.Itoa(natstest.FreePort(t))), t.TempDir()
 	spoiled := filepath.Join(dir, "jetstream")
@@ -158,7 +159,7 @@ func TestFailedStart(t *testing.T) {
 	start(t, Options{ListenAddr: addr, StoreDir: dir})
 }
 
-// TestLog: the messages of the server go to the logger, at the chosen levels.
+// TestLog verifies that the logger receives the server's messages at the chosen levels.
 func TestLog(t *testing.T) {
 	var log buffer
 	s := start(t, Options{ListenAddr: "0.0.0.0:0", StoreDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

@@ -24,39 +24,40 @@ type TokenReviews interface {
 	Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 }
 
-// AccessReviews is the part of the API client that checks what a user may do.
+// AccessReviews is the part of the API client that checks the permissions of a user.
 type AccessReviews interface {
 	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// The lifetime of a verdict, and the number of verdicts that are kept.
+// Limits of the authorization: the lifetime of a verdict, the number of cached verdicts, and the time
+// of a review.
 const (
 	allowedFor    = time.Minute
 	deniedFor     = 10 * time.Second
 	maxVerdicts   = 256
-	reviewTimeout = 3 * time.Second // less than the commands wait for an answer
+	reviewTimeout = 3 * time.Second // shorter than the default response timeout of the commands
 )
 
-// NotReviewed begins the body of a response with status 503 to a request whose token was not
-// reviewed.
+// NotReviewed is the beginning of the body of a 503 response. The server sends that response if it
+// could not review the token of the request.
 const NotReviewed = "the API server does not review tokens"
 
-// Authorizer admits requests whose bearer token the API server accepts and whose user it
-// allows to get the path, as the metrics server of controller-runtime does.
+// Authorizer admits a request if the API server accepts its bearer token and lets the user get
+// the path. The metrics server of controller-runtime does the same.
 type Authorizer struct {
 	Tokens  TokenReviews
 	Reviews AccessReviews
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	failing atomic.Bool // the last review failed, and the log says so
+	failing atomic.Bool // the last review failed, and the failure is logged
 
 	mu       sync.Mutex
 	verdicts map[question]verdict
 }
 
-// question identifies what a verdict is about. It has a hash of the token, so that no credentials
-// stay in memory.
+// question identifies the request that a verdict is about. It has a hash of the token, so that no
+// credentials stay in memory.
 type question struct {
 	token [sha256.Size]byte
 	path  string
@@ -67,9 +68,9 @@ type verdict struct {
 	until  time.Time
 }
 
-// Status returns 200 for a request whose user may get the path, 403 for others, 401 without a valid
-// token, and 503 with a reason if the API server does not tell. The reason names no host, because
-// anyone gets it.
+// Status returns 200 for a request whose user may get the path, 403 for any other user, 401 for a
+// request without a valid token, and 503 with a reason if the review failed. The reason names no
+// host, because unauthenticated callers see it.
 func (a *Authorizer) Status(r *http.Request, path string) (status int, reason string) {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(kind, "Bearer") || token == "" {
@@ -79,7 +80,7 @@ func (a *Authorizer) Status(r *http.Request, path string) (status int, reason st
 	if v, ok := a.known(q); ok {
 		return v, ""
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout) // anyone can present tokens
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout) // unauthenticated callers can cause reviews
 	defer cancel()
 	status, err := a.review(ctx, token, path)
 	if err != nil {
@@ -103,7 +104,7 @@ func whyNotReviewed(err error) string {
 	return "the log of the forwarder has the error"
 }
 
-// remedy is the end of an error: what to change.
+// remedy returns the end of an error message, which says what to change.
 func remedy(err error) string {
 	if apierrors.IsForbidden(err) {
 		return "; bind the ClusterRole system:auth-delegator to the forwarder's service account, as KUBERELAY_METRICS_AUTH requires"
@@ -144,7 +145,8 @@ func (a *Authorizer) known(q question) (status int, ok bool) {
 	return v.status, ok && a.Now().Before(v.until)
 }
 
-// keep bounds the verdicts: a caller can present any number of tokens.
+// keep stores a verdict. It limits the number of verdicts, because a caller can present any number
+// of tokens.
 func (a *Authorizer) keep(q question, status int) {
 	stands := deniedFor
 	if status == http.StatusOK {
@@ -158,11 +160,11 @@ func (a *Authorizer) keep(q question, status int) {
 	a.verdicts[q] = verdict{status, a.Now().Add(stands)}
 }
 
-// protect serves only requests that the Authorizer admits; all if it is nil.
+// protect serves only requests that the Authorizer admits. A nil Authorizer admits all requests.
 func (a *Authorizer) protect(h http.Handler) http.Handler { return a.protectAs("", h) }
 
-// protectAs serves only requests whose user may get the given path, or that of the request if it is
-// "".
+// protectAs serves only requests whose user may get the given path. If path is "", it uses the path
+// of the request.
 func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 	if a == nil {
 		return h

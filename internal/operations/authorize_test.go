@@ -31,8 +31,8 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[s
 
 func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
 
-// TestAuthorization: the API server decides who sees metrics, profiles and the text of
-// /readyz. The forwarder's own rights are those of system:auth-delegator.
+// TestAuthorization verifies that the API server decides who sees metrics, profiles, the page and
+// the text of /readyz. The forwarder itself needs only the rights of system:auth-delegator.
 func TestAuthorization(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	admin, err := kubernetes.NewForConfig(cp.Config())
@@ -80,7 +80,7 @@ func TestAuthorization(t *testing.T) {
 		}
 		return res.StatusCode, string(body)
 	}
-	for began := time.Now(); ; { // the API server learns of roles a moment later
+	for began := time.Now(); ; { // the API server applies new roles after a moment
 		if status, _ := get("/metrics", scraper); status == http.StatusOK {
 			break
 		}
@@ -116,7 +116,7 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// account makes a service account and a token of it.
+// account creates a service account and returns a token for it.
 func account(t *testing.T, client kubernetes.Interface, namespace, name string) string {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -141,7 +141,7 @@ func bind(t *testing.T, client kubernetes.Interface, role string, to rbacv1.Subj
 	}
 }
 
-// reviewer stands in for the API server: it accepts tokens that begin with "good", and counts.
+// reviewer stands in for the API server. It accepts tokens that begin with "good" and counts reviews.
 type reviewer struct {
 	asked int
 	err   error
@@ -163,8 +163,8 @@ func (allowing) Create(_ context.Context, r *authorizationv1.SubjectAccessReview
 	return r, nil
 }
 
-// TestVerdictsStandAWhile: one review serves many requests, a verdict does not stand for
-// ever, and the number of verdicts is bounded. A failed review is not a verdict.
+// TestVerdictsStandAWhile verifies that one review serves many requests, that a verdict expires,
+// and that the number of verdicts is limited. A failed review is not cached.
 func TestVerdictsStandAWhile(t *testing.T) {
 	r, now := &reviewer{}, time.Now()
 	var log buffer
@@ -183,7 +183,7 @@ func TestVerdictsStandAWhile(t *testing.T) {
 	}
 	ask("good", "/metrics", 200, 1)
 	ask("good", "/metrics", 200, 0)
-	ask("good", "/readyz", 200, 1) // another right
+	ask("good", "/readyz", 200, 1) // another path needs another review
 	ask("bad", "/metrics", 401, 1)
 	ask("bad", "/metrics", 401, 0)
 	ask("", "/metrics", 401, 0)
@@ -207,7 +207,7 @@ func TestVerdictsStandAWhile(t *testing.T) {
 	}
 }
 
-// TestNotReviewed: a caller learns why its token was not reviewed, and no host.
+// TestNotReviewed verifies that a response says why the token was not reviewed, and names no host.
 func TestNotReviewed(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("secret-host"))
 	for _, c := range []struct {
@@ -228,7 +228,7 @@ func TestNotReviewed(t *testing.T) {
 	}
 }
 
-// TestTLS: everything is served over TLS, and nothing without.
+// TestTLS verifies that a server with TLS serves requests over TLS and refuses plain HTTP.
 func TestTLS(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	certificate, _, _ := ca.Issue("forwarder")

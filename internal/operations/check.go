@@ -10,21 +10,21 @@ import (
 // Check is one health or readiness check.
 type Check struct {
 	Name string
-	// Check returns why the check fails, or nil. It is called concurrently and must not
-	// block: it reports known state.
+	// Check returns the reason why the check fails, or nil. It is called concurrently and must not
+	// block, so it reports state that is already known.
 	Check func() error
-	// Note, if set, returns a short remark for a check that succeeds, "" for none. It is
-	// called concurrently and must not block.
+	// Note, if set, returns a short remark to add to a successful check, or "". It is called
+	// concurrently and must not block.
 	Note func() string
 }
 
-// checks responds with 200 and a line for each check, or with 503 and a line for each check that
-// fails. A response to HEAD has the same status. A caller that may not see the details gets one
-// line without them.
+// checks responds with 200 and a line for each check, or with 503 and a line for each failed check.
+// A response to HEAD has the same status. A caller without permission for the details receives a
+// single line.
 func (e Endpoints) checks(all []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := run(all)
-		// By default a cluster lets everyone get /readyz.
+		// By default, a cluster lets everyone get /readyz, so the details need the right to get /metrics.
 		if e.Access != nil {
 			if access, _ := e.Access.Status(r, "/metrics"); access != http.StatusOK {
 				text = map[bool]string{true: "ok\n", false: "failing; a token that may get /metrics shows why\n"}[status == http.StatusOK]
@@ -35,7 +35,7 @@ func (e Endpoints) checks(all []Check) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text) // the client is gone
+		_, _ = io.WriteString(w, text) // fails only if the client disconnected
 	})
 }
 
@@ -68,7 +68,7 @@ func (c Check) note() string {
 	return ""
 }
 
-// oneLine joins the lines of a text. A joined error has one line for each of its errors.
+// oneLine joins the lines of a text, such as the text of a joined error.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -1,28 +1,27 @@
-// Package operations makes the forwarder observable: an HTTP server for /metrics,
-// /healthz, /readyz, /api/v1/status, /api/v1/trace and the status page, and the metrics of client-go and of the
-// process.
+// Package operations makes the forwarder observable. It has an HTTP server for /metrics, /healthz,
+// /readyz, /api/v1/status, /api/v1/trace and the status page. It also provides the metrics of
+// client-go, which are off by default, and of the process.
 //
-// It does not depend on other parts of the forwarder. The server gets checks and a gatherer
-// from its caller. client-go's metrics providers do nothing unless set. Other packages
-// register their own metrics.
+// The package does not depend on other parts of the forwarder. The caller passes the checks and a
+// gatherer to the server. Other packages register their own metrics.
 //
 // What it guarantees:
 //
-//   - [Listen] takes the port before anything else has to start, so that a port in use is
-//     an immediate error.
-//   - Every request runs the checks. A response names each failed check and its reason on
-//     one line.
-//   - A metric that cannot be collected does not prevent the others from being served.
+//   - [Listen] binds the port before other components start, so a port in use is an immediate
+//     error.
+//   - Every request to /healthz or /readyz runs the checks. The response has one line for each failed
+//     check, with its reason.
+//   - The server still serves the other metrics if one of them cannot be collected.
 //   - No label has values from the content or the name of an object.
-//   - Every constructor may be called any number of times per process, with one registry or
-//     several. A second call with the same registry returns the metrics of the first.
+//   - You can call every constructor any number of times per process, with one registry or
+//     several. A second call with the same registry returns the metrics of the first call.
 //
 // What it does not:
 //
-//   - It requires credentials and TLS only if [Endpoints.Access] and [Endpoints.TLS] are set,
-//     and serves profiles only if [Endpoints.Profiles] is. Without Access, [Endpoints.Support] is
-//     served to the loopback address only.
-//   - It has no reflector_* metrics: client-go has not provided them since 2019
-//     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider still
-//     exists. [InformerMetrics] replaces them.
+//   - It requires credentials only if [Endpoints.Access] is set, and TLS only if [Endpoints.TLS] is
+//     set. It serves profiles only if [Endpoints.Profiles] is set. Without Access, it serves
+//     [Endpoints.Support] to the loopback address only.
+//   - It has no reflector_* metrics. client-go has not provided them since 2019
+//     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider still exists.
+//     [InformerMetrics] replaces them.
 package operations

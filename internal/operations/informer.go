@@ -14,11 +14,11 @@ import (
 // each informer in its options together with an identity. It does not use client-go's
 // process-wide provider.
 //
-// client-go accepts an identity for one informer only and never releases it. So each
-// informer needs its own [cache.InformerName], with a name that is unique in the process,
-// and its owner calls Release when the informer has stopped. Otherwise a resource that
-// comes back has no metrics. The name is not shown. Gauges of several informers of one
-// resource, one per namespace, are combined. Gauges of a released informer disappear.
+// client-go accepts an identity for one informer only and never releases it. So each informer
+// needs its own [cache.InformerName], with a name that is unique in the process, and its owner must
+// call Release when the informer has stopped. Otherwise a resource that is removed and added again
+// has no metrics. The metrics do not show the name. A resource can have several informers, one per
+// namespace: the metrics combine their gauges. The gauges of a released informer disappear.
 func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
 	return &informerMetrics{
 		gauges: register(r, &informerGauges{}),
@@ -49,7 +49,7 @@ func (m *informerMetrics) NewProcessingLatencyMetric(id cache.InformerNameAndRes
 	return m.processing.WithLabelValues(resourceLabel(id))
 }
 
-// resourceLabel returns the resource as in the forwarder's other metrics.
+// resourceLabel returns the resource in the format of the forwarder's other metrics.
 func resourceLabel(id cache.InformerNameAndResource) string {
 	return id.GroupVersionResource().GroupResource().String()
 }
@@ -67,12 +67,12 @@ type informerGauges struct {
 	all []*informerGauge
 }
 
-// informerGauge has no value until it is set.
+// informerGauge is a gauge of one informer. It has no value until Set is called.
 type informerGauge struct {
 	id   cache.InformerNameAndResource
 	desc *prometheus.Desc
 	set  atomic.Bool
-	bits atomic.Uint64 // of a float64
+	bits atomic.Uint64 // the bits of a float64
 }
 
 // Set is part of [cache.GaugeMetric].
@@ -90,8 +90,8 @@ func (g *informerGauges) add(id cache.InformerNameAndResource, desc *prometheus.
 	return added
 }
 
-// forgetReleased removes the gauges of released informers. It also runs at every addition,
-// so that they do not accumulate without scrapes.
+// forgetReleased removes the gauges of released informers. It runs at every scrape, and at every
+// addition so that the gauges do not accumulate without scrapes.
 func (g *informerGauges) forgetReleased() {
 	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool { return !i.id.Reserved() })
 }

@@ -20,13 +20,13 @@ import (
 
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
-// listWatch lists nothing, at version 40, and sends the given watch events.
+// listWatch returns an empty list at version 40 and then sends the given watch events.
 type listWatch struct {
 	cache.ListWatch
 	events *watch.FakeWatcher
 }
 
-// IsWatchListSemanticsUnSupported makes the reflector list.
+// IsWatchListSemanticsUnSupported makes the reflector use a list instead of a streaming watch.
 func (*listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
 func newListWatch() *listWatch {
@@ -86,7 +86,7 @@ func TestInformerMetrics(t *testing.T) {
 		}
 
 		lw.add("41")
-		synctest.Wait() // the indexer is busy with it
+		synctest.Wait() // the indexer is busy with version 41
 		lw.add("42")
 		lw.add("43")
 		synctest.Wait()
@@ -132,7 +132,7 @@ func TestInformersOfOneResourceAreTakenTogether(t *testing.T) {
 	provider := InformerMetrics(r)
 	provider.NewQueuedItemMetric(one).Set(3)
 	provider.NewStoreResourceVersionMetric(one).Set(50)
-	provider = InformerMetrics(r) // of the same registry: of the same gauges
+	provider = InformerMetrics(r) // the same registry, so the same gauges
 	provider.NewQueuedItemMetric(other).Set(4)
 	provider.NewStoreResourceVersionMetric(other).Set(60)
 	provider.NewQueuedItemMetric(unset)
@@ -154,7 +154,7 @@ func TestInformersOfOneResourceAreTakenTogether(t *testing.T) {
 
 func TestReleasedInformersDoNotPileUp(t *testing.T) {
 	provider := InformerMetrics(nil).(*informerMetrics)
-	for range 100 { // a CustomResourceDefinition that comes and goes
+	for range 100 { // a CustomResourceDefinition that is created and deleted again
 		id, release := identify(t, deployments)
 		provider.NewQueuedItemMetric(id)
 		release()
@@ -164,7 +164,7 @@ func TestReleasedInformersDoNotPileUp(t *testing.T) {
 	}
 }
 
-// recorder is a provider for reflectors that notes what it is asked for.
+// recorder is a metrics provider for reflectors that counts the calls of its methods and metrics.
 type recorder struct {
 	cache.MetricsProvider
 	asked atomic.Int64
@@ -186,12 +186,12 @@ func (r *recorder) NewWatchDurationMetric(string) cache.SummaryMetric     { retu
 func (r *recorder) NewItemsInWatchMetric(string) cache.SummaryMetric      { return r.count() }
 func (r *recorder) NewLastResourceVersionMetric(string) cache.GaugeMetric { return r.count() }
 
-// The package comment says that client-go provides no reflector metrics. If it provides
-// them again (kubernetes/kubernetes#134696), this test fails, and the metrics are to be
-// added.
+// TestClientGoAsksForNoReflectorMetrics verifies that client-go provides no reflector metrics, as
+// the package comment says. If client-go provides them again (kubernetes/kubernetes#134696), this
+// test fails. Then add them to this package.
 func TestClientGoAsksForNoReflectorMetrics(t *testing.T) {
 	provider := &recorder{}
-	cache.SetReflectorMetricsProvider(provider) // for the rest of the test binary
+	cache.SetReflectorMetricsProvider(provider) // stays set for the rest of the test binary
 	synctest.Test(t, func(t *testing.T) {
 		lw := newListWatch()
 		informer := cache.NewSharedIndexInformerWithOptions(lw, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{})

@@ -17,8 +17,8 @@ var (
 	_ leaderelection.LeaderMetric    = (*leaderElectionMetrics)(nil)
 )
 
-// LeaderElectionMetrics returns metrics for elections, with the name of the lease as a
-// label. client-go accepts one provider per process, the first one.
+// LeaderElectionMetrics returns metrics for elections, with the name of the lease as a label. client-go
+// uses only the first provider that a process sets.
 func LeaderElectionMetrics(r prometheus.Registerer) leaderelection.MetricsProvider {
 	return &leaderElectionMetrics{
 		status: register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -6,14 +6,14 @@ import "net/http"
 type Page interface {
 	// ServeHTTP serves / and the files below /page/.
 	http.Handler
-	// Stream serves what the page shows. Names says whether the caller may have the names of the
-	// objects that were published last.
+	// Stream serves the data of the page. names says whether the caller may see the names of
+	// recently published objects.
 	Stream(w http.ResponseWriter, r *http.Request, names bool)
 }
 
-// addPage serves the page and its stream to those who may have the document that it shows. The port is
-// open to the network, so without authorization only callers on the same machine get names, as in
-// [Endpoints.protectSupport].
+// addPage serves the page and its stream to callers that may read the status document. The port is
+// open to the network. So without authorization, only callers on the same machine or in the same pod
+// see names, as in [Endpoints.protectSupport].
 func (e Endpoints) addPage(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", e.Access.protectAs("/metrics", e.Page))
 	mux.Handle("GET /page/", e.Access.protectAs("/metrics", e.Page))

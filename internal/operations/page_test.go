@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// blank is a page that says what it was asked for.
+// blank is a page that responds with the arguments of the call.
 type blank struct{}
 
 func (blank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -23,8 +23,8 @@ func (blank) Stream(w http.ResponseWriter, _ *http.Request, names bool) {
 	_, _ = fmt.Fprintf(w, "names %v", names)
 }
 
-// TestPage: the page is at / and nowhere else. Only callers on the same machine or in the same pod get
-// names, and with authorization those who have it; TestAuthorization has the rest.
+// TestPage verifies that the page is served only at / and below /page/. Without authorization, only
+// callers on the same machine or in the same pod see names. TestAuthorization covers authorization.
 func TestPage(t *testing.T) {
 	url := serve(t, Endpoints{Page: blank{}})
 	for path, want := range map[string]string{"/": "file /", "/page/page.js": "file /page/page.js", StreamPath: "names true"} {

@@ -11,9 +11,9 @@ import (
 // Build identifies the build of the forwarder.
 type Build struct{ Version, Commit string }
 
-// Register registers the process metrics: kuberelay_build_info, the Go runtime, the
-// process, and the requests of its Kubernetes clients. Call it before the first client is
-// created: client-go discards earlier counts and does not expect its hook to change.
+// Register registers kuberelay_build_info and the metrics of the Go runtime, of the process, and of
+// the process's requests to API servers. Call it before you create the first client: client-go
+// discards earlier counts and does not expect its hook to change.
 func Register(r prometheus.Registerer, b Build) {
 	register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kuberelay_build_info",
@@ -24,9 +24,9 @@ func Register(r prometheus.Registerer, b Build) {
 	registerRESTClients(r)
 }
 
-// register registers c with r, or nowhere if r is nil. It returns c, or the collector that
-// was already registered under the same names. It panics if the registry has another kind
-// of collector under that name, which is a programming error.
+// register registers c with r and returns c. If r is nil, it only returns c. If r already has a
+// collector with the same names, register returns that collector. It panics if that collector has
+// another type, which is a programming error.
 func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	if r == nil {
 		return c

@@ -36,8 +36,8 @@ func TestProcessMetrics(t *testing.T) {
 	}
 }
 
-// Several forwarders in one process, as in tests, have their own registries. The process
-// metrics are in all of them.
+// TestRESTClientMetrics verifies that several forwarders in one process, each with its own registry,
+// all show the process metrics.
 func TestRESTClientMetrics(t *testing.T) {
 	registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
 	for _, r := range registries {
@@ -64,7 +64,7 @@ func TestRESTClientMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, namespace := range []string{"one", "two"} { // no label may tell them apart
+	for _, namespace := range []string{"one", "two"} { // no label may distinguish the namespaces
 		if _, err := client.Resource(deployments).Namespace(namespace).Get(t.Context(), "missing", metav1.GetOptions{}); err == nil {
 			t.Fatal("a deployment was got that is not there")
 		}
@@ -124,8 +124,8 @@ func TestANameOfSomethingElsePanics(t *testing.T) {
 	WorkqueueMetrics(r)
 }
 
-// With a registry that adds a prefix or a label, registering again also returns the first
-// metrics.
+// TestRegisterThroughAWrapper verifies that a second registration returns the first metrics even if
+// the registry adds a label.
 func TestRegisterThroughAWrapper(t *testing.T) {
 	r := prometheus.NewRegistry()
 	wrapped := prometheus.WrapRegistererWith(prometheus.Labels{"cluster": "one"}, r)

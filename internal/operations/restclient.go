@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// restClients is shared by the process, like client-go's hook, which is set once and does
-// not learn which client sent a request. Every registry shows the same counters.
+// restClients has the metrics of all clients in the process, so every registry shows the same values.
+// client-go's hook can be set only once, and it does not receive the client that sent a request.
 var restClients = struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -32,7 +32,7 @@ var restClients = struct {
 	}, []string{"verb"}),
 }
 
-// requestBuckets are the buckets of Kubernetes' own components.
+// requestBuckets are the buckets that Kubernetes' own components use.
 var requestBuckets = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 
 func registerRESTClients(r prometheus.Registerer) {

@@ -28,39 +28,39 @@ const (
 	shutdownTimeout = 3 * time.Second
 )
 
-// listenVariable is the environment variable of the address.
+// listenVariable is the environment variable that sets the address.
 const listenVariable = "KUBERELAY_LISTEN_ADDR"
 
-// Endpoints is what a [Server] serves.
+// Endpoints configures the endpoints of a [Server].
 type Endpoints struct {
 	Metrics prometheus.Gatherer // /metrics
-	Ready   []Check             // /readyz: whether the forwarder does its job
+	Ready   []Check             // /readyz: whether the forwarder works
 	Live    []Check             // /healthz: failures that only a restart can fix; may be empty
-	// Status and Trace, if set, return the JSON documents of /api/v1/status and /api/v1/trace for a
-	// query. An error says what is wrong with the query. They are called concurrently and must not
-	// block.
+	// Status and Trace, if set, return the documents of /api/v1/status and /api/v1/trace for a query.
+	// The server encodes them as JSON. An error means that the query is invalid, and says why. Both
+	// functions are called concurrently and must not block.
 	Status, Trace func(url.Values) (any, error)
 	Page          Page // the status page, if set
 	Log           *slog.Logger
-	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only to
-	// measure: a profile takes time and memory, and a heap profile can force a garbage
+	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only for
+	// measurements: a profile takes time and memory, and a heap profile can force a garbage
 	// collection.
 	Profiles bool
-	// Support, if set, serves the paths below /debug/support/, which it sees without that prefix. Without
-	// Access, only callers on the same machine, or in the same pod, get them.
+	// Support, if set, serves the paths below /debug/support/. It receives the paths without that
+	// prefix. Without Access, the server admits only callers on the same machine or in the same pod.
 	Support http.Handler
-	// TLS serves over TLS if not nil.
+	// TLS, if not nil, makes the server use TLS.
 	TLS *tls.Config
-	// Access, if not nil, protects /metrics, /api/v1/status and trace, the page, the profiles, /debug/support/, and the
-	// text of /readyz and /healthz, whose status stays open to the kubelet.
+	// Access, if not nil, protects all endpoints. /readyz and /healthz still return their status to
+	// everyone, because the kubelet needs it, but hide the text of the checks.
 	Access *Authorizer
 }
 
 // Server serves [Endpoints] over HTTP. Create one with [Listen].
 type Server struct{ listener net.Listener }
 
-// Listen takes the port; [Server.Run] serves it. Connections made in between wait. addr is
-// host:port, or :port for all addresses of the machine.
+// Listen binds the port. Connections wait until [Server.Run] serves them. addr is host:port, or
+// :port for all addresses of the machine.
 func Listen(addr string) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -93,12 +93,12 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves until ctx ends. Call it once. When ctx ends, Run releases the port and waits
-// up to three seconds for requests in progress. It returns nil when everything it started
-// has ended, except for checks that do not return. It returns an error if it can no longer
-// listen on the port.
+// Run serves the endpoints until ctx ends. Call it once. When ctx ends, Run releases the port and
+// waits up to three seconds for requests in progress. It returns nil when everything it started has
+// ended, except for checks that do not return. It returns an error if it can no longer listen on the
+// port.
 //
-// To observe the forwarder while it drains, end ctx after the drain.
+// To keep the metrics available while the forwarder drains, end ctx after the drain.
 func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	server := &http.Server{
 		Handler:           e.handler(),
@@ -119,7 +119,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 
 	select {
 	case err := <-served:
-		_ = server.Close() // the server ends, whatever the error is
+		_ = server.Close() // closes the server even if it returns an error
 		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
@@ -127,7 +127,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
 		e.Log.Warn("metrics or health requests were cut off", "err", err)
-		_ = server.Close() // the server ends, whatever the error is
+		_ = server.Close() // closes the server even if it returns an error
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)
@@ -135,8 +135,8 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	return nil
 }
 
-// handler uses its own mux, because imported packages can add profiles and more to the
-// default one.
+// handler returns the handler of all endpoints. It has its own mux, because imported packages can add
+// handlers, such as profiles, to the default mux.
 func (e Endpoints) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", e.Access.protect(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{
@@ -145,8 +145,8 @@ func (e Endpoints) handler() http.Handler {
 	})))
 	mux.Handle("GET /readyz", e.checks(e.Ready))
 	mux.Handle("GET /healthz", e.checks(e.Live))
-	// The right to get /metrics, because the ClusterRole system:discovery lets everyone get all
-	// paths below /api/.
+	// These paths need the right to get /metrics, because the ClusterRole system:discovery lets
+	// everyone get all paths below /api/.
 	if e.Status != nil {
 		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", answer(e.Status)))
 	}
@@ -170,14 +170,14 @@ func (e Endpoints) handler() http.Handler {
 	return mux
 }
 
-// The paths of the status document, of the stream of the page, and of what is known of one object.
+// The paths of the status document, of the page's stream, and of the trace of one object.
 const (
 	StatusPath = "/api/v1/status"
 	StreamPath = StatusPath + "/stream"
 	TracePath  = "/api/v1/trace"
 )
 
-// answer serves the document for a query.
+// answer returns a handler that serves the document for a query.
 func answer(document func(url.Values) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := document(r.URL.Query())
@@ -199,10 +199,10 @@ func writeDocument(w http.ResponseWriter, document any) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) // fails only if the client disconnected
 }
 
-// metricsLog is a [promhttp.Logger].
+// metricsLog is a [promhttp.Logger] that writes to a [slog.Logger].
 type metricsLog struct{ log *slog.Logger }
 
 func (l metricsLog) Println(v ...any) {

@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // adds its handlers to the default mux, where ours must not find them
+	_ "net/http/pprof" // adds its handlers to the default mux, which our server must not use
 	"net/url"
 	"strings"
 	"sync"
@@ -31,7 +31,7 @@ func well() error { return nil }
 
 func failing(text string) func() error { return func() error { return errors.New(text) } }
 
-// serve serves e on a loopback port until the test ends, and returns the URL.
+// serve serves e on a loopback port until the test ends, and returns its URL.
 func serve(t *testing.T, e Endpoints) string {
 	t.Helper()
 	s, err := Listen("127.0.0.1:0")
@@ -75,7 +75,7 @@ func request(t *testing.T, method, url string) (*http.Response, string) {
 	return res, string(body)
 }
 
-// scrape reads the metrics as Prometheus does.
+// scrape reads the metrics over HTTP, like Prometheus.
 func scrape(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
 	t.Helper()
 	res, body := request(t, http.MethodGet, serve(t, Endpoints{Metrics: g})+"/metrics")
@@ -211,7 +211,7 @@ func TestTraceIsServed(t *testing.T) {
 	}
 }
 
-// broken is a collector that cannot collect.
+// broken is a collector whose metric is always invalid.
 type broken struct{ desc *prometheus.Desc }
 
 func (b broken) Describe(to chan<- *prometheus.Desc) { to <- b.desc }
@@ -257,8 +257,8 @@ func TestOnlyWhatIsMeantIsServed(t *testing.T) {
 	}
 }
 
-// TestProfiles: a heap profile can force a garbage collection. The command line, which
-// Index lists, is not served.
+// TestProfiles verifies that the server serves profiles, including a heap profile that forces a
+// garbage collection. It does not serve the command line, although the index page lists it.
 func TestProfiles(t *testing.T) {
 	url := serve(t, Endpoints{Profiles: true})
 	tests := []struct {
@@ -313,7 +313,7 @@ func TestListenErrorsSayTheFix(t *testing.T) {
 }
 
 func TestAPrivilegedPortIsExplained(t *testing.T) {
-	// As root there is no such failure to be had.
+	// The test can't cause this error itself, because root may use every port.
 	err := listenError(":80", &net.OpError{Op: "listen", Net: "tcp", Err: syscall.EACCES})
 	if want := "choose a port above 1023"; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %q, want %q in it", err, want)
@@ -328,7 +328,7 @@ func TestRunGivesThePortBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx, Endpoints{Metrics: prometheus.NewRegistry(), Log: silent()}) }()
-	request(t, http.MethodGet, "http://"+s.Addr()+"/healthz") // its connection stays open, idle
+	request(t, http.MethodGet, "http://"+s.Addr()+"/healthz") // leaves an idle connection open
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v, want nil when its context has ended", err)
@@ -369,12 +369,12 @@ func TestRunFailsWhereThePortIsLost(t *testing.T) {
 	}
 }
 
-// pipes is a listener in memory, with which time can be made to pass at will.
+// pipes is an in-memory listener, which works in a synctest bubble.
 type pipes struct {
 	connections chan net.Conn
 	closed      chan struct{}
 	once        sync.Once
-	linger      chan struct{} // if not nil, Accept stays in it after Close until it is closed
+	linger      chan struct{} // if not nil, Accept returns after Close only when linger is closed
 }
 
 func newPipes() *pipes { return &pipes{connections: make(chan net.Conn), closed: make(chan struct{})} }
@@ -400,7 +400,8 @@ func (p *pipes) dial() net.Conn {
 	return ours
 }
 
-// ask sends a request and returns the channel of its status: 0 if the request was cut off.
+// ask sends a request and returns a channel for the status of the response. The status is 0 if the
+// connection was cut off.
 func (p *pipes) ask(path string) <-chan int {
 	status := make(chan int, 1)
 	c := p.dial()

@@ -5,11 +5,12 @@ import (
 	"net/http"
 )
 
-// SupportPath is the folder of what a support bundle has.
+// SupportPath is the path below which the server serves the parts of a support bundle.
 const SupportPath = "/debug/support/"
 
-// protectSupport serves callers with the right to get the path, or, without authorization, callers on the
-// same machine: the log names objects, and the port is open to the network.
+// protectSupport serves callers with the right to get the path. Without authorization, it serves only
+// callers on the same machine or in the same pod, because the log names objects and the port is open
+// to the network.
 func (e Endpoints) protectSupport(h http.Handler) http.Handler {
 	if e.Access != nil {
 		return e.Access.protect(h)
@@ -24,9 +25,10 @@ func (e Endpoints) protectSupport(h http.Handler) http.Handler {
 	})
 }
 
-// isLocal reports whether a request comes from this machine or pod. Both ends of its connection must be
-// loopback addresses, because the proxy of a service mesh forwards requests from the network, from a loopback
-// address to the address of the pod. The host must be one too. Otherwise an attacker's name that resolves to
+// isLocal reports whether a request comes from this machine or pod. Both ends of its connection must
+// be loopback addresses. The client's address is not enough: the proxy of a service mesh forwards
+// requests from the network, and sends them from a loopback address to the pod's address. The host in
+// the request must be a loopback address, too. Otherwise an attacker's host name that resolves to
 // 127.0.0.1 would let a page in a browser on this machine send requests.
 func isLocal(r *http.Request) bool {
 	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

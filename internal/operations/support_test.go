@@ -12,11 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// echo writes the path that it sees.
+// echo responds with the path of the request.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "path "+r.URL.Path) })
 
-// TestSupport: without authorization, only the same machine or pod gets what a bundle has. The port is open
-// to the network.
+// TestSupport verifies that without authorization, only callers on the same machine or in the same
+// pod can read the parts of a bundle, because the port is open to the network.
 func TestSupport(t *testing.T) {
 	if res, body := request(t, http.MethodGet, serve(t, Endpoints{Support: echo})+"/debug/support/log"); res.StatusCode != http.StatusOK || body != "path /log" {
 		t.Errorf("on the loopback address: got %d %q", res.StatusCode, body)

@@ -5,8 +5,8 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// workqueueBuckets range from 0.1 ms to 105 s. Those of Kubernetes' own components start at
-// 10 ns, for work that does not wait for a bus.
+// workqueueBuckets range from 0.1 ms to 105 s. The buckets of Kubernetes' own components start at
+// 10 ns, because their work does not wait for a bus.
 var workqueueBuckets = prometheus.ExponentialBuckets(0.0001, 4, 11)
 
 // workqueueMetrics uses the metric names of Kubernetes' own components, so that existing

@@ -28,11 +28,11 @@ func TestWorkqueueMetrics(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		a, _ := q.Get() // has waited for 2 s
 		time.Sleep(3 * time.Second)
-		q.AddRateLimited(a) // comes back after a second
-		q.Done(a)           // has taken 3 s
-		q.Get()             // b, for 5 s
+		q.AddRateLimited(a) // is added again after a second
+		q.Done(a)           // was processed for 3 s
+		q.Get()             // b, has waited for 5 s
 		time.Sleep(10 * time.Second)
-		q.Get() // c, for 15 s
+		q.Get() // c, has waited for 15 s
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 	})
@@ -45,7 +45,7 @@ func TestWorkqueueMetrics(t *testing.T) {
 		}
 	}
 	gauges := map[string]float64{
-		"workqueue_depth":                             2, // d and again a
+		"workqueue_depth":                             2, // d, and a again
 		"workqueue_unfinished_work_seconds":           30 + 20,
 		"workqueue_longest_running_processor_seconds": 30,
 	}

@@ -13,8 +13,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The page is at the path [Root], and its other files are below [Files]. Links between them are
-// relative, so that a proxy can serve the page below another path.
+// The page is at the path [Root], and its other files are below [Files]. The page links to them with
+// relative paths, so that a proxy can serve the page below another path.
 const (
 	Root  = "/"
 	Files = "/page/"
@@ -22,30 +22,31 @@ const (
 
 // Config configures a Page. Every field is required unless its comment says otherwise.
 type Config struct {
-	// Status returns the judged document. It must not block. With several clusters it is that of all.
+	// Status returns the status document with its verdict. With several clusters, the document
+	// covers all of them. Status must not block.
 	Status func() status.Document
 	Recent *Recent // nil with several clusters
-	// Cluster returns the same of one of several clusters; nil without several. It
-	// must not block.
+	// Cluster returns the status function and the recent events of one of several clusters. It is
+	// nil if the forwarder has a single cluster. It must not block.
 	Cluster func(name string) (status func() status.Document, recent *Recent)
-	// Done ends all streams when it is closed.
+	// Done is closed to end all streams.
 	Done <-chan struct{}
 }
 
-// Page is the page and its streams.
+// Page serves the status page and its streams.
 type Page struct {
 	Config
 	files map[string]file // by the path of the URL
 
 	mu      sync.Mutex
 	streams int
-	views   map[string]*view // that have a stream, by the name of the cluster
+	views   map[string]*view // views that have a stream, by cluster name
 }
 
-// view is what the streams of one cluster show, or of all clusters.
+// view is the data that all streams of one cluster, or of all clusters together, share.
 type view struct {
 	status  func() status.Document
-	recent  *Recent // nil for all of several clusters
+	recent  *Recent // nil if the view shows several clusters
 	streams int
 	last    frame
 }
@@ -55,7 +56,7 @@ type file struct {
 	body []byte
 }
 
-// New returns a Page.
+// New returns a Page with this configuration.
 func New(c Config) *Page {
 	p := &Page{Config: c, files: map[string]file{}, views: map[string]*view{}}
 	all, err := fs.ReadDir(assets, "assets")
@@ -65,7 +66,7 @@ func New(c Config) *Page {
 	for _, f := range all {
 		body, err := assets.ReadFile(path.Join("assets", f.Name()))
 		if err != nil {
-			panic(err) // impossible too
+			panic(err) // impossible for the same reason
 		}
 		at := Files + f.Name()
 		if f.Name() == "index.html" {
@@ -76,14 +77,14 @@ func New(c Config) *Page {
 	return p
 }
 
-// types has the media types of the files. Package mime is not used, because its types depend on
-// the machine.
+// types has the media types of the files by extension. The types of package mime depend on the
+// machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// policy allows only the files and requests of the page itself.
+// policy is the Content-Security-Policy. It allows only files and requests from the page's own origin.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -98,7 +99,7 @@ func protect(h http.Header) {
 	}
 }
 
-// ServeHTTP serves the files.
+// ServeHTTP serves the page and its files.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	f, ok := p.files[r.URL.Path]
@@ -107,5 +108,5 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", f.kind)
-	_, _ = w.Write(f.body) // the client is gone
+	_, _ = w.Write(f.body) // fails only if the client disconnected
 }

@@ -17,7 +17,8 @@ func get(t *testing.T, p *Page, at string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestFiles: the page is complete, and its headers keep other sites out.
+// TestFiles verifies that the page can load all of its files, and that the headers keep other sites
+// out.
 func TestFiles(t *testing.T) {
 	p := New(Config{})
 	page := get(t, p, "/")
@@ -67,7 +68,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPolicy: the policy allows nothing by default, no inline code and no other host.
+// TestPolicy verifies that the policy allows nothing by default, no inline code and no other host.
 func TestPolicy(t *testing.T) {
 	directives := map[string]string{}
 	for d := range strings.SplitSeq(policy, ";") {
@@ -88,7 +89,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestAssets: nothing in the files needs a wider policy, loads from elsewhere, or makes markup of a string.
+// TestAssets verifies that no file needs a wider policy, loads from another host, or turns a string
+// into markup.
 func TestAssets(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
 		".html": regexp.MustCompile(`(?i)<style|<script(?:[^>]*)>[^<]|\sstyle=|\son[a-z]+=|(?:src|action)="(?:https?:)?//|<link[^>]*href="(?:https?:)?//`),

@@ -9,28 +9,29 @@ import (
 
 const (
 	keptEvents = 100
-	// Events are counted in spans of five seconds: the present span, and those of the last five
-	// minutes.
+	// Events are counted in spans of five seconds. Recent keeps the current span and the spans of the
+	// last five minutes.
 	spanLength = 5 * time.Second
 	keptSpans  = 61
 )
 
-// Recent remembers the last acknowledged events, and the rates of the last five minutes.
-// The zero value is ready to use.
+// Recent keeps the last acknowledged events and the rates of the last five minutes. It is safe for
+// concurrent use. The zero value is ready for use.
 type Recent struct {
 	mu     sync.Mutex
 	count  uint64                  // events so far
 	events [keptEvents]publication // a ring: event n is at index n modulo the length
-	spans  [keptSpans]span         // a ring, by the number of the span
+	spans  [keptSpans]span         // a ring: span n is at index n modulo the length
 }
 
-// Recents are those of several clusters. The zero value is ready to use.
+// Recents holds a [Recent] for each of several clusters. It is safe for concurrent use. The zero value
+// is ready for use.
 type Recents struct {
 	mu  sync.Mutex
 	all map[string]*Recent
 }
 
-// Of returns the Recent of a cluster.
+// Of returns the Recent of a cluster, and creates it if necessary.
 func (r *Recents) Of(cluster string) *Recent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,19 +56,19 @@ type publication struct {
 	key     event.Key
 	of      event.Type
 	version string
-	at      time.Time // of the acknowledgement
+	at      time.Time // time of the acknowledgement
 	lag     time.Duration
 }
 
 // span counts the events of one period of [spanLength].
 type span struct {
-	number    int64 // of the period, counted since 1970
+	number    int64 // number of the period, counted from 1970
 	published int
 	slowest   time.Duration
 }
 
-// Add records an acknowledged event. observed is when its change was observed. Add can be called
-// concurrently, and allocates no memory.
+// Add records an acknowledged event. observed is the time at which the forwarder observed the change.
+// Add allocates no memory.
 func (r *Recent) Add(key event.Key, of event.Type, version string, observed, acknowledged time.Time) {
 	lag := max(0, acknowledged.Sub(observed))
 	number := spanNumber(acknowledged)
@@ -103,10 +104,10 @@ type recentEvents struct {
 	Events []recentEvent `json:"events"`
 }
 
-// rates has the counts of the last spans, oldest first. The last span is not over.
+// rates has the counts of the last spans, oldest first. The last span is still in progress.
 type rates struct {
 	SpanSeconds int       `json:"spanSeconds"`
-	Last        int64     `json:"last"` // the number of the last span since 1970
+	Last        int64     `json:"last"` // the number of the last span, counted from 1970
 	Published   []int     `json:"published"`
 	Slowest     []float64 `json:"slowestSeconds"`
 }

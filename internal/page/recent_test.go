@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-var start = time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC) // a span begins
+var start = time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC) // the start of a span
 
 func key(name string) event.Key {
 	return event.Key{Group: "apps", Resource: "deployments", Namespace: "shop", Name: name}
@@ -60,11 +60,11 @@ func TestRates(t *testing.T) {
 	check("now", start.Add(3*spanLength), []int{0, 2, 1, 0, 1}, []float64{0, 1, 0.02, 0, 0})
 	check("later", start.Add(4*spanLength), []int{2, 1, 0, 1, 0}, []float64{1, 0.02, 0, 0, 0})
 	check("much later", start.Add(2*keptSpans*spanLength), make([]int, keptSpans), make([]float64, keptSpans))
-	add(start.Add(keptSpans*spanLength), 0) // at the place of the first
+	add(start.Add(keptSpans*spanLength), 0) // replaces the first span in the ring
 	check("after a full turn", start.Add(keptSpans*spanLength), []int{0, 1}, []float64{0, 0})
 }
 
-// TestAddIsCheap: each event of a forwarder is added.
+// TestAddIsCheap verifies that Add allocates no memory, because the forwarder calls it for each event.
 func TestAddIsCheap(t *testing.T) {
 	r, k := new(Recent), key("web")
 	if n := testing.AllocsPerRun(100, func() { r.Add(k, event.Updated, "1", start, start) }); n > 0 {

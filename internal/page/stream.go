@@ -12,33 +12,35 @@ import (
 
 const (
 	maxStreams = 16
-	// maxStream is how long a stream lasts. The browser connects again, and is authorized again.
+	// maxStream is the maximum duration of a stream. Then the browser connects again, which needs a
+	// new authorization.
 	maxStream  = 10 * time.Minute
 	retryAfter = time.Second
-	// refresh is the longest time between two documents. It shows the page that the stream is alive, and
-	// updates the ages in texts.
+	// refresh is the longest time between two status documents. A document at this interval shows the
+	// page that the stream is alive, and updates the ages in texts.
 	refresh      = 5 * time.Second
 	writeTimeout = 10 * time.Second
 )
 
-// message is one message of a stream, in its form on the wire. Streams share messages.
+// message is one message of a stream, in wire format. Streams share messages.
 type message []byte
 
-// frame has the messages of one second, for all streams. A frame reuses a message of the previous frame
-// if its content is the same.
+// frame has the messages of one second, for all streams. If the content of a message is unchanged, the
+// frame has the same message as the previous frame.
 type frame struct {
 	second                int64
 	status, rates, events *message
 	clusters              *message // nil for one cluster
 
-	sent  time.Time // when the message status was made
-	shown []byte    // the document in status, without the parts that change all the time
+	sent  time.Time // time at which the message status was created
+	shown []byte    // the document in status, without the parts that always change
 	rows  []byte    // the content of clusters
-	count uint64    // number of events when the message events was made
+	count uint64    // number of events when the message events was created
 }
 
-// Stream sends the messages of the page as server-sent events, until the client disconnects or the page
-// shuts down. names says whether the client may see names of objects.
+// Stream sends the messages of the page as server-sent events. It returns when the client disconnects,
+// when the page shuts down, or after ten minutes. names says whether the client may see names of
+// objects.
 func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	protect(w.Header())
 	// Another site can't read a stream, but could occupy all of them.
@@ -58,7 +60,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 	defer p.leave(cluster)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would wait for more
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx would buffer the messages
 	to := http.NewResponseController(w)
 	if err := to.SetReadDeadline(time.Time{}); err != nil { // the read deadline of the server would end the request
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -68,16 +70,16 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 		return
 	}
 	if _, err := fmt.Fprintf(w, "retry: %d\n\n", retryAfter.Milliseconds()); err != nil {
-		return // the client is gone
+		return // the client disconnected
 	}
 	var sent frame
 	for over := time.Now().Add(maxStream); time.Now().Before(over); {
 		now := p.frame(v)
 		if err := send(w, to, now.after(sent, names)); err != nil {
-			return // the client is gone
+			return // the client disconnected
 		}
 		sent = now
-		second := time.NewTimer(min(time.Second, time.Until(time.Unix(now.second+1, 0)))) // at most a second, as a clock can go back
+		second := time.NewTimer(min(time.Second, time.Until(time.Unix(now.second+1, 0)))) // at most a second, because the clock can be set back
 		select {
 		case <-second.C:
 		case <-r.Context().Done():
@@ -90,7 +92,8 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 }
 
-// enter adds a stream of a cluster, "" for the only one or all. It returns nil if there are too many.
+// enter adds a stream to the view of a cluster. cluster is "" for a single cluster, or for all of
+// several clusters. enter returns nil if the maximum number of streams is open.
 func (p *Page) enter(cluster string) *view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +126,7 @@ func (p *Page) leave(cluster string) {
 // hidden is the list of events for clients that may not see names.
 var hidden = newMessage("events", recentEvents{Hidden: true, Events: []recentEvent{}})
 
-// after returns the messages that differ from those of an earlier frame.
+// after returns the messages that differ from those of a frame that was sent earlier.
 func (f frame) after(sent frame, names bool) (all []*message) {
 	if f.status != sent.status {
 		all = append(all, f.status)
@@ -158,7 +161,7 @@ func send(w http.ResponseWriter, to *http.ResponseController, all []*message) er
 	return to.Flush()
 }
 
-// frame returns the frame of this second. The first stream that needs it computes it.
+// frame returns the frame of the current second. The first stream that needs the frame computes it.
 func (p *Page) frame(v *view) frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +179,7 @@ func (p *Page) frame(v *view) frame {
 func (f *frame) showStatus(d status.Document, now time.Time) {
 	if d.Clusters != nil {
 		f.showClusters(d.Rows())
-		d.Clusters = []status.Document{} // the page needs the rows only
+		d.Clusters = []status.Document{} // the page needs only the rows
 	}
 	shown := withoutAges(d)
 	if f.status != nil && bytes.Equal(shown, f.shown) && now.Sub(f.sent) < refresh {
@@ -192,8 +195,8 @@ func (f *frame) showClusters(all []status.Row) {
 	}
 }
 
-// withoutAges returns a document without the parts that change all the time: the time, the summary, which
-// has an age, and the memory.
+// withoutAges returns the JSON of a document without the parts that always change: the time, the
+// memory, and the summary, which has an age.
 func withoutAges(d status.Document) []byte {
 	d.Time, d.Memory.Used, d.Verdict.Summary = time.Time{}, 0, ""
 	b, _ := json.Marshal(d) // a document can always be encoded
@@ -208,7 +211,8 @@ func (f *frame) showRecent(r *Recent, now time.Time) {
 	f.rates, f.events, f.count = newMessage("rates", r.rates(now)), newMessage("events", r.list()), count
 }
 
-// newMessage returns a message. Its JSON has no line breaks, which would end the message.
+// newMessage returns a message with the content as JSON. The JSON has no line breaks, because they
+// would end the message.
 func newMessage(kind string, content any) *message {
 	body, err := json.Marshal(content)
 	if err != nil {

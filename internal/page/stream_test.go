@@ -18,15 +18,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// client is a browser, and the connection to it.
+// client stands in for a browser and its connection.
 type client struct {
 	header http.Header
 	code   int
 
 	mu      sync.Mutex
 	body    bytes.Buffer
-	flushed int   // bytes
-	fails   error // of the next write
+	flushed int   // flushed bytes
+	fails   error // returned by the next write
 	read    time.Time
 	writes  []time.Time // deadlines
 }
@@ -60,7 +60,7 @@ func (c *client) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// take returns what was sent since the last call: the kinds of the messages, and the text.
+// take returns the messages since the last call, as a list of their kinds and as text.
 func (c *client) take(t *testing.T) (kinds, text string) {
 	t.Helper()
 	c.mu.Lock()
@@ -77,7 +77,7 @@ func (c *client) take(t *testing.T) (kinds, text string) {
 	return kinds, text
 }
 
-// forwarder is what the page shows, and how often that was asked for.
+// forwarder provides a status document and counts the calls of status.
 type forwarder struct {
 	mu    sync.Mutex
 	doc   status.Document
@@ -91,11 +91,11 @@ func (f *forwarder) status() status.Document {
 	d := f.doc
 	d.Time = time.Now().UTC()
 	d.Memory.Used = uint64(d.Time.UnixNano())
-	d.Verdict.Summary = d.Time.String() // as an age in it
+	d.Verdict.Summary = d.Time.String() // changes with time, like an age
 	return d
 }
 
-// times returns how often the status was asked for.
+// times returns the number of calls of status.
 func (f *forwarder) times() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,13 +108,13 @@ func (f *forwarder) change(change func(*status.Document)) {
 	change(&f.doc)
 }
 
-// open opens a stream, which ends with the test or when close is called.
+// open opens a stream, which ends with the test or when end is called.
 func open(t *testing.T, p *Page, names bool, headers ...string) (c *client, end func()) {
 	t.Helper()
 	return openCluster(t, p, "", names, headers...)
 }
 
-// openCluster is open for one of several clusters.
+// openCluster is like open, for one of several clusters.
 func openCluster(t *testing.T, p *Page, cluster string, names bool, headers ...string) (c *client, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,8 +137,8 @@ func newPage(f *forwarder) (*Page, chan struct{}) {
 	return New(Config{Status: f.status, Recent: new(Recent), Done: done}), done
 }
 
-// TestStream: a stream sends what has changed, at most once a second; all streams share what is computed;
-// and nothing is computed without one.
+// TestStream verifies that a stream sends changes at most once a second. All streams share the computed
+// messages, and without a stream, the page computes nothing.
 func TestStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -207,7 +207,8 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestLateStream: a stream that begins within a second gets what the others show.
+// TestLateStream verifies that a stream that begins in the middle of a second receives the same
+// messages as the other streams.
 func TestLateStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -227,7 +228,7 @@ func TestLateStream(t *testing.T) {
 	})
 }
 
-// TestNames: names of objects are for those who may have them.
+// TestNames verifies that a stream has names of objects only if the caller allows it.
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := newPage(&forwarder{})
@@ -248,7 +249,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestHostileNames: what a tenant can write into a name, or a server into an error, cannot begin another
+// TestHostileNames verifies that a tenant's object name or a server's error text cannot begin another
 // message.
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +273,8 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// TestStreamsAreBounded: in number and in time, and they end with the forwarder.
+// TestStreamsAreBounded verifies the limits on the number and the duration of streams, and that all
+// streams end when the forwarder stops.
 func TestStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -313,8 +315,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// TestClusters: the page of several clusters has a row for each, without their resources. The page of one
-// is that of a forwarder of one.
+// TestClusters verifies that the page of several clusters has a row for each cluster, without its
+// resources. The page of one of them is the same as the page of a forwarder with a single cluster.
 func TestClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, recents := &forwarder{}, new(Recents)
@@ -365,7 +367,7 @@ func TestClusters(t *testing.T) {
 	})
 }
 
-// TestOtherSites cannot use up the streams.
+// TestOtherSites verifies that other sites cannot use up the streams.
 func TestOtherSites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := newPage(&forwarder{})

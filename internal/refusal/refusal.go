@@ -1,8 +1,8 @@
-// Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors of the API server.
-// The text of client-go's errors lacks the code, and for some responses says only "unknown".
+// Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors from the API server.
+// The text of client-go's errors lacks the code. For some responses, it is only "unknown".
 //
 // What it guarantees: [errors.Is] and [errors.As] still find the original error. What it does not: it
-// sends no request to find out more than the response says.
+// sends no request to get more details than the response has.
 package refusal
 
 import (
@@ -14,8 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Explain returns an error whose text begins with the status code if err is a response of an API server.
-// It returns any other error unchanged, including one that it has explained already.
+// Explain adds the status code to the beginning of the error text, if err is a response from an API
+// server. It returns any other error unchanged. It also leaves an error unchanged that it has already
+// explained.
 func Explain(err error) error {
 	var answer apierrors.APIStatus
 	var explained *explanation
@@ -46,7 +47,7 @@ func fixFor(code int, message string) string {
 	return ""
 }
 
-// explanation is an error with a different text.
+// explanation wraps an error and replaces its text.
 type explanation struct {
 	text string
 	err  error

@@ -16,7 +16,7 @@ func TestExplain(t *testing.T) {
 	unread := apierrors.NewGenericServerResponse(http.StatusForbidden, "GET", schema.GroupResource{}, "", "unknown", 0, true)
 	for name, c := range map[string]struct {
 		err  error
-		want string // the beginning
+		want string // the beginning of the text
 		also string
 	}{
 		"expired":        {apierrors.NewUnauthorized("Unauthorized"), "401 Unauthorized: Unauthorized", "KUBECONFIG"},

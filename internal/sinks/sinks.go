@@ -1,8 +1,8 @@
-// Package sinks turns the settings of a forwarder into the options for its bus: to write it, to read it as
-// a subscriber does, and to inspect it.
+// Package sinks converts the settings of a forwarder into options to write to its bus, to read the bus
+// as a subscriber, and to inspect the bus.
 //
-// What it guarantees: for the same settings, a forwarder and the commands use the same bus. Nothing in it
-// writes to a bus. What it does not: it doesn't check settings. Package config does.
+// What it guarantees: with the same settings, the forwarder and the commands use the same bus. The
+// package never writes to a bus. What it does not: it doesn't check the settings. Package config does.
 package sinks
 
 import (
@@ -25,7 +25,7 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 )
 
-// StoreDir returns the folder of the built-in NATS server.
+// StoreDir returns the folder in which the built-in NATS server stores its files.
 func StoreDir(s config.Server) string { return filepath.Join(s.DataDir, "nats") }
 
 // NATS returns the options for writing to the stream, without a logger.
@@ -65,7 +65,7 @@ func brokerOptions(k config.Kafka) broker.Options {
 }
 
 // NATSReader returns the options for reading the stream, without a logger. Without KUBERELAY_NATS_URL,
-// this is the built-in server of a forwarder on this machine.
+// the options connect to the built-in server of a forwarder on this machine.
 func NATSReader(cfg config.Config) (natsreader.Options, error) {
 	n := cfg.NATS
 	o := natsreader.Options{
@@ -112,8 +112,8 @@ func KafkaReader(cfg config.Config) reader.Options {
 	}
 }
 
-// InspectNATS inspects the server and the stream. Without KUBERELAY_NATS_URL, this is the built-in server
-// of a forwarder on this machine, as its subscribers see it.
+// InspectNATS inspects the server and the stream. Without KUBERELAY_NATS_URL, it inspects the built-in
+// server of a forwarder on this machine, with the permissions of a subscriber.
 func InspectNATS(ctx context.Context, cfg config.Config) (nats.Inspection, error) {
 	o := NATS(cfg)
 	connection := o.Connection()
@@ -136,7 +136,8 @@ func InspectKafka(ctx context.Context, cfg config.Config, resources []schema.Gro
 	return kafka.Inspect(ctx, o, resources)
 }
 
-// LastClaim reads the claim of the cluster name in the settings. It returns the zero value if there is none.
+// LastClaim reads the claim of the cluster name in the settings. It returns the zero value if the bus has
+// no claim.
 func LastClaim(ctx context.Context, cfg config.Config) (event.Claim, error) {
 	if cfg.Event.Sink == config.SinkKafka {
 		i, err := InspectKafka(ctx, cfg, nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// TestBuiltIn: a reader on the same machine finds the built-in server and its token.
+// TestBuiltIn verifies that a reader on the same machine finds the built-in server and its token.
 func TestBuiltIn(t *testing.T) {
 	for listen, want := range map[string]string{
 		"127.0.0.1:4222": "nats://127.0.0.1:4222",

@@ -11,16 +11,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Absent is a resource, namespace or cluster that the bus has no event of.
+// Absent is a resource, namespace or cluster for which the bus has no event.
 type Absent struct {
 	What string   // resource, namespace or cluster
 	Name string   // as the filter names it
-	Have []string // what the bus has instead, in order
+	Have []string // the resources, namespaces or clusters that the bus has events for, sorted
 }
 
-// FindAbsent returns the clusters that a filter names and that the bus has no event of. If there
-// are none, it returns such resources and namespaces in the clusters of the filter. It reads the
-// bus up to the first event of each name. It does not wait for a bus.
+// FindAbsent returns the clusters in the filter for which the bus has no event. If the bus has
+// events for all of them, FindAbsent returns the absent resources and namespaces in these clusters.
+// For each name, it reads the bus up to the first event. It does not wait for a bus that is missing
+// or unreachable.
 func FindAbsent(ctx context.Context, bus Bus, subjectPrefix string, f Filter) ([]Absent, error) {
 	var clusters, others []named
 	for _, c := range f.Clusters {
@@ -45,7 +46,7 @@ func FindAbsent(ctx context.Context, bus Bus, subjectPrefix string, f Filter) ([
 	return l.absent(ctx, others)
 }
 
-// named is a name in a filter, and a filter for its events.
+// named is a name in a filter, together with a filter that selects its events.
 type named struct {
 	what, name string
 	filter     Filter
@@ -55,7 +56,7 @@ type named struct {
 type look struct {
 	bus      Bus
 	prefix   string
-	clusters []string // in which to search for resources and namespaces; all if none
+	clusters []string // search these for resources and namespaces; all if empty
 }
 
 func (l look) absent(ctx context.Context, all []named) ([]Absent, error) {
@@ -88,8 +89,8 @@ func (l look) read(ctx context.Context, subjects []string, each func(Event) erro
 	return readToEnd(ctx, l.bus, o, func(m *event.Message, d publish.Delivery) error { return each(eventOf(m, d)) })
 }
 
-// lister is a bus that lists its subjects. A subscription to it yields only the events of the
-// filter, which do not show what else the bus has.
+// lister is a bus that lists its subjects, such as NATS. A subscription to it yields only events
+// that match the filter, so [Absent.Have] needs the list.
 type lister interface {
 	Subjects(ctx context.Context) ([]string, error)
 }
@@ -104,11 +105,11 @@ func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	return err
 }
 
-// inventory has the names on the bus, by what they name: cluster, resource or namespace.
+// inventory is the set of names on the bus, grouped into "cluster", "resource" and "namespace".
 type inventory map[string]map[string]bool
 
-// add adds the names in an event. Without clusters, it adds resources and namespaces of all
-// clusters.
+// add adds the names in an event. It adds resources and namespaces only from the given clusters, or
+// from all clusters if none are given.
 func (i inventory) add(e Event, clusters []string) {
 	k := e.Message.Key
 	i.put("cluster", e.Cluster)
@@ -119,7 +120,7 @@ func (i inventory) add(e Event, clusters []string) {
 	if k.Resource != "" {
 		i.put("resource", k.GroupResource().String())
 	}
-	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // a namespace without events of other objects
+	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // the namespace itself may be empty
 		i.put("namespace", k.Name)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// WriteJSON writes objects, read with [Present.Whole], as kubectl get -o json does. If single is
-// set, it writes the only object as it is. Otherwise it writes a List. A truncated object has the
-// annotation [event.TruncatedAnnotation].
+// WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,
+// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a List.
+// A truncated object has the annotation [event.TruncatedAnnotation].
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	root, err := content(objects, single)
 	if err != nil {
@@ -39,7 +39,7 @@ func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	return err
 }
 
-// WriteYAML writes what [WriteJSON] writes, as YAML.
+// WriteYAML writes the same content as [WriteJSON], as YAML.
 func WriteYAML(w io.Writer, objects []Object, single bool) error {
 	root, err := content(objects, single)
 	if err != nil {
@@ -57,8 +57,7 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 	return nil
 }
 
-// content returns the object, or a List of the objects, as a tree in which numbers keep their
-// spelling.
+// content returns the object, or a List of the objects, as a tree. Numbers keep their spelling.
 func content(objects []Object, single bool) (any, error) {
 	items := make([]any, 0, len(objects))
 	for _, o := range objects {
@@ -97,7 +96,8 @@ func annotate(root any) {
 	}
 }
 
-// quoteUnprintable puts texts with unprintable characters into quotes, in which YAML has escapes.
+// quoteUnprintable double-quotes strings that have unprintable characters, because YAML has escapes
+// only in double-quoted strings.
 func quoteUnprintable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -18,8 +18,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// LineAndDiff returns the line of an event and, below the line of an update, a unified diff of the
-// object as YAML, without a newline at the end:
+// LineAndDiff returns the line of an event, without a newline at the end. For an update, it appends
+// a unified diff of the object as YAML:
 //
 //	15:04:06.000  updated   deployments.apps  shop/cart  v12346  watch
 //	--- v12345
@@ -30,7 +30,8 @@ import (
 //	+  replicas: 2
 //	   selector:
 //
-// Like kubectl diff, the diff omits managedFields. It omits resourceVersion, which its head has.
+// Like kubectl diff, the diff omits managedFields. It also omits resourceVersion, which the diff's
+// first two lines show.
 func (t *Text) LineAndDiff(e Event, c Change) string {
 	if event.Type(e.Message.Attribute("type")) != event.Updated || c.Object == nil || c.Present {
 		return t.Line(e)
@@ -57,7 +58,7 @@ func (t *Text) LineAndDiff(e Event, c Change) string {
 	return b.String()
 }
 
-// headLines is the number of lines in the head of a diff.
+// headLines is the number of lines in the head of a diff: "---" and "+++".
 const headLines = 2
 
 func diffColor(n int, line string) string {
@@ -74,7 +75,7 @@ func diffColor(n int, line string) string {
 	return ""
 }
 
-// diff returns "" if no visible field differs.
+// diff returns a unified diff of two objects, or "" if no visible field differs.
 func diff(before, after []byte) (string, error) {
 	old, oldVersion, err := toYAML(before)
 	if err != nil {
@@ -90,10 +91,10 @@ func diff(before, after []byte) (string, error) {
 
 var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
 
-// renumbered recounts the lines of the new text: go-udiff 0.4.1 omits the equal lines between two
-// edits of a hunk.
+// renumbered corrects the first line number of the new text in each hunk header. go-udiff 0.4.1 does
+// not count the equal lines between two edits of a hunk.
 func renumbered(unified string) string {
-	more := 0 // surplus of lines in the new text, before the hunk
+	more := 0 // number of lines that the earlier hunks add
 	return hunk.ReplaceAllStringFunc(unified, func(line string) string {
 		part := hunk.FindStringSubmatch(line)
 		count := func(s string) int {
@@ -137,10 +138,10 @@ func head(version string) string {
 	return show("v" + version)
 }
 
-// toYAML writes an object as kubectl does, except that it does not break long lines, nor quote
-// texts of several lines because of tabs. It also returns the version of the object.
+// toYAML formats an object like kubectl, except that it does not break long lines and does not quote
+// a multiline string because of tabs. It also returns the object's resourceVersion.
 //
-// sigs.k8s.io/yaml is unsuitable: it reads JSON as YAML, which rejects some characters that JSON
+// sigs.k8s.io/yaml is unsuitable: it parses JSON as YAML, so it rejects some characters that JSON
 // allows, and it rounds numbers.
 func toYAML(object []byte) (text, version string, err error) {
 	root, err := decode(object)
@@ -172,7 +173,7 @@ func encodeYAML(root any) (string, error) {
 	return b.String(), nil
 }
 
-// exactNumbers preserves the spelling of numbers.
+// exactNumbers replaces each number with a YAML node that keeps the spelling.
 func exactNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -189,7 +190,7 @@ func exactNumbers(v any) any {
 	return v
 }
 
-// decode returns a tree in which numbers keep their spelling.
+// decode parses an object into a tree. Numbers keep their spelling.
 func decode(object []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
@@ -200,8 +201,8 @@ func decode(object []byte) (any, error) {
 	return root, nil
 }
 
-// printable escapes what does not print, except tabs: many ConfigMaps contain tabs, and a tab moves
-// only the text after it.
+// printable escapes unprintable characters. It keeps tabs, because many ConfigMaps contain them and
+// a tab moves only the text after it.
 func printable(line string) string {
 	plain := func(r rune) bool { return r == '\t' || unicode.IsPrint(r) }
 	if utf8.ValidString(line) && strings.IndexFunc(line, func(r rune) bool { return !plain(r) }) < 0 {

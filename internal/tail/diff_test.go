@@ -25,8 +25,9 @@ func state(t testing.TB, typ event.Type, version, rest string, changes ...func(*
 	})...)
 }
 
-// Two updates of one object as docs/tail.md shows them: a list, a number, a text of several
-// lines, long lines and tabs, and what has no diff.
+// TestLineAndDiff compares the output for two updates of one object with the golden files. The
+// updates change a list, a number and a multiline string with tabs, and the object has a long line.
+// The other events have no diff.
 func TestLineAndDiff(t *testing.T) {
 	long := strings.Repeat("long ", 30)
 	before := `,"data":{"nginx.conf":"server {\n\tlisten 80;\n}\n","text":"` + long + `"},"spec":{"replicas":1,"selector":{"app":"cart"},"template":{"spec":{"containers":[{"name":"a","image":"cart:1"},{"name":"b","args":["true","1"]}]}}}`
@@ -89,7 +90,7 @@ func TestLineWithoutDiff(t *testing.T) {
 	}
 }
 
-// Valid JSON that a YAML parser rejects.
+// TestDiffOddities verifies diffs of valid JSON that a YAML parser rejects or reads differently.
 func TestDiffOddities(t *testing.T) {
 	for before, want := range map[string]string{
 		`{"a":"\ud83d\ude00"}`:                "-a: \"\\U0001F600\"\n",
@@ -106,8 +107,8 @@ func TestDiffOddities(t *testing.T) {
 	}
 }
 
-// Whatever a state is, its diff has no control characters, each line has a mark, and the diff is
-// empty only if nothing changed.
+// FuzzLineAndDiff verifies that a diff of any two states has no control characters, that each of its
+// lines begins with a diff marker, and that it is empty only if nothing changed.
 func FuzzLineAndDiff(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J\r\u009b\u202e\ud800","b":"x\ny\u2028\tz\n"}`, `{"a":"\u001b","b":"x\n\u0085y\n"}`)
 	f.Add(`{"a":1.0}`, `{"a":1}`)
@@ -151,8 +152,8 @@ func FuzzLineAndDiff(f *testing.F) {
 	})
 }
 
-// TestDiffCountsLines: the head of each hunk has its first line in both texts. go-udiff does not
-// count the lines between two edits in one hunk.
+// TestDiffCountsLines verifies the line numbers in the hunk headers for both texts. go-udiff does
+// not count the equal lines between two edits of a hunk.
 func TestDiffCountsLines(t *testing.T) {
 	lines := func(changed map[int]string) []byte {
 		var all []string

@@ -1,18 +1,17 @@
-// Package tail prints events and the present state of the bus for a person or a script, and selects
-// them.
+// Package tail selects and prints events and the current state of the bus, for people and scripts.
 //
 // It guarantees:
 //
-//   - One event is one line, whatever its content. The exception is a diff: its lines follow the
-//     line of the event, each with '-', '+', '@' or a space at the beginning.
-//   - Nothing on the bus can control the terminal. A Kubernetes name can contain escape sequences
-//     (RBAC objects are named by path segments), and anyone may have put a message on the bus.
-//     All forms of output escape what does not print, except tabs in a diff.
-//   - A diff or a patch is between two whole states of one object that were on the bus: never
-//     between partial states, nor between two objects of one name.
+//   - Each event is one line, whatever its content. A diff adds lines below the line of the event.
+//     Each of them begins with '-', '+', '@' or a space.
+//   - Nothing on the bus can control the terminal. The name of an RBAC object is a path segment, so
+//     it can contain escape sequences, and anyone may have put a message on the bus. All output
+//     formats escape unprintable characters, except tabs and line breaks in a diff or in YAML.
+//   - A diff or a patch compares two whole states of one object that were on the bus. It never
+//     compares partial states, or two objects with the same name.
 //   - [Filter.Subjects] includes everything that [Filter.Match] accepts.
 //
-// It does not read the cluster, so it can't resolve a short name from a CustomResourceDefinition.
-// The previous state is the last one that tail has seen. If the bus dropped states in between, the
-// diff spans them, and names its two versions.
+// The package does not read the cluster, so it can't resolve a short name from a
+// CustomResourceDefinition. The previous state is the last one that tail has seen. If the bus
+// dropped states in between, the diff spans them and shows the two versions that it compares.
 package tail

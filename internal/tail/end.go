@@ -9,13 +9,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// ErrUnreachable is in the chain of the error if the bus does not answer.
+// ErrUnreachable is in the error's chain if the bus does not respond.
 var ErrUnreachable = errors.New("it cannot be reached")
 
-// readToEnd yields events until everything that the bus holds was yielded, or yield returns an
-// error, which it returns unchanged except for errEnough. Unlike a subscription, it does not wait
-// for a bus that is missing or unreachable. After an interruption it continues. o.Notify must be
-// set.
+// readToEnd yields events until it has yielded everything on the bus, or until yield returns an
+// error. It returns that error unchanged, or nil for errEnough. Unlike a subscription, readToEnd
+// does not wait for a bus that is missing or unreachable at the start. It continues after a later
+// interruption. o.Notify must be set.
 func readToEnd(ctx context.Context, bus Bus, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,28 +12,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Event is one event on the bus. Only Key, Marker, Attributes and Data of the message are used.
+// Event is one event on the bus. The package uses only Key, Marker, Attributes and Data of the
+// message, and ID in errors.
 type Event struct {
 	Message *event.Message
 	Cluster string
 	Stored  time.Time // when the bus stored it
 
-	// The position on the bus, for [States.Ask].
+	// Subject and Position locate the event on the bus, for [States.Ask].
 	Subject  string
 	Position uint64
 	log      publish.Log
 
-	note string // a remark for people
+	note string // a remark that [Text] adds to the line
 }
 
-// delivery is the inverse of eventOf.
+// delivery returns the delivery that eventOf made the event from, without Whole.
 func (e Event) delivery() publish.Delivery {
 	return publish.Delivery{Subject: e.Subject, Cluster: e.Cluster, Log: e.log, Position: e.Position, Stored: e.Stored}
 }
 
 // JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at
-// its end. It is equal to what was published, except that unprintable characters are JSON escapes.
-// It fails for an event of another writer that this format cannot represent.
+// the end. The line equals the published event, except that unprintable characters are JSON escapes.
+// JSON fails for an event of another writer that this format cannot represent.
 func (e Event) JSON() ([]byte, error) {
 	b, err := e.Message.Structured()
 	if err == nil && !json.Valid(b) { // the name of an attribute can be any text

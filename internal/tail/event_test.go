@@ -25,7 +25,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The output escapes what does not print, and is equal to the event.
+// TestJSONHostile verifies that the output escapes unprintable characters and still equals the event.
 func TestJSONHostile(t *testing.T) {
 	body := "{\"kind\":\"Pod\",\"metadata\":{\"annotations\":{\"a\":\"\u009b2J\x7f\u202e\U000e0041 é 日\u200d\"}}}"
 	e := change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Object.Body = event.JSON([]byte(body)) })
@@ -90,7 +90,8 @@ func decoded(t *testing.T, b []byte) any {
 	return v
 }
 
-// TestPointOnKafka: a consistency point has no data there, and is about one partition.
+// TestPointOnKafka verifies that tail shows a consistency point on Kafka, which has no data and
+// covers one partition.
 func TestPointOnKafka(t *testing.T) {
 	m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "7", AsOf: someTime, Objects: 3, Taken: someTime})
 	if err != nil {

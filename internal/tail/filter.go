@@ -7,14 +7,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Filter selects events. The zero value selects all but consistency points.
+// Filter selects events. The zero value selects all events except consistency points. An empty list
+// selects everything.
 type Filter struct {
-	Clusters   []string   // any of these; all if none
-	Resources  []Selector // any of these; all if none
-	Namespaces []string   // any of these, "" for cluster-scoped objects, without markers; all if none
-	Names      []string   // objects with any of these names, without markers; all if none
-	Markers    bool       // markers too, also with Namespaces or Names
-	Points     bool       // consistency points too
+	Clusters   []string   // any of these
+	Resources  []Selector // any of these
+	Namespaces []string   // any of these, "" for cluster-scoped objects; excludes markers
+	Names      []string   // objects with any of these names; excludes markers
+	Markers    bool       // include markers despite Namespaces or Names
+	Points     bool       // include consistency points
 }
 
 // Match reports whether the filter selects an event.
@@ -30,11 +31,11 @@ func (f Filter) Match(e Event) bool {
 // markers reports whether the filter can select markers.
 func (f Filter) markers() bool { return f.Markers || len(f.Namespaces) == 0 && len(f.Names) == 0 }
 
-// maxSubjects bounds the work of the server for each message.
+// maxSubjects limits the number of subjects that the NATS server matches against each message.
 const maxSubjects = 32
 
-// Subjects returns the NATS subjects of the selected events, and as few others as possible. No two
-// of them match the same subject, as JetStream requires.
+// Subjects returns NATS subject filters that match all selected events, and as few others as
+// possible. As JetStream requires, no two of the filters overlap.
 func (f Filter) Subjects(prefix string) []string {
 	var all []string
 	for _, cluster := range f.Clusters {
@@ -78,14 +79,14 @@ func (f Filter) Subjects(prefix string) []string {
 	return joined
 }
 
-// wild stands for every value in a key. It is not a valid value of any field, and is escaped in a
-// subject.
+// wild stands for every value in a key. It is not a valid value of any field. event.Subject escapes
+// it to escapedWild.
 const (
 	wild        = "*"
 	escapedWild = "=2A"
 )
 
-// keys returns the identities that the filter selects.
+// keys returns the keys that the filter selects, with wild for each field that can have any value.
 func (f Filter) keys() []event.Key {
 	namespaces, names, selectors := f.Namespaces, f.Names, f.Resources
 	if len(namespaces) == 0 {
@@ -127,8 +128,8 @@ func tokens(subject string) []string {
 	return t
 }
 
-// addSubject adds a filter to filters that do not overlap. If the new one overlaps another, a wider
-// filter replaces both.
+// addSubject adds a filter to filters that do not overlap. If the new filter overlaps another one, a
+// wider filter replaces both.
 func addSubject(subjects [][]string, s []string) [][]string {
 	for i, other := range subjects {
 		if overlap(s, other) {

@@ -29,7 +29,7 @@ var (
 	snap    = event.Resource{Group: "example.com", Version: "v1", Resource: "snapshot", Kind: "Snapshot", Namespaced: true}
 )
 
-// zoo has an event of each kind, by name.
+// zoo returns named events of every kind that a filter distinguishes.
 func zoo(t *testing.T) map[string]Event {
 	all := map[string]Event{
 		"role":              change(t, event.Created, roles, "", "r", "1"),
@@ -61,7 +61,8 @@ func matches(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
-// The markers of a writer and of a cluster have no resource and no namespace.
+// TestFilterOfAWriter verifies filters for the markers of a writer and of a cluster, which have no
+// resource and no namespace.
 func TestFilterOfAWriter(t *testing.T) {
 	every, err := ParseSelector("*")
 	if err != nil {
@@ -103,7 +104,7 @@ func TestFilter(t *testing.T) {
 		{"po,deploy", "default", "prod", []string{"pod", "deployment"}, nil},
 		{"pod", "", "prod", []string{"pod", "pod elsewhere", "pods marker"}, nil},
 		{"Pod", "", "prod", []string{"pod", "pod elsewhere", "pods marker"}, []string{"k.prod.*.*.*.*"}},
-		{"Goose", "", "", []string{"goose"}, []string{"k.*.*.*.*.*"}}, // nobody can tell the marker's kind
+		{"Goose", "", "", []string{"goose"}, []string{"k.*.*.*.*.*"}}, // a marker has no kind, and "geese" is not the guessed plural
 		{"goose", "", "", nil, nil},
 		{"geese", "", "", []string{"goose", "goose marker"}, nil},
 		{"Goose.example.com", "default", "", []string{"goose"}, []string{"k.*.example_com.*.default.*"}},
@@ -120,7 +121,7 @@ func TestFilter(t *testing.T) {
 		{"", "default,kube-system", "prod", []string{"deployment", "event", "goose", "new event", "pod", "pod elsewhere", "snapshot"}, nil},
 		{"clusterroles", "default", "", nil, nil},
 		{"clusterroles", "", "", []string{"role"}, nil},
-		// These overlap in part.
+		// These subjects overlap in part.
 		{"*.apps,deployments", "default", "", []string{"deployment"}, []string{"k.*.*.*.default.*"}},
 		{"deployments,deployments.apps", "", "", []string{"deployment", "deployment marker"}, nil},
 		{"snapshot", "", "", []string{"snapshot", "snapshot marker"}, nil},
@@ -166,7 +167,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Names select objects, and markers only if they are asked for.
+// TestFilterNames verifies that names select objects, and that they select markers only if Markers is
+// set.
 func TestFilterNames(t *testing.T) {
 	for _, tc := range []struct {
 		filter   Filter
@@ -215,7 +217,8 @@ func TestFilterNames(t *testing.T) {
 	}
 }
 
-// A filter with too many subjects for a server becomes one.
+// TestFilterTooMany verifies that a filter with more than maxSubjects subjects falls back to wider
+// ones.
 func TestFilterTooMany(t *testing.T) {
 	var f Filter
 	for i := range maxSubjects + 1 {

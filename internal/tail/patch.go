@@ -9,16 +9,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// JSONWithPatch is [Event.JSON], except that the event of an object has the data that it has with
-// KUBERELAY_DATA=change, however it was published: the object, the previous state, and the patch
-// (RFC 6902) from one to the other. The last two are null if the event is not an update or not
-// whole, or if the previous state is unknown.
+// JSONWithPatch is like [Event.JSON], but gives the event of an object the data format of
+// KUBERELAY_DATA=change, however the event was published. That format has the object, the previous
+// state, and the patch (RFC 6902) from the previous state to the object. The previous state and the
+// patch are null if the event is not an update, if it is not whole, or if the previous state is
+// unknown.
 func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	schema := e.Message.Attribute("dataschema")
 	_, err := event.AckedFrom(e.Message.Attribute)
 	isBare := schema == "" && err == nil && !e.Message.Marker
 	isChange := schema == event.SchemaChange && c.Object != nil
-	if !isBare && !isChange { // a marker, an event of another writer, or a partial one that already has the form
+	if !isBare && !isChange { // a marker, an event of another writer, or a partial event that already has this format
 		return e.JSON()
 	}
 	if c.Object == nil {
@@ -50,7 +51,7 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	return e.JSON()
 }
 
-// encode is json.Marshal without the escapes for HTML.
+// encode is json.Marshal without HTML escapes.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -73,7 +73,8 @@ func TestJSONWithPatch(t *testing.T) {
 	}
 }
 
-// The patch turns the previous state into the object, and the line is printable.
+// FuzzJSONWithPatch verifies that the patch turns the previous state into the object, and that the
+// line is printable.
 func FuzzJSONWithPatch(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J","b":[1,2,{"c":null}]}`, `{"a":"x\u2028","b":[2,{"c":"/~"}],"~/":1e3}`)
 	f.Add(`{"":{"":[]}}`, `{"":{"":{}}}`)
@@ -101,7 +102,7 @@ func FuzzJSONWithPatch(f *testing.F) {
 			t.Fatal(err)
 		}
 		previous, _ := decode([]byte(before))
-		clean, _ := json.Marshal(previous) // without names that are there twice
+		clean, _ := json.Marshal(previous) // without duplicate names
 		applied, err := operations.Apply(clean)
 		if err != nil {
 			t.Fatalf("%s does not apply to %s: %v", line.Data.Patch, clean, err)

@@ -18,20 +18,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Present is the present state of the bus: the last event of each object that a filter selects.
-// Set the fields, call [Present.Read] once, and then the other methods.
+// Present is the current state of the bus: the last event of each object that the filter selects.
+// Set the fields, call [Present.Read] once, and then call the other methods.
 type Present struct {
 	Filter Filter
 	Labels labels.Selector // only objects with these labels
 	Whole  bool            // keep the content of the objects, compressed
 	Status *Status
 
-	Reading *longwork.Counter // counts what the bus of Read counts; nil for none
+	Reading *longwork.Counter // counts the messages that Read reads from the bus; can be nil
 
 	objects map[place]Object
-	hidden  map[string]error // by subject or key: last messages that are not the state of an object
+	hidden  map[string]error // by subject or record key: why its last message is not the state of an object
 	sources map[source]*progress
-	newest  time.Time // see Newest
+	newest  time.Time // returned by Newest
 	unseen  []Selector
 	packer  *event.Packer
 }
@@ -46,16 +46,16 @@ type Object struct {
 	Changed time.Time // when the forwarder observed the last change
 
 	UID    string
-	Type   event.Type       // of the event
+	Type   event.Type       // type of the event
 	Stored publish.Delivery // where and when the bus stored the event
 
-	Removed   event.Type // Deleted or Deselected; "" for an object that is there
+	Removed   event.Type // Deleted or Deselected; "" for an object that exists
 	Truncated bool       // it has only apiVersion, kind and metadata
 
 	body event.Body
 }
 
-// source is what a consistency point or a snapshot marker is about: a resource of a cluster.
+// source is a resource of a cluster. Each consistency point or snapshot marker is about one source.
 type source struct {
 	cluster  string
 	resource schema.GroupResource
@@ -63,20 +63,20 @@ type source struct {
 
 // progress is the content of the markers of a source.
 type progress struct {
-	marker event.Type                // of the snapshot; "" if there is none
-	points map[publish.Log]time.Time // of the last consistency point in each log
-	logs   map[publish.Log]bool      // that have an event of an object
+	marker event.Type                // type of the last snapshot marker; "" if there is none
+	points map[publish.Log]time.Time // time of the last consistency point in each log
+	logs   map[publish.Log]bool      // logs that have an event of an object
 }
 
-// Freshness is how recent the objects of a resource are.
+// Freshness describes how recent the objects of a resource are.
 type Freshness struct {
 	Cluster  string
 	Resource schema.GroupResource
-	AsOf     time.Time // of the last consistency point; zero if there is none in a log that has objects
+	AsOf     time.Time // of the last consistency point; zero if a log that has objects has none
 	Syncing  bool      // the first sync is not complete: objects can be missing
 }
 
-// Read reads the bus up to its present end. It does not wait for a bus that is missing or
+// Read reads the bus up to its current end. It does not wait for a bus that is missing or
 // unreachable.
 func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error {
 	p.Filter.Points, p.Filter.Markers = true, true
@@ -118,7 +118,7 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	case err != nil:
 		p.hidden[d.Subject] = err
 	case o.Removed != "":
-		if len(p.Filter.Names) > 0 { // to tell why a name is not found
+		if len(p.Filter.Names) > 0 { // so that the caller can say why a name is not found
 			p.objects[at] = o
 		}
 	case p.Labels.Matches(set):
@@ -141,7 +141,8 @@ func (p *progress) add(e Event) {
 	}
 }
 
-// objectOf reads the event of an object. Data is valid as long as the message.
+// objectOf parses the event of an object, and also returns the labels and the JSON of the object.
+// data is valid as long as the message.
 func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	m := e.Message
 	acked, err := event.AckedFrom(m.Attribute)
@@ -179,8 +180,8 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	return o, content.Metadata.Labels, data, nil
 }
 
-// foreign handles a message that is not an event. If it is the last message of an object, it hides the state
-// of the object.
+// foreign handles a message that is not an event. The message hides the earlier state of its object
+// until the next event of the object.
 func (p *Present) foreign(d publish.Delivery, err error) {
 	cluster, k, ok := d.Object()
 	if ok && p.Filter.Match(Event{Message: &event.Message{Key: k}, Cluster: cluster}) {
@@ -189,7 +190,8 @@ func (p *Present) foreign(d publish.Delivery, err error) {
 	}
 }
 
-// tombstone handles a record without a value: the bus has no event of the object any more.
+// tombstone handles a record without a value, which means that the bus no longer has an event of the
+// object.
 func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	delete(p.hidden, d.Subject)
 	if at := (place{d.Cluster, k}); p.objects[at].Removed == "" {
@@ -197,8 +199,8 @@ func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// Objects returns the objects, grouped by resource. If the filter has names, it also returns the
-// objects that were removed.
+// Objects returns the objects, sorted by cluster, resource, namespace and name. If the filter has
+// names, Objects also returns the removed objects with these names.
 func (p *Present) Objects() (objects, removed []Object) {
 	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), compareResources(a.Key.GroupResource(), b.Key.GroupResource()),
@@ -218,19 +220,19 @@ func compareResources(a, b schema.GroupResource) int {
 	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
 }
 
-// Freshness returns how recent the objects of each resource on the bus are.
+// Freshness returns how recent the objects of each resource are, sorted by cluster and resource.
 func (p *Present) Freshness() []Freshness {
 	var all []Freshness
 	for from, is := range p.sources {
 		f := Freshness{Cluster: from.cluster, Resource: from.resource, Syncing: is.marker == event.SnapshotStarted}
-		for _, asOf := range is.points { // each vouches for its own log
+		for _, asOf := range is.points { // each point covers only its own log
 			if f.AsOf.IsZero() || asOf.Before(f.AsOf) {
 				f.AsOf = asOf
 			}
 		}
 		for log := range is.logs {
 			if is.points[log].IsZero() {
-				f.AsOf = time.Time{} // nothing vouches for this log
+				f.AsOf = time.Time{} // no point covers this log
 			}
 		}
 		all = append(all, f)
@@ -241,16 +243,17 @@ func (p *Present) Freshness() []Freshness {
 	return all
 }
 
-// Newest returns when the bus stored the newest state of an object, snapshot marker or consistency point.
-// Only a forwarder that watches its cluster writes these. It is the zero time if there is none.
+// Newest returns when the bus stored the newest object state, snapshot marker or consistency point.
+// Only a forwarder that watches its cluster writes these events. If the bus has none, Newest returns
+// the zero time.
 func (p *Present) Newest() time.Time { return p.newest }
 
-// Unseen returns a filter for the resources that Read has found nothing of, for [FindAbsent].
+// Unseen returns a filter for the resources for which Read found no event. Pass it to [FindAbsent].
 func (p *Present) Unseen() Filter {
 	return Filter{Clusters: p.Filter.Clusters, Resources: p.unseen}
 }
 
-// Err returns an error if a last message hides the state of its object.
+// Err returns an error if the last message of an object is not a state of that object.
 func (p *Present) Err() error {
 	var all []error
 	for _, subject := range slices.Sorted(maps.Keys(p.hidden)) {

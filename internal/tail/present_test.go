@@ -21,7 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// scripted is a bus that holds what a function yields.
+// scripted is a bus whose events come from a function.
 type scripted func(publish.SubscribeOptions, func(*event.Message, publish.Delivery) error) error
 
 func (s scripted) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
@@ -34,13 +34,14 @@ func (s scripted) Subscribe(ctx context.Context, o publish.SubscribeOptions, yie
 	return o.CaughtUp(publish.Cursor{})
 }
 
-// web is a state of the Deployment shop/web.
+// web returns an event with a state of the Deployment shop/web.
 func web(t testing.TB, typ event.Type, version, spec string, changes ...func(*event.Change)) Event {
 	body := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"uid-of-web","resourceVersion":%q,"creationTimestamp":"2026-03-01T10:00:00Z","labels":{"app":"web"}},"spec":%s}`, version, spec)
 	return change(t, typ, deployments, "shop", "web", version, append([]func(*event.Change){func(c *event.Change) { c.Object.Body = event.JSON([]byte(body)) }}, changes...)...)
 }
 
-// readPresent reads steps, which are events, or functions for the other callbacks of a subscription.
+// readPresent reads a bus that yields the steps. Each step is an event, or a function that calls
+// another callback of the subscription.
 func readPresent(t *testing.T, p *Present, steps ...any) *Present {
 	t.Helper()
 	p.Status = &Status{W: io.Discard}
@@ -48,7 +49,7 @@ func readPresent(t *testing.T, p *Present, steps ...any) *Present {
 		p.Labels = labels.Everything()
 	}
 	err := p.Read(t.Context(), scripted(func(o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
-		if o.From != publish.FromLast || !o.UntilLost { // of another stream, objects are missing that were read before
+		if o.From != publish.FromLast || !o.UntilLost { // a recreated stream lacks objects that were already read
 			t.Errorf("reads from %v, until a loss: %v", o.From, o.UntilLost)
 		}
 		for i, step := range steps {
@@ -89,7 +90,7 @@ func TestPresent(t *testing.T) {
 		names  []string
 		labels string
 		kind   string
-		want   string // versions; removed ones in brackets
+		want   string // versions, with the removed objects in brackets
 		fails  bool
 	}{
 		{name: "nothing"},
@@ -142,7 +143,8 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// Each partition has points of its own; the oldest of their last ones counts.
+// TestPresentFreshness verifies that the partition with the oldest last consistency point determines
+// the freshness.
 func TestPresentFreshness(t *testing.T) {
 	point := func(age time.Duration, partition int) Event {
 		m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "1", AsOf: someTime.Add(-age), Taken: someTime})
@@ -174,7 +176,8 @@ func TestPresentFreshness(t *testing.T) {
 	}
 }
 
-// A point vouches for its own partition only.
+// TestFreshnessOfAPartitionWithoutAPoint verifies that a consistency point covers only its own
+// partition.
 func TestFreshnessOfAPartitionWithoutAPoint(t *testing.T) {
 	m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "1", AsOf: someTime, Taken: someTime})
 	if err != nil {
@@ -190,7 +193,8 @@ func TestFreshnessOfAPartitionWithoutAPoint(t *testing.T) {
 	}
 }
 
-// The output escapes what does not print, and is equal to the object.
+// TestContentHostile verifies that the output escapes unprintable characters and still equals the
+// object.
 func TestContentHostile(t *testing.T) {
 	spec := "{\"a\":\"\u009b2J\x7f\u202e\U000e0041 é\",\"b\":\"two\\nlines\\u00a0\\u001b\\t\",\"c\":[1e400,12345678901234567890,\"yes\",\"1\",null,true],\"d\":\"<&>\",\"e\":\"a\u202eb\",\"f\":\"one\u00a0line\\n\"}"
 	p := readPresent(t, &Present{Whole: true}, web(t, event.Created, "1", spec))
@@ -251,8 +255,8 @@ func TestContentTruncated(t *testing.T) {
 	}
 }
 
-// A bus that is missing or unreachable ends the reading before anything was read; later the
-// subscription continues by itself.
+// TestReadToEnd verifies that readToEnd fails if the bus is missing or unreachable at the start, and
+// that it continues after a later interruption.
 func TestReadToEnd(t *testing.T) {
 	broken := errors.New("no route")
 	for _, tc := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Bus is a bus that Printer reads. If it also has the method Before, as NATS does, Printer asks it
-// for the event before the first one of an object.
+// Bus is a bus to read events from. If it also has the method Before, as NATS does, Printer uses
+// Before to find the state of an object before its first printed event.
 type Bus interface {
 	Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error
 }
@@ -33,25 +33,26 @@ type Printer struct {
 	From   publish.From
 	Since  time.Time // with publish.FromTime
 	Count  int       // maximum number of events; 0 for no limit
-	ToEnd  bool      // end when everything that the bus holds is printed; do not wait for a bus
-	JSON   bool      // whole events as structured CloudEvents; else text
-	Color  bool      // in text
+	ToEnd  bool      // stop at the current end of the bus; do not wait for a missing or unreachable bus
+	JSON   bool      // print whole events as structured CloudEvents instead of text
+	Color  bool      // use terminal colors in text
 
 	Diff     bool // show what each update changed
 	SkipPast bool // do not read the state before the first event of an object
 
 	states   *States // nil without Diff
-	noAnswer bool    // the bus failed to return the event before another
+	noAnswer bool    // the last call of Before failed, and the subscription has not reconnected since
 	printed  int
 	line     func(Event) ([]byte, error)
 	diff     func(Event, Change) ([]byte, error)
 }
 
-// errEnough ends a subscription after Count events.
+// errEnough ends a subscription that has yielded enough events, for example Count.
 var errEnough = errors.New("enough")
 
-// Run blocks until ctx is canceled, Count events are printed, nobody reads Out any longer, or the
-// bus can't be read. subjectPrefix is the prefix of the subjects on NATS.
+// Run blocks until ctx is canceled, it has printed Count events, the reader of Out closes it, or the
+// bus can't be read. With ToEnd, it also stops at the current end of the bus. subjectPrefix is the
+// prefix of the subjects on NATS.
 func (p *Printer) Run(ctx context.Context, bus Bus, subjectPrefix string) error {
 	text := &Text{Color: p.Color}
 	p.line = func(e Event) ([]byte, error) { return []byte(text.Line(e)), nil }
@@ -82,7 +83,7 @@ func (p *Printer) Run(ctx context.Context, bus Bus, subjectPrefix string) error 
 	return err
 }
 
-// isClosedPipe reports whether nobody reads the output any longer, such as after head.
+// isClosedPipe reports whether the reader of the output closed it, as head does.
 func isClosedPipe(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EPIPE, io.ErrClosedPipe, os.ErrClosed}, func(closed error) bool { return errors.Is(err, closed) })
 }
@@ -118,8 +119,8 @@ func eventOf(m *event.Message, d publish.Delivery) Event {
 	return Event{Message: m, Cluster: d.Cluster, Stored: d.Stored, Subject: d.Subject, Position: d.Position, log: d.Log}
 }
 
-// lookBack provides the state before the first event of each object, if the bus has it: tail asks
-// NATS for it, and reads Kafka from its beginning.
+// lookBack provides the state of each object before its first printed event, if the bus still has
+// that state. It requests the state from NATS, and reads Kafka from its beginning.
 func (p *Printer) lookBack(ctx context.Context, bus Bus, o *publish.SubscribeOptions) {
 	o.Tombstone = func(k event.Key, d publish.Delivery) { p.states.Forget(d.Cluster, k) }
 	switch p.From {
@@ -149,8 +150,9 @@ func (p *Printer) lookBack(ctx context.Context, bus Bus, o *publish.SubscribeOpt
 	}
 }
 
-// ask returns the event before e on the bus. After an error, which can take seconds and mean a
-// missing permission, it does not ask again until the subscription was interrupted.
+// ask returns the event before e on the bus, or nil. An error can take seconds to arrive and can mean
+// that a permission is missing. So ask sends no further request after an error until the subscription
+// reconnects.
 func (p *Printer) ask(ctx context.Context, bus searchable, e Event) *event.Message {
 	if p.noAnswer {
 		return nil

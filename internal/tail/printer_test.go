@@ -15,8 +15,9 @@ type searched func() (*event.Message, error)
 
 func (f searched) Before(context.Context, string, uint64) (*event.Message, error) { return f() }
 
-// TestPrinterAsksNoMore: after an error, such as a missing permission, Printer does not ask the bus
-// again until the subscription was interrupted. Each question can take seconds.
+// TestPrinterAsksNoMore verifies that after an error, such as a missing permission, Printer sends no
+// further request for a previous event until the subscription reconnects. Each request can take
+// seconds.
 func TestPrinterAsksNoMore(t *testing.T) {
 	var stderr bytes.Buffer
 	asked := 0

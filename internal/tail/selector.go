@@ -18,16 +18,16 @@ import (
 // Selector selects resources.
 type Selector struct {
 	resource selector.Selector
-	plurals  []string // the names that the resource can have on the bus; if none: all of the group, or by kind
+	plurals  []string // names that the resource can have on the bus; empty selects by kind, or the whole group
 	kind     string   // in lower case
 }
 
-// ParseSelector parses a selector. It selects a resource in all versions, since an event
-// on the bus is of an object in any version; the group "core" is the group that has no
-// name. A selector without a group selects in all groups.
+// ParseSelector parses a selector. It ignores the version in the selector, because an event on the
+// bus can have an object in any version. The group "core" is the group without a name. A selector
+// without a group selects resources of all groups.
 //
-// The name is a plural, a singular or a short name of a resource of Kubernetes itself; with
-// a capital letter, it is a Kind.
+// The name can be a plural, a singular, or the short name of a built-in resource. A name with a
+// capital letter is a Kind.
 func ParseSelector(text string) (Selector, error) {
 	r, err := selector.Parse(text)
 	if err != nil {
@@ -79,7 +79,7 @@ func plural(singular string) string {
 	return guess.Resource
 }
 
-// IsWildcard reports whether the selector names a whole group, or everything.
+// IsWildcard reports whether the selector selects a whole group, or everything.
 func (s Selector) IsWildcard() bool { return s.resource.IsWildcard() }
 
 // GroupResource returns the resource that the selector most likely means, without discovery.
@@ -88,7 +88,7 @@ func (s Selector) GroupResource() schema.GroupResource {
 	if n := len(s.plurals); n > 0 {
 		gr.Resource = s.plurals[n-1]
 		isKnown := slices.Contains(slices.Collect(maps.Values(shortNames)), gr.Resource)
-		if strings.HasSuffix(s.plurals[0], "s") && !isKnown && shortNames[s.plurals[0]] == "" { // a plural already
+		if strings.HasSuffix(s.plurals[0], "s") && !isKnown && shortNames[s.plurals[0]] == "" { // the name is already a plural
 			gr.Resource = s.plurals[0]
 		}
 	}

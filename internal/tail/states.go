@@ -9,27 +9,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// States keeps the last state of each object, compressed, to find what an event changed. It is not
-// safe for concurrent use.
+// States keeps the last state of each object, compressed, to compare it with the next event. It is
+// not safe for concurrent use.
 type States struct {
-	// Ask, if set, returns the event before the first event of an object, or nil.
+	// Ask, if set, returns the event before the given one, or nil. Change calls it for the first
+	// event of each object.
 	Ask func(Event) *event.Message
 
-	// Last: the first event of each object is its present state.
+	// Last means that the first event of each object is its current state, not a change.
 	Last bool
 
 	packers map[schema.GroupResource]*event.Packer
 	last    map[place]kept
 }
 
-// place identifies the events of one name in a cluster. Several objects can have had the name, one
+// place identifies an object by its name in a cluster. Several objects can have used the name, one
 // after the other.
 type place struct {
 	cluster string
 	key     event.Key
 }
 
-// kept is the last state. An empty body means only that there was one.
+// kept is the last state of an object. An empty body means that the last event had no whole state.
 type kept struct {
 	uid  types.UID
 	body event.Body
@@ -40,18 +41,18 @@ func NewStates() *States {
 	return &States{packers: map[schema.GroupResource]*event.Packer{}, last: map[place]kept{}}
 }
 
-// Change is an object before and after an event, as JSON. It is valid as long as the message of the
-// event.
+// Change is the JSON of an object before and after an event. It is valid as long as the event's
+// message.
 type Change struct {
 	Object   json.RawMessage // nil if the event does not have the whole object
 	Previous json.RawMessage // nil if unknown
 	Patch    json.RawMessage // from Previous to Object; nil if the event has none
 
-	// Present: the event is a present state, not a change.
+	// Present means that the event is a current state, not a change.
 	Present bool
 }
 
-// Change returns what an event changed, and keeps its state.
+// Change compares an event with the last state of the object, and then keeps the event's state.
 func (s *States) Change(e Event) Change {
 	if e.Message.Marker {
 		return Change{}
@@ -70,7 +71,7 @@ func (s *States) Change(e Event) Change {
 	return c
 }
 
-// Keep keeps the state of an event from before the start.
+// Keep keeps the state of an event that precedes the first printed event.
 func (s *States) Keep(e Event) {
 	if !e.Message.Marker {
 		c, uid := read(e.Message)
@@ -78,7 +79,7 @@ func (s *States) Keep(e Event) {
 	}
 }
 
-// Forget drops the state of an object that the bus no longer has an event of.
+// Forget drops the state of an object for which the bus no longer has an event.
 func (s *States) Forget(cluster string, k event.Key) { delete(s.last, place{cluster, k}) }
 
 func (s *States) keep(at place, m *event.Message, object []byte, uid types.UID) {
@@ -113,7 +114,7 @@ func (s *States) ask(e Event) kept {
 	return kept{uid, event.JSON(c.Object)}
 }
 
-// of returns the state if it is one of the object with that UID.
+// of returns the state if it belongs to the object with that UID, and nil otherwise.
 func (k kept) of(uid types.UID) json.RawMessage {
 	if k.body.None() || k.uid != uid {
 		return nil
@@ -125,8 +126,8 @@ func (k kept) of(uid types.UID) json.RawMessage {
 	return b
 }
 
-// read parses the data of an event of an object. A truncated object, or one with unknown final
-// state, is not a state.
+// read parses the data of an event of an object. It returns no state for a truncated object or an
+// object whose final state is unknown.
 func read(m *event.Message) (c Change, uid types.UID) {
 	if m.Attribute("truncated") == "true" || m.Attribute("finalstateunknown") == "true" {
 		return Change{}, ""

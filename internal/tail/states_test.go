@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// asChange gives an event the data that it has with KUBERELAY_DATA=change.
+// asChange returns the event in the data format of KUBERELAY_DATA=change.
 func asChange(e Event, previous, patch string) Event {
 	m := *e.Message
 	m.Attributes = append(append([]event.Attribute(nil), m.Attributes...), event.Attribute{Name: "dataschema", Value: event.SchemaChange})
@@ -20,7 +20,7 @@ func asChange(e Event, previous, patch string) Event {
 
 func rest(n int) string { return fmt.Sprintf(`,"spec":{"n":%d}`, n) }
 
-// Each step is an event and its expected change.
+// TestStates verifies the change that States returns for each event of a sequence.
 func TestStates(t *testing.T) {
 	truncated := func(c *event.Change) { c.Truncated = true }
 	replacement := change(t, event.Updated, deployments, "shop", "cart", "2", func(c *event.Change) {
@@ -90,7 +90,8 @@ func TestStates(t *testing.T) {
 
 func told(c Change) string { return fmt.Sprintf("%s, before %s, by %s", c.Object, c.Previous, c.Patch) }
 
-// The bus is asked once for each object, and only if the state is unknown.
+// TestStatesAsk verifies that States calls Ask once for each object, and only if the previous state
+// is unknown.
 func TestStatesAsk(t *testing.T) {
 	before := state(t, event.Updated, "1", rest(1)).Message
 	var asked []string
@@ -126,7 +127,8 @@ func TestStatesAsk(t *testing.T) {
 	}
 }
 
-// With the present states first, every state before is known.
+// TestStatesLast verifies that with Last, the first event of an object is its current state, and that
+// the next event has a previous state.
 func TestStatesLast(t *testing.T) {
 	s := NewStates()
 	s.Last = true
@@ -138,7 +140,8 @@ func TestStatesLast(t *testing.T) {
 	}
 }
 
-// Similar objects take little memory. The kept state is the object, byte for byte.
+// TestStatesMemory verifies that similar objects take little memory, and that the kept state equals
+// the object byte for byte.
 func TestStatesMemory(t *testing.T) {
 	s, total := NewStates(), 0
 	const objects = 1000

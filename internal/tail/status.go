@@ -9,10 +9,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Status tells a person why no events arrive, once per change.
+// Status tells the user why no events arrive. It prints a line only when the reason changes.
 type Status struct {
 	W      io.Writer
-	Source string // what is read: "stream KUBERELAY"
+	Source string // the stream or topic to read, such as "stream KUBERELAY"
 	Hint   string // added when the bus cannot be reached
 	state  phase
 	mu     sync.Mutex // one line at a time
@@ -26,7 +26,8 @@ const (
 	waitingForBus
 )
 
-// notify receives from the subscription why no events arrive, or nil once they do.
+// notify receives the reason why no events arrive from the subscription, or nil when the
+// subscription works.
 func (s *Status) notify(err error) {
 	was := s.state
 	switch {

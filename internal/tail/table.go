@@ -10,15 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Table writes objects as a table, as kubectl get does.
+// Table writes objects as a table, like kubectl get.
 type Table struct {
-	Namespaces bool // a column of namespaces, if there is one
-	Wide       bool // more columns
+	Namespaces bool // add a column of namespaces if an object has one
+	Wide       bool // add more columns, like kubectl get -o wide
 	Now        time.Time
 }
 
-// Write writes one line for each object, and a head. The table has a column of clusters if there
-// are several. If there are several resources, each name begins with its resource.
+// Write writes a header line and one line for each object. If the objects are in several clusters,
+// the table has a column of clusters. If they have several resources, each name begins with the kind
+// and the group, as [Object.Name] returns it.
 func (t Table) Write(w io.Writer, objects []Object) error {
 	clusters, resources, namespaced := Clusters(objects) > 1, false, false
 	for _, o := range objects {
@@ -70,7 +71,7 @@ func Clusters(objects []Object) int {
 	return len(clusters)
 }
 
-// Name returns the name with the kind and the group, as kubectl get -o name does:
+// Name returns the name with the kind and the group, like kubectl get -o name. An example is
 // deployment.apps/web.
 func (o Object) Name() string {
 	kind := strings.ToLower(o.Kind)

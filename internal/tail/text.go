@@ -20,17 +20,17 @@ import (
 //	15:04:08.000  cluster claimed  prod-eu1  5f0c91d2-…
 //
 // The time is when the forwarder observed the change, with the date unless it is today. Columns
-// grow with their content, up to a limit; longer text moves only its own line. Once there are
-// events of a second cluster, each line ends with the name of its cluster. The zero value is ready
-// for use. Text is not safe for concurrent use.
+// grow with their content, up to a limit. Longer text shifts only its own line. From the first event
+// of a second cluster on, each line ends with the name of its cluster. The zero value is ready for
+// use. Text is not safe for concurrent use.
 type Text struct {
 	Color    bool             // use terminal colors
 	Location *time.Location   // of the printed times; local if nil
 	Now      func() time.Time // time.Now if nil
 
-	columns  [columns]int // widths so far
-	cluster  string       // the first one
-	clusters bool         // there is a second one
+	columns  [columns]int // current width of each column
+	cluster  string       // cluster of the first event
+	clusters bool         // an event had another cluster
 }
 
 // The columns before the last one.
@@ -76,7 +76,7 @@ func (t *Text) Line(e Event) string {
 	case m.IsResolved():
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.end("v" + show(m.Attribute("resourceversion")) + "  " + objects(m.Attribute("objects")))
-		if e.log.Topic != "" { // it is about the events before it in its partition
+		if e.log.Topic != "" { // the point covers the events before it in its partition
 			l.end(fmt.Sprintf("partition %d", e.log.Partition))
 		}
 	case m.IsClaim():
@@ -134,8 +134,8 @@ func (t *Text) time(e Event) string {
 type line struct {
 	text  *Text
 	b     strings.Builder
-	width int // so far, in visible characters
-	due   int // where the next cell begins, unless the line is already longer
+	width int // current width, in visible characters
+	due   int // column at which the next cell begins, unless the line is already longer
 }
 
 // add writes a cell into its column.
@@ -170,7 +170,8 @@ func (l *line) put(cell string, width int, color string) {
 
 const typePrefix = "io.kuberelay."
 
-// word returns what happened: "created", "snapshot completed". An unknown type stays as it is.
+// word returns the type of an event in words, such as "created" or "snapshot completed". It returns
+// the type of another writer's event unchanged.
 func word(m *event.Message) string {
 	t, ours := strings.CutPrefix(m.Attribute("type"), typePrefix)
 	if !ours {
@@ -207,7 +208,7 @@ func version(m *event.Message) string {
 	return "-"
 }
 
-// cause returns the cause, and remarks on the data.
+// cause returns the cause of an event and remarks on its data, such as "truncated".
 func cause(e Event) string {
 	m := e.Message
 	var words []string
@@ -226,7 +227,7 @@ func cause(e Event) string {
 	return strings.Join(words, ", ")
 }
 
-// count returns the number of objects in the marker at the end of a snapshot.
+// count returns the number of objects in the marker at the end of a snapshot, or "" for other events.
 func count(m *event.Message) string {
 	var data struct {
 		Count int `json:"count"`
@@ -244,7 +245,7 @@ func objects(count string) string {
 	return show(count) + " objects"
 }
 
-// started returns the writer in a writer marker, and the partition of the marker.
+// started returns the writer in a writer marker, and the topic and partition of the marker.
 func started(m *event.Message) (writer, partition string) {
 	var data struct {
 		Writer    string `json:"writer"`
@@ -269,7 +270,7 @@ func claimed(m *event.Message) string {
 	return show(c.UID)
 }
 
-// show returns a word as it is if it is printable and clearly one word, and quoted otherwise.
+// show returns a word unchanged if it is printable and clearly one word. Otherwise it quotes the word.
 func show(s string) string {
 	plain := func(r rune) bool { return unicode.IsPrint(r) && r != '"' && r != '\\' && r != ' ' }
 	for i, r := range s {

@@ -26,7 +26,7 @@ var (
 
 var someTime = time.Date(2026, 3, 1, 15, 4, 5, 678_900_000, time.UTC)
 
-// change returns an event of an object, after changes of the builder's input.
+// change returns an event of an object. The changes modify the input of the event builder.
 func change(t testing.TB, typ event.Type, r event.Resource, namespace, name, version string, changes ...func(*event.Change)) Event {
 	t.Helper()
 	c := event.Change{
@@ -73,13 +73,13 @@ func clusterClaimed(t testing.TB, replaces string) Event {
 	return Event{Message: m, Cluster: "prod", Stored: someTime}
 }
 
-// of moves the event to another cluster.
+// of returns the event as an event of another cluster.
 func (e Event) of(cluster string) Event {
 	e.Cluster = cluster
 	return e
 }
 
-// foreign is a CloudEvent of another writer.
+// foreign returns a CloudEvent of another writer.
 func foreign(typ, subject string) Event {
 	return Event{
 		Message: &event.Message{
@@ -96,7 +96,7 @@ func atNoon(t *Text) *Text {
 	return t
 }
 
-// The lines as the documentation shows them.
+// TestLine verifies the lines that the documentation shows.
 func TestLine(t *testing.T) {
 	unknown := func(c *event.Change) { c.Object.Body, c.Cause = event.Body{}, event.CauseReconcile }
 	for _, tc := range []struct {
@@ -128,8 +128,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Several lines, plain and in color: how columns grow, and the effects of a long name and a second
-// cluster.
+// TestLines compares several lines, with and without color, with the golden files. The lines show how
+// columns grow, and the effects of a long name and of a second cluster.
 func TestLines(t *testing.T) {
 	long := strings.Repeat("long-", 14) + "name"
 	events := []Event{
@@ -197,7 +197,7 @@ func TestLineHostile(t *testing.T) {
 	}
 }
 
-// Whatever a message contains, the result is one line of printable characters.
+// FuzzLine verifies that any message results in one line of printable characters.
 func FuzzLine(f *testing.F) {
 	f.Add("a", "b", "io.kuberelay.object.created", "watch", "1", "c", false)
 	f.Add("\x1b[2J", "\u009b", "io.kuberelay.\x1b", "\r", "\n", "\x9b", true)

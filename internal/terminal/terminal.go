@@ -1,5 +1,5 @@
-// Package terminal writes output for people and for jq. Errors and names come from clusters and
-// buses that others control, and could contain terminal control sequences.
+// Package terminal writes output for people and for jq. It escapes terminal control sequences,
+// because errors and names come from clusters and buses that others control.
 //
 // It guarantees that its output has only printable characters and line breaks, and that JSON
 // keeps its meaning. It doesn't quote or align anything.
@@ -15,8 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape writes each character that doesn't print as \uXXXX, except newlines. In JSON, all such characters
-// are inside of strings. It returns b itself if there is nothing to escape.
+// Escape replaces each unprintable character except newlines with \uXXXX. In JSON, these characters occur
+// only inside strings, so the JSON keeps its meaning. If b has only printable characters and newlines,
+// Escape returns b itself.
 func Escape(b []byte) []byte {
 	first := 0
 	for first < len(b) && (' ' <= b[first] && b[first] <= '~' || b[first] == '\n') {
@@ -44,12 +45,12 @@ func Escape(b []byte) []byte {
 	return escaped
 }
 
-// Line is Escape for a part of a line: it escapes newlines, too.
+// Line is like [Escape] for a part of a line. It also escapes newlines.
 func Line(s string) string {
 	return strings.ReplaceAll(string(Escape([]byte(s))), "\n", `\u000a`)
 }
 
-// OneLine folds all white space, newlines included, into single spaces.
+// OneLine replaces each run of white space, including newlines, with a single space.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // WriteJSON writes a value as indented JSON, with a newline at the end.

@@ -28,7 +28,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// TestWriteJSON: what is read back is what was written, and nothing in it controls a terminal.
+// TestWriteJSON verifies that the output parses to the original value and has no terminal control
+// sequence.
 func TestWriteJSON(t *testing.T) {
 	const hostile = "\x1b]0;title\a <b> \u2028 \U000e0001 \n"
 	var b bytes.Buffer

@@ -1,12 +1,12 @@
-// Package pods makes pods for benchmarks that resemble those of a large cluster. Uniform pods
-// would compress too well and make the figures look better than they are.
+// Package pods generates pods for benchmarks that resemble the pods of a large cluster. Uniform pods
+// would compress too well and make the results look better than they are.
 //
-// Each block of 20,000 pods has 50 Deployments. The pods of one Deployment share what comes from
-// its template (pod.yaml). Names, nodes, addresses, container ids, times, restarts and the name of
+// Each block of 20,000 pods has 50 Deployments. The pods of one Deployment share the fields of its
+// template (pod.yaml). Their names, nodes, addresses, container IDs, times, restarts and the name of
 // the token volume differ. A pod has about 14 KB as JSON, including the managedFields that an API
 // server adds when kube-controller-manager creates a [Pod] and the kubelet writes its status.
 //
-// The same seed and number make the same pod.
+// The same seed and number always result in the same pod.
 package pods
 
 import (
@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// Version changes when the generated pods change. Cached clusters of another version are
-	// filled anew.
+	// Version changes when the generated pods change. The benchmark does not use cached clusters of
+	// another version.
 	Version = "1"
 
-	deployments = 50     // per block
-	block       = 20_000 // pods
+	deployments = 50     // Deployments per block
+	block       = 20_000 // pods per block
 	podsOnNode  = 40
 )
 
-// Namespaces are the namespaces of the pods.
+// Namespaces returns the namespaces of the pods.
 func Namespaces() (names []string) {
 	for _, team := range teams {
 		names = append(names, "team-"+team)
@@ -37,17 +37,17 @@ func Namespaces() (names []string) {
 	return names
 }
 
-// Touched reports whether the i-th pod was labeled with kubectl.
+// Touched reports whether a user labels the i-th pod with kubectl.
 func Touched(i int) bool { return i%10 == 3 }
 
-// Pod returns the i-th pod in the state of a pod that has been running for a while.
+// Pod returns the i-th pod. Its status is that of a pod that has been running for a while.
 func Pod(seed uint64, i int) *corev1.Pod {
 	index := i/block*deployments + i%deployments
 	t := templateOf(deployment{seed, index})
 	r := random{rand.New(rand.NewPCG(seed, 1<<32|uint64(i)))}
 	pod := t.pod.DeepCopy()
 	pod.GenerateName = t.Name + "-" + t.Hash + "-"
-	pod.Name = pod.GenerateName + r.suffix(3) + spell(i) // the number makes it unique
+	pod.Name = pod.GenerateName + r.suffix(3) + spell(i) // the number makes the name unique
 	pod.Spec.NodeName = fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", 16+index%4, r.IntN(4), r.IntN(1+block/podsOnNode))
 	pod.Status = r.status(t)
 	pod.Annotations["cni.projectcalico.org/containerID"] = r.hex(64)
@@ -119,7 +119,7 @@ func (r random) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", 64+r.IntN(64), r.IntN(256), r.IntN(256))
 }
 
-// spell writes a number in the alphabet of generated names.
+// spell returns a number as text in the alphabet of generated names.
 func spell(i int) (text string) {
 	for ; i > 0 || text == ""; i /= len(letters) {
 		text += string(letters[i%len(letters)])

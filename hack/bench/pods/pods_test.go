@@ -29,7 +29,8 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// TestPodsDiffer: pods of the same Deployment, seed or block differ.
+// TestPodsDiffer verifies that pods of the same Deployment differ, and that pods of different seeds and
+// blocks differ.
 func TestPodsDiffer(t *testing.T) {
 	a, b := Pod(1, 7), Pod(1, 7+deployments)
 	if a.OwnerReferences[0].UID != b.OwnerReferences[0].UID {

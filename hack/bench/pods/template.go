@@ -27,16 +27,16 @@ var podYAML string
 
 var podTemplate = texttemplate.Must(texttemplate.New("pod.yaml").Parse(podYAML))
 
-// template is what the pods of one Deployment share.
+// template has the values that the pods of one Deployment share.
 type template struct {
 	random
-	Name, Team, Hash, Tag string // of the Deployment, its ReplicaSet and its image
+	Name, Team, Hash, Tag string // values of the Deployment, its ReplicaSet and its image
 	UID, Checksum         string
 	RestartedAt           string
 	Env                   []variable
 	Port, Grace           int
 	CPU, MiB, Limit       int
-	digests               [2]string // of the containers' images
+	digests               [2]string // digests of the containers' images
 	pod                   corev1.Pod
 }
 
@@ -47,10 +47,11 @@ type deployment struct {
 	index int
 }
 
-// templates caches the templates.
+// templates caches the templates by deployment.
 var templates sync.Map
 
-// templateOf makes each template once. The order in which it draws numbers is part of Version.
+// templateOf creates each template once. If you change the order in which it draws random numbers, change
+// Version, too.
 func templateOf(d deployment) *template {
 	if t, ok := templates.Load(d); ok {
 		return t.(*template)
@@ -77,7 +78,7 @@ func templateOf(d deployment) *template {
 		err = yaml.UnmarshalStrict(text.Bytes(), &t.pod)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("pod.yaml: %v", err)) // tests make a pod of every template
+		panic(fmt.Sprintf("pod.yaml: %v", err)) // tests create a pod from every template
 	}
 	kept, _ := templates.LoadOrStore(d, t)
 	return kept.(*template)

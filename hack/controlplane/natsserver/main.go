@@ -1,6 +1,6 @@
-// Command natsserver is a NATS server of the release before the one that the project uses, for tests
-// of upgrades. Its only argument is the configuration file. It prints "ready", and ends when its
-// standard input does.
+// Command natsserver runs a NATS server for tests of upgrades. Its release is the one before the release
+// that the project uses. The only argument is the configuration file. The command prints "ready" when the
+// server accepts connections, and ends at the end of its standard input.
 package main
 
 import (
@@ -26,7 +26,7 @@ func run(file string) error {
 		return err
 	}
 	opts.NoLog = true
-	// All servers of a cluster have the same times: see test/lab/natstest.
+	// All servers of a cluster must use the same shortened times; see test/lab/natstest.
 	for _, d := range []*time.Duration{&minElectionTimeout, &maxElectionTimeout, &hbInterval, &lostQuorumInterval, &lostQuorumCheck} {
 		*d /= 4
 	}
