@@ -65,3 +65,10 @@ func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
 func (o *oracle) missesEpoch(e, last published) bool {
 	return o.restored && e.isRepair() && last.Epoch == event.NextEpoch(e.Epoch)
 }
+
+// followsReusedPosition reports whether the bus lost the event that a forwarder expected to be the
+// last one, and then stored another event at the same position. The check of the expected position
+// accepts the late event. The next load finds it. See section "When the bus loses data" in docs/delivery.md.
+func (o *oracle) followsReusedPosition(follows event.Acked, last published) bool {
+	return o.lossy && follows.Position == last.Position && (follows.UID != last.UID || follows.ResourceVersion != last.ResourceVersion)
+}

@@ -207,7 +207,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	// A delete that repairs a late event has no version if the watch is behind that event. Until a
 	// forwarder detects a restore, its watch is behind every event of the former history.
 	unknown = unknown || e.isRepair() && (e.Deleted && e.version == 0 || o.restored && e.Epoch == last.Epoch)
-	unknown = unknown || o.mayRepeatEarlierState(object, e, last) || o.missesEpoch(e, last)
+	unknown = unknown || o.mayRepeatEarlierState(object, e, last) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
 	}
