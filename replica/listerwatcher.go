@@ -170,7 +170,7 @@ func check(o metav1.ListOptions) error {
 	case o.LabelSelector != "" || o.FieldSelector != "":
 		return apierrors.NewBadRequest("selectors in list options are not supported: use Options.Namespace and Options.Labels of package replica")
 	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
-		return apierrors.NewBadRequest("resourceVersionMatch=Exact is not supported: the bus has only the present state")
+		return apierrors.NewBadRequest("resourceVersionMatch=Exact is not supported: the bus has only the current state")
 	}
 	return nil
 }

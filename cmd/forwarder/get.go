@@ -25,7 +25,7 @@ func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get RESOURCE [NAME...]",
 		Short: "Print the objects on the bus, as kubectl get does",
-		Long: `Get reads the NATS stream or the Kafka topics and prints the present state of the
+		Long: `Get reads the NATS stream or the Kafka topics and prints the current state of the
 objects that the bus has. It needs no cluster, and changes nothing.
 
 A resource is written as for 'forwarder tail': pods, deployments.apps, *.apps or

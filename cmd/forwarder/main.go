@@ -223,7 +223,7 @@ configuration, which a restart does not fix. Besides:
   resources  1 the API server did not answer
   status     1 warning, 2 critical, 3 refused to answer, with --output=nagios
   check      1 a warning, 2 a failure
-  trace      1 the bus or the consumer lacks the present state, 2 unknown
+  trace      1 the bus or the consumer lacks the current state, 2 unknown
   bundle     1 a part is missing
   forget     1 refused or failed
   schema     1 the resource is not served, or the API server did not answer`

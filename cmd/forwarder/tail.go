@@ -61,7 +61,7 @@ updated; on Kafka it first reads everything before the start, unless --skip-past
 	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, in any version: pods, deployments.apps, *.apps, Deployment; a name without a group selects in all groups")
 	f.addFlags(flags)
 	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored in the last `time`, such as 10m, or since a time, such as 2026-03-01T15:04:05Z")
-	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its present state or its delete")
+	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its current state or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "start with the oldest event on the bus")
 	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit when everything that is on the bus has been printed")
 	flags.BoolVar(&f.diff, "diff", false, "show what each update changed")

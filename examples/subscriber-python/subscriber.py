@@ -1,4 +1,4 @@
-"""Reads the bus of Kuberelay with a plain NATS client: first the present state of every
+"""Reads the bus of Kuberelay with a plain NATS client: first the current state of every
 object, and then each change as it happens. Prints a line for each.
 
     pip install nats-py
@@ -35,7 +35,7 @@ async def main() -> None:
     token = os.environ.get("NATS_TOKEN") or None
     connection = await nats.connect(url, token=token, max_reconnect_attempts=-1)
     # An ordered consumer keeps its position. "Last per subject" starts with the last event
-    # of each object: its present state.
+    # of each object: its current state.
     events = await connection.jetstream().subscribe(
         os.environ.get("SUBJECTS", "kuberelay.>"),
         stream=os.environ.get("STREAM", "KUBERELAY"),

@@ -71,7 +71,7 @@ class NatsTable {
             .filterSubjects("kuberelay.*." + SUBJECT + ".>", "kuberelay.*._control.*." + SUBJECT)
             .ackPolicy(AckPolicy.None)
             .inactiveThreshold(Duration.ofMinutes(1));
-    if (start == null) { // the last message of each subject is the present state of its object
+    if (start == null) { // the last message of each subject is the current state of its object
       config.deliverPolicy(DeliverPolicy.LastPerSubject);
     } else {
       config.deliverPolicy(DeliverPolicy.ByStartSequence).startSequence(start);

@@ -31,7 +31,7 @@ async def follow(table: Table, connection) -> None:
     start = table.open(stream.created.isoformat(), {0: (0, stream.state.last_seq + 1)}).get(0)
     config = ConsumerConfig(
         filter_subjects=[f"kuberelay.*.{OF}.>", f"kuberelay.*._control.*.{OF}"],  # objects, markers and points
-        # The last message of each subject is the present state of its object.
+        # The last message of each subject is the current state of its object.
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE if start else DeliverPolicy.LAST_PER_SUBJECT,
         opt_start_seq=start,
         ack_policy=AckPolicy.NONE,

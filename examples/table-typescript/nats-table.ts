@@ -26,7 +26,7 @@ async function follow(table: Table, connection: NatsConnection): Promise<void> {
   const start = table.open(created, new Map([[0, [0, state.last_seq + 1]]])).get(0);
   const { name } = await manager.consumers.add(STREAM, {
     filter_subjects: [`kuberelay.*.${OF}.>`, `kuberelay.*._control.*.${OF}`], // objects, markers and points
-    // The last message of each subject is the present state of its object.
+    // The last message of each subject is the current state of its object.
     deliver_policy: start ? DeliverPolicy.StartSequence : DeliverPolicy.LastPerSubject,
     opt_start_seq: start,
     ack_policy: AckPolicy.None,

@@ -80,7 +80,7 @@ func allChannels() []channel {
 	channels := []channel{
 		{
 			name: "objectsOnNATS", server: nats, address: "{prefix}.{cluster}.{group}.{resource}.{namespace}.{name}", title: "Objects",
-			description: "The events of an object. The last message of the subject is the present state.",
+			description: "The events of an object. The last message of the subject is the current state.",
 			parameters: resource.with(
 				"namespace", parameter("The namespace; _ for a cluster-scoped object. Escaped as the cluster."),
 				"name", parameter("The name of the object. Escaped as the cluster.")),
@@ -105,7 +105,7 @@ func allChannels() []channel {
 	return append(channels, channel{
 		name: "eventsOnKafka", server: kafka, address: "{topic}", title: "Events",
 		description: "All events. The key of a record is the attribute partitionkey, and the partition is the one that Java's default partitioner chooses for it. " +
-			"The last record of a key is the present state of its object. Markers and consistency points have no value, so that no table has a row of them.",
+			"The last record of a key is the current state of its object. Markers and consistency points have no value, so that no table has a row of them.",
 		parameters: object{"topic", object{
 			"default", "kuberelay", "examples", []string{"kuberelay", "kuberelay.apps.deployments"},
 			"description", "KUBERELAY_KAFKA_TOPIC: one topic, or, if it is a template such as kuberelay.{group}.{resource}, one for each resource.",

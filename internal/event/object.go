@@ -103,7 +103,7 @@ type View struct {
 	Owner *Owner
 	Hold  bool
 
-	// Unpublishable: the bus refused the present state, and a retry cannot help.
+	// Unpublishable: the bus refused the current state, and a retry cannot help.
 	Unpublishable bool
 
 	// Outlived is the position of a delete on the bus that Live has outlived, or 0: a consistent
@@ -115,7 +115,7 @@ type View struct {
 	// not acknowledged.
 	Tombstones []Tombstone
 
-	// Cause and Observed are the origin and the time of the present state.
+	// Cause and Observed are the origin and the time of the current state.
 	Cause    Cause
 	Observed time.Time
 

@@ -74,7 +74,7 @@ func TestLineWithoutDiff(t *testing.T) {
 		note   string
 	}{
 		{"not known", update, Change{Object: object}, "watch, state before not known"},
-		{"present state", update, Change{Object: object, Present: true}, "watch"},
+		{"current state", update, Change{Object: object, Present: true}, "watch"},
 		{"not whole", update, Change{}, "watch"},
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},
 		{"deleted", state(t, event.Deleted, "2", ""), Change{Object: object, Previous: object}, "watch"},

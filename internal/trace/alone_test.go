@@ -36,15 +36,15 @@ func TestJudged(t *testing.T) {
 			f.Selection.Selected, f.Selection.Detail, f.Watch.Error = IsForbidden, "access denied", &Error{Message: "access denied"}
 		}, Forbidden, "not watched: access denied"},
 		{"the watch fails", func(f *Forwarder) { f.Watch.State, f.Watch.Error = "degraded", &Error{"no leader", ago(time.Hour)} }, CannotTell,
-			"unknown: the API server does not say what the present state is: the watch of deployments.apps fails for 60m: no leader; the bus has version 812"},
+			"unknown: the API server does not say what the current state is: the watch of deployments.apps fails for 60m: no leader; the bus has version 812"},
 		{"first list", func(f *Forwarder) { f.Watch.Object, f.Checkpoint = Unknown, &Entry{State: Absent} }, CannotTell,
-			"unknown: the API server does not say what the present state is: the first list of deployments.apps is not complete; the bus has nothing of it"},
+			"unknown: the API server does not say what the current state is: the first list of deployments.apps is not complete; the bus has nothing of it"},
 		{"standby", func(f *Forwarder) { f.Role, f.Holder, f.Checkpoint = Standby, "kuberelay-1", nil }, CannotTell,
 			"unknown: the bus does not say what it has: this forwarder is a standby, ask the leader, kuberelay-1"},
 		{"nobody leads", func(f *Forwarder) { f.Role, f.Error, f.Checkpoint = Standby, "no space", nil }, CannotTell,
 			"unknown: the bus does not say what it has: this forwarder is a standby, nobody is known to lead: no space"},
 		{"starting", func(f *Forwarder) { *f = Forwarder{Role: Starting, Error: "no route"} }, CannotTell,
-			"unknown: the API server does not say what the present state is: the forwarder is starting: no route"},
+			"unknown: the API server does not say what the current state is: the forwarder is starting: no route"},
 		{"foreign event", func(f *Forwarder) { f.Checkpoint.Foreign = true }, CannotTell,
 			"unknown: the bus does not say what it has: another writer's event is there, and the forwarder compares it with the cluster"},
 	} {

@@ -52,8 +52,8 @@ type Cause struct {
 // Causes returns all causes.
 func Causes() []Cause {
 	return []Cause{
-		{OnBus, 0, "the last event is the present state", ""},
-		{Unchanged, 0, "the present state differs from the last event only in fields that are not published", ""},
+		{OnBus, 0, "the last event is the current state", ""},
+		{Unchanged, 0, "the current state differs from the last event only in fields that are not published", ""},
 		{DeleteOnBus, 0, "the object is gone, and the last event says so", ""},
 		{Deselection, 1, "a setting does not select the object", "change the setting, and restart the forwarder; forwarder resources shows what KUBERELAY_RESOURCES matches"},
 		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list and watch"},
@@ -62,13 +62,13 @@ func Causes() []Cause {
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
 		{BusAway, 1, "the bus is away", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
 		{Refused, 1, "the bus does not take the event", "repair what the error names; a full bus needs space"},
-		{Lost, 1, "the bus had the present state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
+		{Lost, 1, "the bus had the current state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
 		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
 		{Behind, 1, "the bus lacks the change, and no leader says why", "ask the forwarder that leads, with --address"},
 		{ConsumerBehind, 1, "the bus has the change, and the consumer has not acknowledged it", "see the consumer's log"},
 		{ConsumerUnknown, 2, "the bus has the change, and what the consumer has read is unknown", "check the name in --consumer, and the permissions"},
 		{NoObject, 2, "neither the API server nor the bus has the object", "check the name and --namespace; the delete of an object stays on the bus for KUBERELAY_DELETE_RETENTION"},
-		{CannotTell, 2, "the present state is unknown", "repair what the error names, and trace the object again"},
+		{CannotTell, 2, "the current state is unknown", "repair what the error names, and trace the object again"},
 	}
 }
 
@@ -111,7 +111,7 @@ func (d Document) judge() Verdict {
 	case now.State == Unknown && d.Selection.Selected == NotSelected:
 		return verdict(Deselection, "not selected: %s", d.Selection.Detail)
 	case now.State == Unknown:
-		return verdict(CannotTell, "unknown: the API server does not say what the present state is: %s%s", now.Error, d.has(last))
+		return verdict(CannotTell, "unknown: the API server does not say what the current state is: %s%s", now.Error, d.has(last))
 	case last.State == Unknown && d.Forwarder.BusAway == nil:
 		return verdict(CannotTell, "unknown: the bus does not say what it has: %s", d.Bus.Error)
 	case now.State == Absent && removed:

@@ -124,7 +124,7 @@ var cases = []struct {
 	}, at("in_flight")), Waiting,
 		"waiting: the event is on its way to the bus; the bus has version 812"},
 
-	{"API server away", unsure, CannotTell, "unknown: the API server does not say what the present state is: no such host; the bus has version 812"},
+	{"API server away", unsure, CannotTell, "unknown: the API server does not say what the current state is: no such host; the bus has version 812"},
 	{"API server away, not selected", set(unsure, filtered), Deselection, "not selected: KUBERELAY_FILTER is false"},
 	{"API server denies", set(unsure, forbidden), Forbidden, "not watched: access denied"},
 	{"filter", set(filtered, notOnBus), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has nothing of it"},

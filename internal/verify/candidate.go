@@ -156,7 +156,7 @@ func (c *candidate) denies(o observation) bool {
 	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
 }
 
-// setReference makes the cluster's present state the reference.
+// setReference makes the cluster's current state the reference.
 func (c *candidate) setReference(o observation, now time.Time) {
 	c.reference, c.referenceAt, c.busBefore = &o.cluster, now, o.bus
 }

@@ -77,7 +77,7 @@
   severity: warning
   expr: 'sum(increase(kuberelay_bus_lost_total{ {{- $of -}} }[15m])) > 0'
   summary: The bus has lost events that it acknowledged.
-  description: The forwarder publishes the present states of these objects again. Subscribers can have missed other events.
+  description: The forwarder publishes the current states of these objects again. Subscribers can have missed other events.
 {{- end }}
 - alert: KuberelayForeignEvents
   severity: warning

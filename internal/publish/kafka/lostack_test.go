@@ -207,7 +207,7 @@ func (c *churn) isStopped() bool {
 	return c.stopped
 }
 
-// attempt publishes the object's present state. Where it is not known whether that was
+// attempt publishes the object's current state. Where it is not known whether that was
 // stored, the next attempt is at the same state or, as the object may have changed, at a
 // later one.
 func (c *churn) attempt(a *author) (o fate) {

@@ -11,7 +11,7 @@ import (
 // hasPredecessor excuses an object whose first message on the bus isn't the first of its UID. The
 // previousversion of an event is always the version of an event that the bus acknowledged. So the
 // writer began correctly, and the bus has dropped the beginning since: because of a lower limit in
-// the past, compaction, an operator, or a loss. The present state is still right, because the last
+// the past, compaction, an operator, or a loss. The current state is still right, because the last
 // message has it. previousversion tells a subscriber that an event came before.
 //
 // There is no excuse after a foreign message or a tombstone, because a writer that knows of either
