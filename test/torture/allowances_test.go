@@ -91,6 +91,8 @@ func TestPoint(t *testing.T) {
 		m          harness.Received
 		shaped     bool
 		remodelled string
+		deleted    bool // the last event is a delete of an object that exists
+		purges     bool
 		wrong      bool
 	}{
 		{name: "a later version", m: message(9, "updated", "apiversion", "v1")},
@@ -100,12 +102,23 @@ func TestPoint(t *testing.T) {
 		{name: "an earlier version in another version of the API", m: message(7, "updated", "apiversion", "v2"), wrong: true},
 		{name: "an earlier version after a change of the definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: configMaps},
 		{name: "an earlier version after a change of another definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: widgets, wrong: true},
+		{name: "an earlier version after a purged delete", m: message(5, "created"), deleted: true, purges: true},
+		{name: "an earlier version after a delete", m: message(5, "created"), deleted: true, wrong: true},
 		{name: "an earlier version of another object, shaped", m: message(7, "created", "uid", "another", "apiversion", "v2"), shaped: true, wrong: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			last.Subject, test.m.Subject = "kuberelay.torture.core.configmaps.world1-a.c1", "kuberelay.torture.core.configmaps.world1-a.c1"
 			test.m.Attributes["id"] = test.m.Attributes["uid"] + "." + test.m.Attributes["resourceversion"]
+			last := last
+			if test.deleted {
+				last = message(5, "deleted", "cause", "reconcile")
+				last.Subject = test.m.Subject
+			}
 			c := checkOf([]run{plain}, last)
+			c.world.user.orphaned[configMaps] = true
+			if test.purges {
+				c.world.settings.retention = time.Second
+			}
 			c.conf.shaped, c.world.settings.replicas = test.shaped, 2
 			c.world.user.remodelled = map[string]bool{test.remodelled: true}
 			c.points[pointOf(test.m)] = 8

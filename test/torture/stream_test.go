@@ -123,10 +123,10 @@ func (c *streamCheck) check(all []harness.Received) {
 		case c.foreign[m.Subject] || w.foreign.entries[m.Subject] || c.isSecondAnswer(m):
 			c.answer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
-		case c.world.mayAnswerOther() && c.world.answersOther(m, c.last[m.Subject]):
+		case c.world.mayAnswerOther(m) && c.world.answersOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
-		case w.restored && w.mayAnswerOther() && w.deletesOther(m, c.last[m.Subject]):
+		case w.restored && w.mayAnswerOther(m) && w.deletesOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.forgetIDs(m.Subject)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
@@ -276,7 +276,7 @@ func (w *world) keepsPoints() bool {
 func (c *streamCheck) point(m harness.Received) {
 	version, err := strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
 	isState := err == nil && m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"] && strings.HasPrefix(m.Attributes["sequence"], "0000.")
-	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodelled(m) {
+	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodelled(m) && !c.forgotten(c.last[m.Subject], m) {
 		c.wrong(m, "version %d comes after the consistency point at %d", version, at)
 	}
 }
