@@ -90,7 +90,7 @@ func BenchmarkStructured(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode decodes an object from a watch, of 14 KB, half of it managedFields.
+// BenchmarkDecode decodes an object of 14 KB from a watch. Half of the object is managedFields.
 func BenchmarkDecode(b *testing.B) {
 	var texts [64][]byte
 	for n := range texts {
@@ -133,7 +133,7 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// benchObject returns a pod whose text is not too repetitive.
+// benchObject returns the text of a pod that is not too repetitive.
 func benchObject(seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var b strings.Builder

@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Body is a Kubernetes object as JSON, without a final newline. It has no metadata.managedFields
-// and no last-applied annotation, and of the values of a Secret it has only keyed hashes. The
-// cache keeps it compressed. The zero value is no object.
+// Body is a Kubernetes object as JSON, without a final newline. It omits metadata.managedFields and
+// the last-applied annotation, and holds keyed hashes in place of a Secret's values. Caches keep it
+// compressed. The zero value holds no object.
 type Body struct {
 	bytes  []byte
 	packed *codec // nil if bytes are the JSON itself
@@ -22,7 +22,7 @@ type Body struct {
 // JSON returns an uncompressed body. It takes ownership of b, which is not nil.
 func JSON(b []byte) Body { return Body{bytes: b} }
 
-// None reports whether there is no object.
+// None reports whether b holds no object.
 func (b Body) None() bool { return b.bytes == nil }
 
 // Size returns the number of bytes in memory.
@@ -31,11 +31,11 @@ func (b Body) Size() int { return len(b.bytes) }
 // String returns the size only, to keep the content out of logs.
 func (b Body) String() string { return fmt.Sprintf("%d bytes", len(b.bytes)) }
 
-// JSON returns the text, or nil if there is none. The text is read-only, because it may be
-// the body's own memory.
+// JSON returns the text of the object, or nil if b holds none. The text is read-only, because it
+// may be the body's own memory.
 func (b Body) JSON() ([]byte, error) { return b.into(nil) }
 
-// into is JSON, but uses the given memory if it is large enough.
+// into is like JSON, but unpacks into the given memory if that is large enough.
 func (b Body) into(memory []byte) ([]byte, error) {
 	if b.packed == nil {
 		return b.bytes, nil
@@ -43,9 +43,9 @@ func (b Body) into(memory []byte) ([]byte, error) {
 	return b.packed.unpack(memory, b.bytes)
 }
 
-// Packer compresses the objects of one resource, for a cache. It makes a dictionary from
-// some of them. Objects of one type have most of their text in common, so they take half
-// the memory with a dictionary (docs/sizing.md). Several goroutines can use it at once.
+// Packer compresses the objects of one resource for a cache. It builds a dictionary from some of
+// them. Objects of one type have most of their text in common, so a dictionary halves their memory
+// (docs/sizing.md). Several goroutines can use a Packer at once.
 //
 // A nil Packer does not compress.
 type Packer struct {
@@ -56,12 +56,14 @@ type Packer struct {
 	samples [][]byte
 }
 
-// dictionaries holds the numbers of objects after which a new dictionary is made. Lists are
-// sorted by name, so the first objects are too similar for a good one. Each dictionary takes
-// about 150 KB, and stays in memory as long as an object that was compressed with it.
+// dictionaries lists the object counts at which a Packer makes a new dictionary. Lists are sorted
+// by name, so the first objects are too similar to each other for a good dictionary. Each
+// dictionary takes about 150 KB, and stays in memory as long as any object that was compressed with
+// it.
 var dictionaries = [...]int{128, 2048, 32768}
 
-// A dictionary is made from this number of sample objects, up to sampleSize bytes of each.
+// samples is the number of sample objects in a dictionary. sampleSize is the maximum number of
+// bytes from each of them.
 const (
 	samples    = 8
 	sampleSize = 8 << 10
@@ -70,7 +72,7 @@ const (
 // NewPacker returns a Packer for one resource.
 func NewPacker() *Packer { return &Packer{codec: noDictionary} }
 
-// Pack compresses the text of an object. It copies what it keeps.
+// Pack compresses the text of an object. It does not retain text.
 func (p *Packer) Pack(text []byte) Body {
 	if p == nil {
 		return JSON(append(make([]byte, 0, len(text)), text...))
@@ -79,7 +81,8 @@ func (p *Packer) Pack(text []byte) Body {
 	return Body{bytes: c.pack(text), packed: c}
 }
 
-// learn returns the codec for an object, and may make a new dictionary.
+// learn counts an object and returns the codec for it. It makes a new dictionary first if one is
+// due.
 func (p *Packer) learn(text []byte) *codec {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,15 +100,15 @@ func (p *Packer) learn(text []byte) *codec {
 	return p.codec
 }
 
-// codec compresses similar texts in two steps: S2 with a dictionary removes the text that they
-// have in common, and Huffman coding (huff0) with one shared table shortens the rest. Together
-// they take a third of the time of zstd with a dictionary, and about an eighth more memory. S2
-// alone takes a third more memory (docs/sizing.md).
+// codec compresses similar texts in two steps. S2 with a dictionary removes the text that they have
+// in common, and Huffman coding (huff0) with one shared table shortens the rest. Compared with zstd
+// and a dictionary, the two steps take a third of the time and about an eighth more memory. S2
+// alone takes a third more memory than both steps (docs/sizing.md).
 //
-// The output begins with a varint: twice the length of the S2 output, plus one if the
-// second step was skipped because it would not shorten the text.
+// The output begins with a varint: twice the length of the S2 output, plus one if pack skipped the
+// second step, for example because it would not shorten the text.
 type codec struct {
-	dictionary *s2.Dict // if nil, there is no second step either
+	dictionary *s2.Dict // if nil, the second step is skipped too
 	decoder    *huff0.Decoder
 	encoders   sync.Pool // of *huff0.Scratch with the table
 }
@@ -119,8 +122,9 @@ func newCodec(samples [][]byte) *codec {
 	if dictionary == nil { // the samples are too short
 		return noDictionary
 	}
-	// The table needs the byte frequencies of S2 output. With its own dictionary, a sample would
-	// encode to almost nothing, so each sample is encoded with a dictionary of the others.
+	// The table needs the byte frequencies of S2 output. A sample would encode to almost nothing
+	// with a dictionary that contains it, so each sample is encoded with a dictionary of the other
+	// samples.
 	var left []byte
 	for n, text := range samples {
 		others := s2.MakeDict(bytes.Join(append(append([][]byte(nil), samples[:n]...), samples[n+1:]...), nil), nil)
@@ -148,12 +152,12 @@ func newCodec(samples [][]byte) *codec {
 	return c
 }
 
-// buffers holds memory for the data between the two steps.
+// buffers pools memory for the data between the two steps and for the data of events.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooledBuffer is the capacity in bytes of the largest buffer that returns to the pool.
-// An event can hold a buffer until the bus acknowledges it, even if its object is smaller;
-// see data.go.
+// maxPooledBuffer is the maximum capacity in bytes of a buffer that returns to the pool. An event
+// can hold a buffer until the bus acknowledges it, even if its object needs less memory; see
+// inMemory.
 const maxPooledBuffer = 64 << 10
 
 // giveBack returns a buffer to the pool, unless it is nil.
@@ -191,7 +195,7 @@ func packed(head uint64, rest []byte) []byte {
 
 var errBroken = errors.New("cached object is corrupted")
 
-// unpack uses memory if it is large enough.
+// unpack returns the text that pack compressed. It decodes into memory if that is large enough.
 func (c *codec) unpack(memory, b []byte) ([]byte, error) {
 	head, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -14,23 +14,22 @@ type Builder struct {
 	// Cluster is the name of the cluster in source and partitionkey. It is not empty.
 	Cluster string
 
-	// Data is the form of the data of an object's event; the zero value is
-	// [DataObject].
+	// Data is the form of the data in object events. The zero value means [DataObject].
 	Data DataForm
 
-	// Reshape returns the present form of a state that was read from the bus; see
-	// [Converter.Reshape]. If it is nil, such states stay as they are.
+	// Reshape converts a state that was read from the bus to the current form; see
+	// [Converter.Reshape]. If Reshape is nil, such states are published unchanged.
 	Reshape func(Resource, *Object) *Object
 }
 
-// DataForm is the form of the data of an object's event.
+// DataForm is the form of the data in object events.
 type DataForm string
 
 const (
-	// DataObject: the object itself.
+	// DataObject means that the data is the object itself.
 	DataObject DataForm = "object"
-	// DataChange: the object, its previous state and the patch between them, with the
-	// dataschema [SchemaChange].
+	// DataChange means that the data is the object, its previous state and the patch between them,
+	// with the dataschema [SchemaChange].
 	DataChange DataForm = "change"
 )
 
@@ -38,12 +37,12 @@ const (
 // caller.
 //
 // Every attribute is a valid CloudEvents string. The attribute "name" percent-encodes the
-// characters that CloudEvents forbids; of these, a Kubernetes name can hold only control
-// characters. The data has the name unchanged.
+// characters that CloudEvents forbids. Of these, a Kubernetes name can hold only control characters
+// and noncharacters. The data has the name unchanged.
 //
-// [ErrTooDeep] is in the chain of the error if c must be truncated. Any other error means
-// that c contradicts itself or is incomplete, so a retry cannot help. An error never
-// contains the content of the object.
+// The error wraps [ErrTooDeep] if c must be truncated. Any other error means that c contradicts
+// itself, is incomplete, or has a corrupted body, so a retry cannot help. An error never contains
+// the content of the object.
 func (b Builder) Message(c Change) (*Message, error) {
 	if err := b.check(c); err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
@@ -69,7 +68,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
 	if content.changed != "" {
-		a = append(a, Attribute{"changed", content.changed}) // a valid string already; add would encode its '%'
+		a = append(a, Attribute{"changed", content.changed}) // already a valid string; add would encode its '%' again
 	}
 	a.add(digest, o.Digest.String())
 	a.add("cause", string(c.Cause))
@@ -93,8 +92,8 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}, nil
 }
 
-// reshape brings a state that was read from the bus into its present form, so that none is
-// published in an earlier form.
+// reshape converts a state that was read from the bus to the current form, so that no event
+// publishes an earlier form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o
@@ -177,8 +176,8 @@ func (b Builder) check(c Change) error {
 
 func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }
 
-// apiVersion returns the apiVersion of the object, or else of its resource. It is "" if only the
-// checkpoint knows the object and its type no longer exists.
+// apiVersion returns the object's apiVersion, or that of its resource if the object has none. It
+// returns "" if the object is known only from the checkpoint and its type no longer exists.
 func apiVersion(c Change) string {
 	if c.Object.APIVersion != "" || c.Resource.Version == "" {
 		return c.Object.APIVersion
@@ -186,8 +185,8 @@ func apiVersion(c Change) string {
 	return c.Resource.APIVersion()
 }
 
-// kind returns the kind of the object, or else of its resource. It is "" if apiVersion returns
-// "".
+// kind returns the object's kind, or that of its resource if the object has none. It returns "" in
+// the same case as apiVersion.
 func kind(c Change) string {
 	if c.Object.Kind != "" {
 		return c.Object.Kind
@@ -195,7 +194,7 @@ func kind(c Change) string {
 	return c.Resource.Kind
 }
 
-// attributes is a list of attributes to append to.
+// attributes collects the attributes of one event.
 type attributes []Attribute
 
 // add appends an attribute unless its value is empty, which CloudEvents forbids.
@@ -205,8 +204,8 @@ func (a *attributes) add(name, value string) {
 	}
 }
 
-// context appends the attributes that every event begins with. Their values are valid
-// strings already, and encoding their '%' again would change them.
+// context appends the attributes that every event begins with. The values are already valid
+// strings. Encoding their '%' again would change them.
 func (a *attributes) context(id, source string, t Type, subject string, observed time.Time, partitionKey string) {
 	*a = append(*a,
 		Attribute{"id", id},

@@ -34,7 +34,7 @@ func body(r Resource, namespace, name string) []byte {
 	return b
 }
 
-// change returns an update of an object of r with that name, which the test modifies.
+// change returns an update of an object of r with that name, after alter has modified it.
 func change(r Resource, namespace, name string, alter func(*Change)) Change {
 	c := Change{
 		Type: Updated, Cause: CauseWatch, Key: r.Key(namespace, name), Resource: r, Observed: observed, Previous: "12000",
@@ -102,8 +102,9 @@ func TestMarkerRefuses(t *testing.T) {
 	}
 }
 
-// encoding/json ignores the case of struct fields, and the last match wins. The field
-// Metadata of a custom resource must not replace metadata.
+// TestTruncatedTakesMetadataByItsExactName verifies that the field Metadata of a custom resource
+// does not replace metadata. encoding/json ignores the case of struct fields, and the last match
+// wins.
 func TestTruncatedTakesMetadataByItsExactName(t *testing.T) {
 	m, err := builder.Message(change(widgets, "a", "b", func(c *Change) {
 		c.Truncated = true

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Type is what happened to an object. Its text is the CloudEvents type.
+// Type says what happened to an object. Its text is the CloudEvents type.
 type Type string
 
 // The types in section "Types" of docs/events.md.
@@ -20,12 +20,13 @@ const (
 	Deleted  Type = "io.kuberelay.object.deleted"
 	Snapshot Type = "io.kuberelay.object.snapshot" // the object existed before the first completed sync of its resource
 
-	// Deselected: the object exists and is no longer selected. A replica removes it. A
+	// Deselected means that the object exists and is no longer selected. A replica removes it. A
 	// Created event follows if it is selected again.
 	Deselected Type = "io.kuberelay.object.deselected"
 )
 
-// IsRemoval reports whether a replica of the selected objects removes the object.
+// IsRemoval reports whether an event of this type makes a replica of the selected objects remove
+// the object.
 func (t Type) IsRemoval() bool { return t == Deleted || t == Deselected }
 
 // Short returns the last word of the type, such as "created". It is a metric label.
@@ -35,12 +36,12 @@ func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), 
 type Cause string
 
 const (
-	// CauseWatch: the API server's watch reported it.
+	// CauseWatch means that the API server's watch reported the change.
 	CauseWatch Cause = "watch"
-	// CauseSnapshot: the first sync of the resource found it.
+	// CauseSnapshot means that the first sync of the resource found the object.
 	CauseSnapshot Cause = "snapshot"
-	// CauseReconcile: a comparison of the cluster with the bus found it, for example after
-	// a restart.
+	// CauseReconcile means that a comparison of the cluster with the bus found the change, for
+	// example after a restart.
 	CauseReconcile Cause = "reconcile"
 )
 
@@ -51,21 +52,22 @@ type Change struct {
 	Key      Key
 	Resource Resource // in the version of Object
 
-	// Object is the state to publish. For a delete, it is the last known state. If the bus
-	// does not have that either, Body is empty, and the event has only the identity and
-	// finalstateunknown.
+	// Object is the state to publish. For a delete, it is the last known state. If no state is
+	// known, not even from the bus, Body is empty, and the event has only the identity and the
+	// attribute finalstateunknown.
 	Object *Object
 
-	// Before is the state that the bus has of an updated object, in version Previous. It is
-	// nil if unknown.
+	// Before is the state of an updated object that the bus has, in version Previous. It is nil if
+	// unknown.
 	Before *Object
 
-	// Owner is the controller at the top of the object's owners. It is nil if there is none
-	// or the resolution of owners is off.
+	// Owner is the controller at the top of the object's owners. It is nil if the object has no
+	// controller, or if Kuberelay does not resolve owners.
 	Owner *Owner
 
-	// Epoch is the number of times that the history of the resource went back, because etcd
-	// was restored from a backup.
+	// Epoch is the epoch of the resource. A new epoch begins each time the history of the resource
+	// goes back, because etcd was restored from a backup. It also begins when another cluster takes
+	// over the name; see [Claim.Epoch].
 	Epoch uint16
 
 	// Previous is the resourceVersion of the object's last acknowledged event, or "" for
@@ -75,28 +77,28 @@ type Change struct {
 	// Observed is the time at which the forwarder learned of the change.
 	Observed time.Time
 
-	// After is the position of the preceding event of the object on the bus if it is part
-	// of the id, and 0 otherwise. It is part of the id of a deselected event, of a repair,
-	// and of an event that has the version of an earlier event: the object was deselected
-	// and is selected again, it outlived a delete in its version, or other content of the
-	// same version is published.
+	// After is the position of the object's preceding event on the bus if the id includes it, and 0
+	// otherwise. The ids of deselected events and of repairs include it. So does the id of an event
+	// with the same version as an earlier event: the object was deselected and is selected again,
+	// it outlived a delete in its version, or other content of the same version is published.
 	After uint64
 
-	// Uncertain: an earlier publish of the object got no answer, so the bus may have another event
-	// than the acknowledged one. This event is published even if the acknowledged one has its
-	// content.
+	// Uncertain means that an earlier publish of the object was neither acknowledged nor refused,
+	// so the last event on the bus may differ from the acknowledged event. This event is then
+	// published even if the acknowledged event has the same content.
 	Uncertain bool
 
-	// Repairs: the event at After is a foreign event that contradicts the cluster. This
+	// Repairs means that the event at After is a foreign event that contradicts the cluster. This
 	// event publishes the state of the object again.
 	Repairs bool
 
-	// Present, for a repair, is the entry of the foreign event, if that event has the object's
-	// truncated form. If the bus then refuses the full form as too large, there is nothing to
-	// repair.
+	// Present is set only for a repair of a foreign event that has the object's truncated form. It
+	// is the entry of that event. If the bus refuses the full form as too large, the foreign event
+	// needs no repair.
 	Present *Acked
 
-	// Truncated publishes only identity and metadata, because the bus refused the whole object.
+	// Truncated means that only identity and metadata are published, because the bus refused the
+	// whole object or the object is nested too deep (see [ErrTooDeep]).
 	Truncated bool
 }
 
@@ -109,13 +111,12 @@ func (c Change) before() *Object {
 	return b
 }
 
-// ErrNewest is the error of a purge if the last event of the object must stay for now,
-// because it is the newest of its partition. It can be purged after a newer event is
-// stored.
+// ErrNewest is the error of a purge if the last event of the object must stay for now, because it
+// is the newest of its partition. A purge can remove it after a newer event is stored.
 var ErrNewest = errors.New("the event is the newest of its partition")
 
-// Acked is the last event of one object that the bus has acknowledged: an entry of the
-// checkpoint. The zero value means that the bus holds nothing.
+// Acked describes the last event of one object that the bus has acknowledged. It is an entry of the
+// checkpoint. The zero value means that the bus has no event of the object.
 type Acked struct {
 	UID             string
 	ResourceVersion string
@@ -123,7 +124,7 @@ type Acked struct {
 	Deleted         bool // the event is a removal: deleted or deselected
 	Deselected      bool // the event is deselected; Deleted is set too
 
-	// Foreign: the last event on the bus is at Position, and its writer is unknown. The other
+	// Foreign means that the last event on the bus, at Position, has an unknown writer. The other
 	// fields describe the last known event before it; see [Acked.Before].
 	Foreign bool
 
@@ -131,8 +132,8 @@ type Acked struct {
 	Digest Digest
 
 	// Time is the attribute time of the event, in Unix milliseconds, rounded up, or 0 if unknown.
-	// The time of the next event is not earlier. For a removal it is the time at which the bus
-	// stored the event, if that is later, because the retention starts then. See
+	// The next event of the object has this time or a later one. For a removal, Time is the time at
+	// which the bus stored the event if that is later, because the retention starts then. See
 	// [Acked.StoredAt].
 	Time int64
 
@@ -141,15 +142,15 @@ type Acked struct {
 	Position uint64
 }
 
-// MaxSkew is how far the clock of a writer may be ahead of another clock. A time that is further
-// ahead is ignored, because the times of later events would have to follow it.
+// MaxSkew is the maximum time by which the clock of a writer may be ahead of another clock. A time
+// that is further ahead is ignored, because otherwise no later event could have an earlier time.
 const MaxSkew = time.Hour
 
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt corrects Time, which is the attribute of the event, with the time at which the bus
-// stored the event.
+// StoredAt corrects Time with the time at which the bus stored the event. Before the call, Time
+// comes from the attributes of the event.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
@@ -159,7 +160,8 @@ func (a *Acked) StoredAt(stored time.Time) {
 
 // NotBefore returns the time for the next event of the object, whose state was observed at the
 // given time. The times of an object's events never decrease, even if a clock is set back or
-// another machine becomes the writer.
+// another machine becomes the writer. The only exception is a last time that is more than [MaxSkew]
+// ahead of now.
 func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	if last := time.UnixMilli(a.Time); last.After(observed) && last.Sub(now) <= MaxSkew {
 		return last
@@ -167,10 +169,10 @@ func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	return observed
 }
 
-// Before returns the entry of an object whose last known event is a, after the bus has shown an
-// unexpected event e. The claims of e are not trusted. For a known object, only the position
-// changes. For an unknown one, the entry has the UID of e and whether e is a removal, but no
-// version.
+// Before returns the entry of an object after the bus has shown an unexpected event e. The last
+// known event of the object is a. The content of e is not trusted. For a known object, the entry
+// takes only the position and the time of e. For an unknown object, the entry also takes the UID of
+// e and whether e is a removal, but no version.
 func (a Acked) Before(e Acked) Acked {
 	if a.UID == "" {
 		a = Acked{UID: e.UID, Deleted: e.Deleted}
@@ -179,16 +181,16 @@ func (a Acked) Before(e Acked) Acked {
 	return a
 }
 
-// IsSameEvent reports whether two entries describe the same event. The digest in the
-// checkpoint can be newer than that of the event.
+// IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time and
+// Foreign. The digest in the checkpoint can be newer than that of the event.
 func (a Acked) IsSameEvent(b Acked) bool {
 	a.Digest, a.Time, a.Foreign = b.Digest, b.Time, b.Foreign
 	return a == b
 }
 
-// MaxText is the maximum length in bytes of a partition key, a UID, a resourceVersion and the id
-// of an event. API servers have far shorter ones. Values from the bus stay in memory, and a
-// compressed batch of a few kilobytes can contain a value of many megabytes.
+// MaxText is the maximum length in bytes of a partition key, a UID, a resourceVersion and the id of
+// an event. API servers use far shorter values. The limit protects memory: values from the bus stay
+// there, and a compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
 // Validate returns an error with an [InvalidReason] for an entry that no forwarder writes.
@@ -206,31 +208,31 @@ func (a Acked) Validate() error {
 	return nil
 }
 
-// Unordered returns the entry without epoch, version and digest, so that every state of the
-// object is later. It is for an event with an implausible epoch.
+// Unordered returns the entry without epoch, version and digest, so that every state of the object
+// counts as later. Use it for an event with an implausible epoch.
 func (a Acked) Unordered() Acked {
 	a.Epoch, a.ResourceVersion, a.Digest = 0, "", Digest{}
 	return a
 }
 
-// IsUnversioned reports whether the entry is a removal of a UID without a version. As far as can
-// be told, another forwarder published it, and its version is not trusted. If a watch shows an
+// IsUnversioned reports whether the entry is a removal of the UID without a version. Another
+// forwarder probably published the removal, so its version is not trusted. If a watch shows an
 // object with the UID, that state may be earlier than the removal.
 func (a Acked) IsUnversioned(uid string) bool {
 	return a.Deleted && a.UID == uid && a.ResourceVersion == ""
 }
 
-// Live reports whether the bus shows the object as existing.
+// Live reports whether the object exists according to the bus.
 func (a Acked) Live() bool { return a.UID != "" && !a.Deleted }
 
-// Identity returns an object with only the acknowledged identity. Its delete has
-// finalstateunknown.
+// Identity returns an object with only the acknowledged identity. The delete of such an object has
+// the attribute finalstateunknown.
 func (a Acked) Identity(k Key) *Object {
 	return &Object{Namespace: k.Namespace, Name: k.Name, UID: types.UID(a.UID), ResourceVersion: a.ResourceVersion}
 }
 
-// ResourceOf returns the type of a key whose resource is no longer watched, as the last object on
-// the bus shows it.
+// ResourceOf returns the resource of a key that is no longer watched. It takes version and kind
+// from last, the last object on the bus.
 func ResourceOf(k Key, last *Object) Resource {
 	version := ""
 	if gv, err := schema.ParseGroupVersion(last.APIVersion); err == nil {

@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// TestStoredAt: the time of an existing object's entry is that of its event, and that of a
-// removal's entry the later of it and the time at which the bus stored it. A time in the
-// future is not believed.
+// TestStoredAt verifies the time of an entry. For an existing object, it is the time of the event.
+// For a removal, it is the later of that time and the time at which the bus stored the event. A
+// time in the future is ignored.
 func TestStoredAt(t *testing.T) {
 	const stored = 1_700_000_000_000
 	hour := time.Hour.Milliseconds()
@@ -34,7 +34,8 @@ func TestStoredAt(t *testing.T) {
 	}
 }
 
-// TestAckedTime: an entry that is read from an event has the time of the one that was built.
+// TestAckedTime verifies that an entry read from an event has the same time as the entry of the
+// built event.
 func TestAckedTime(t *testing.T) {
 	for _, c := range changes {
 		m, err := builder.Message(c.change)
@@ -47,7 +48,8 @@ func TestAckedTime(t *testing.T) {
 	}
 }
 
-// TestAckedSize: one is copied for each key that is taken.
+// TestAckedSize limits the size of an entry, because the forwarder copies an entry for each key
+// that it processes.
 func TestAckedSize(t *testing.T) {
 	if size := unsafe.Sizeof(Acked{}); size > 72 {
 		t.Errorf("an entry has %d bytes", size)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ClusterClaimed is the type of the marker that binds a cluster name on the bus to one
-// cluster. It precedes the first event of an object, and stays on the bus.
+// ClusterClaimed is the type of the marker that binds a cluster name on the bus to one cluster. A
+// forwarder publishes it before its first object event, and it stays on the bus.
 const ClusterClaimed Type = "io.kuberelay.cluster.claimed"
 
-// Format is the number of the format of what a forwarder writes to a bus: the events and, on Kafka,
-// the checkpoint topic. Every claim has it, and a forwarder refuses a bus with a higher number.
-// Raise it together with a change that an earlier forwarder would misread. A new attribute or field
-// that earlier forwarders can ignore needs no new number.
+// Format is the version of the format in which a forwarder writes to a bus: the events and, on
+// Kafka, the checkpoint topic. Every new claim records it, and a forwarder refuses a bus whose
+// claim has a higher number. Raise Format together with a change that an earlier forwarder would
+// misread. A new attribute or field that earlier forwarders can ignore needs no new number.
 const Format = 1
 
 // Tokens of a claim's subject and partition key.
@@ -32,43 +32,45 @@ type Claim struct {
 	// Replaces is the UID of the cluster that owned the name before, or "".
 	Replaces string
 
-	// Epoch is the first epoch of the cluster's events. It is one higher than any epoch of the
-	// replaced cluster, so that all events of that cluster are earlier, independent of their
+	// Epoch is the first epoch of the cluster's events. It is one higher than the highest epoch of
+	// the replaced cluster. All events of that cluster therefore count as earlier, whatever their
 	// resourceVersions.
 	Epoch uint16
 
 	Claimed time.Time
 
-	// Stream identifies the stream that the claim was made for, by its creation time on
-	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
+	// Stream identifies the stream for which the claim was made. On NATS it is the creation time of
+	// the stream. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
-	// Format is the [Format] of the writer. It is 0 in a claim of an earlier release, which means
-	// the first one. A new claim has the present one.
+	// Format is the [Format] of the forwarder that wrote the claim. A claim of an earlier release
+	// without a format has 0, which means the first format. [Builder.ClusterClaimed] writes the
+	// current Format and ignores this field.
 	Format int
 
-	// IsRow: an earlier release wrote the claim in a form that makes it a row in tables built
-	// from the topic. It must be written again.
+	// IsRow means that an earlier release wrote the claim in a form that becomes a row in tables
+	// built from the topic. The claim must be written again.
 	IsRow bool
 
-	// Settings has digests of the settings that decide what the bus holds, by the name of the
-	// variable. They tell which settings of another process differ, but not their values.
-	// Settings is nil in a claim of an earlier release.
+	// Settings has a digest for each setting that decides the content of the bus, by the name of
+	// the setting's variable. The digests show which settings of another process differ, but not
+	// their values. Settings is nil in a claim of an earlier release.
 	Settings map[string]string
 
-	// Forgotten is when forwarder forget deleted all objects of the cluster from the bus, or the
-	// zero time. A forgotten name is free: the next forwarder makes another claim of it, even a
-	// forwarder of another cluster.
+	// Forgotten is the time at which "forwarder forget" deleted all objects of the cluster from the
+	// bus, or the zero time. A forgotten name is free: the next forwarder claims it again, even for
+	// another cluster.
 	Forgotten time.Time
 
-	// Position is the position of the claim on the bus. If UID is "", it is the position of
-	// a foreign message in the place of the claim. The next claim expects it.
+	// Position is the position of the claim on the bus. If UID is "", it is the position of a
+	// foreign message that takes the place of the claim. It is the expected position of the next
+	// claim.
 	Position uint64
 }
 
-// Admits reports whether, with this claim on the bus, the cluster with the UID may use the name.
-// replaces is the UID of a cluster whose name it takes over, "" for none. An unknown UID is
-// admitted.
+// Admits reports whether the cluster with the UID may use the name while this claim is on the bus.
+// replaces is the UID of the cluster whose name it takes over, or "" for none. A cluster with an
+// unknown UID may use the name.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
 	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():
@@ -86,11 +88,11 @@ func (c Claim) Refusal() error {
 	return fmt.Errorf("a later release wrote to this bus in format %d, and this release reads formats up to %d, so it could misread the bus", c.Format, Format)
 }
 
-// FormatFix is what to do about [Claim.Refusal].
+// FormatFix tells the user how to fix a [Claim.Refusal].
 const FormatFix = "run that release or a later one, or let this release write to another stream or topic (KUBERELAY_NATS_STREAM and KUBERELAY_NATS_SUBJECT_PREFIX, or KUBERELAY_KAFKA_TOPIC)"
 
-// ClusterClaimed builds the marker of a claim. It expects the claim's position on the bus,
-// or nothing. Its id distinguishes it from other claims:
+// ClusterClaimed builds the marker of a claim. Its expected position is c.Position, which is 0 if
+// the bus has no claim. Its id distinguishes it from other claims:
 //
 //	cluster.claimed.<uid>.<time>
 func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
@@ -155,7 +157,8 @@ func ParseClaim(encoded []byte) (Claim, error) {
 	}, nil
 }
 
-// maxSettings limits the settings to read from a claim. A forwarder writes far fewer.
+// maxSettings is the maximum number of settings in a claim. ParseClaim ignores the settings of a
+// claim with more. A forwarder writes far fewer.
 const maxSettings = 100
 
 // claimData is the data of a claim.
@@ -173,8 +176,8 @@ type claimData struct {
 // session returns an identifier that differs between markers of different times.
 func session(at time.Time) string { return fmt.Sprintf("%x", at.UnixMicro()) }
 
-// IsClaim reports whether m is the claim of a cluster name. Unlike other markers, it is
-// stored only if the bus holds what it expects.
+// IsClaim reports whether m is the claim of a cluster name. A bus stores a claim only if the last
+// message in its place is at the expected position. Other markers have no such condition.
 func (m *Message) IsClaim() bool {
 	return m.Marker && Type(m.Attribute("type")) == ClusterClaimed
 }

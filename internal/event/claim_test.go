@@ -47,8 +47,8 @@ func TestClusterClaimed(t *testing.T) {
 	}
 }
 
-// TestClaimOfAnEarlierRelease: a claim without the fields of this release is read, and one of a later
-// release is read without what is unknown.
+// TestClaimOfAnEarlierRelease verifies that this release reads a claim without its own fields, and
+// a claim of a later release with unknown fields, which it ignores.
 func TestClaimOfAnEarlierRelease(t *testing.T) {
 	for _, data := range []string{
 		`{"uid":"u","claimed":"2026-03-01T15:04:05Z","epoch":2}`,

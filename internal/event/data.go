@@ -12,11 +12,11 @@ import (
 type content struct {
 	data    []byte
 	memory  *[]byte // the pooled memory of data, or nil
-	changed string  // the attribute
+	changed string  // the value of the attribute "changed"
 }
 
-// content builds the data of the event of c. If the previous state cannot be read, the event does
-// not have it, because the object itself must be published.
+// content builds the data of the event of c. If the previous state can't be read, content leaves it
+// out, because the object itself must still be published.
 func (b Builder) content(c Change) (content, error) {
 	var result content
 	var err error
@@ -46,8 +46,8 @@ func (b Builder) content(c Change) (content, error) {
 	return result, nil
 }
 
-// compare returns the attribute changed, and the patch if the event needs one. data is the
-// object, unless c is truncated.
+// compare returns the value of the attribute "changed", and the patch if the event needs one. data
+// is the object, unless c is truncated.
 func (b Builder) compare(c Change, previous, data []byte) (changed string, patch []byte, err error) {
 	if c.Truncated {
 		var memory *[]byte
@@ -63,8 +63,8 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 	return changed, patch, err
 }
 
-// objectData returns the object, its metadata if c is truncated, or its identity if nothing
-// else is known.
+// objectData returns the object as JSON. It returns only the metadata if c is truncated, and only
+// the identity if nothing else is known.
 func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	o := c.Object
 	if o.Body.None() {
@@ -88,13 +88,12 @@ func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	return data, memory, nil
 }
 
-// ErrTooDeep means that an object has so many nested levels that its event would not be
-// valid JSON for most parsers, which accept 10,000 levels. API servers accept such an
-// object.
+// ErrTooDeep means that an object is nested too deep for its event. Most parsers accept only 10,000
+// levels and would reject the event as invalid JSON. API servers accept such an object.
 var ErrTooDeep = errors.New("the object is nested too deep")
 
-// envelopeLevels is the number of levels that an event can add to those of the object: with the
-// structured form, with the data as a change, and with an envelope of the subscriber.
+// envelopeLevels is the number of nesting levels that may be added to the object: by structured
+// mode, by data in the form of a change, and by an envelope of the subscriber.
 const envelopeLevels = 10
 
 func isTooDeep(object []byte) bool {
@@ -106,8 +105,8 @@ func isTooDeep(object []byte) bool {
 	return s.Err() != nil
 }
 
-// unpacked returns the text of a body and its pooled memory, or nil if the text is the
-// body's own.
+// unpacked returns the text of a body and the pooled memory that holds it. memory is nil if the
+// text is the body's own memory.
 func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	if b.packed == nil {
 		return b.bytes, nil, nil
@@ -117,7 +116,7 @@ func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	return *memory, memory, err
 }
 
-// changeData returns the data of an event whose data is a change. previous and patch can be nil.
+// changeData returns event data in the form of a change. previous and patch can be nil.
 func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 	memory = buffers.Get().(*[]byte)
 	text := (*memory)[:0]
@@ -136,8 +135,9 @@ func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 	return inMemory(memory)
 }
 
-// inMemory returns the content of memory as data, and the memory. It copies the data if the
-// memory is much larger than needed, because hundreds of events can be in flight.
+// inMemory returns the content of memory as data, and memory itself. If memory is much larger than
+// its content, inMemory copies the content and returns memory to the pool, because hundreds of
+// events can be in flight. It then returns nil as the memory.
 func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	data := *memory
 	if cap(data) > 4*len(data) {
@@ -148,8 +148,8 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	return data, memory
 }
 
-// TruncatedAnnotation is "true" on a truncated object, for code that sees only the object. It is
-// not on the bus.
+// TruncatedAnnotation has the value "true" on a truncated object, for code that sees only the
+// object. The object on the bus does not have this annotation.
 const TruncatedAnnotation = "kuberelay.io/truncated"
 
 func truncate(c Change) ([]byte, error) {
@@ -164,8 +164,8 @@ func truncate(c Change) ([]byte, error) {
 	return encode(partialObject{apiVersion(c), kind(c), metadata})
 }
 
-// IsTruncated reports whether the data of a truncated event is what [Builder.Message] makes
-// of o, except for what [SameContent] ignores.
+// IsTruncated reports whether data equals the data that [Builder.Message] builds for a truncated
+// event of o. It ignores the fields that [SameContent] ignores.
 func IsTruncated(data Body, o *Object, r Resource) (bool, error) {
 	want, err := truncate(Change{Object: o, Resource: r})
 	if err != nil {
@@ -182,7 +182,7 @@ type partialObject struct {
 	Metadata   any    `json:"metadata"`
 }
 
-// identity is the metadata that the checkpoint has of an object.
+// identity is the object metadata that the checkpoint stores.
 type identity struct {
 	Name            string `json:"name"`
 	Namespace       string `json:"namespace,omitempty"`
@@ -195,14 +195,15 @@ func metadataOf(object []byte) (json.RawMessage, error) {
 	metadata, err := valueOf(object, "metadata")
 	switch {
 	case err != nil:
-		return nil, err // without content of the object
+		return nil, err // does not quote the object
 	case metadata == nil:
 		return nil, errors.New("object has no metadata")
 	}
 	return metadata, nil
 }
 
-// valueOf returns the value of a member of an object, or nil if there is none.
+// valueOf returns the value of the named member of an object, or nil if the object has no such
+// member.
 func valueOf(object []byte, name string) ([]byte, error) {
 	var value []byte
 	s := jsonscan.New(object)
@@ -227,8 +228,8 @@ func encode(v any) ([]byte, error) {
 	return w[:len(w)-1], nil // the encoder ends with a newline
 }
 
-// appendWriter stores what is written to it. The encoder writes once, so the result is allocated
-// in its exact size. It may stay in a cache for a long time.
+// appendWriter stores the bytes written to it. The encoder writes once, so the result is allocated
+// in its exact size. The size matters because the result may stay in a cache for a long time.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {

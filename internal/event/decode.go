@@ -16,10 +16,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
-// Decoder makes an [Object] from the JSON of an API server without decoding it. It scans
-// the text once for the metadata that a decision needs, and cuts out metadata.managedFields
-// and the last-applied annotation. It decodes only Secrets, to hash their values, and
-// objects that a [Shape] inspects. Only one goroutine can use a Decoder.
+// Decoder makes an [Object] from the JSON of an API server, usually without decoding it. It scans
+// the text once for the metadata that the forwarder's decisions need, and cuts out
+// metadata.managedFields and the last-applied annotation. It decodes only Secrets, to hash their
+// values, and objects that a [Shape] inspects. Only one goroutine can use a Decoder.
 type Decoder struct {
 	converter  *Converter
 	resource   Resource
@@ -36,9 +36,9 @@ type Decoder struct {
 	body      []byte
 }
 
-// Decoder returns a Decoder of the objects of r, which compresses bodies with p. It keeps bodies
-// only in namespaces for which keeps returns true ("" for cluster-scoped objects), or in all
-// namespaces if keeps is nil. Objects that shape does not select have no body.
+// Decoder returns a Decoder for the objects of r. The Decoder compresses bodies with p. It keeps
+// the bodies in namespaces for which keeps returns true, or in all namespaces if keeps is nil. The
+// namespace of cluster-scoped objects is "". Objects that shape does not select have no body.
 func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
 	return &Decoder{
 		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps, shape: shape,
@@ -46,7 +46,7 @@ func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) 
 	}
 }
 
-// fields has the values of metadata in the text, nil if absent.
+// fields holds the values that the scan finds in the text. A value is nil if absent.
 type fields struct {
 	apiVersion, kind, namespace, name, uid, version []byte
 
@@ -66,13 +66,12 @@ func (d *Decoder) Decode(text []byte) (*Object, error) {
 	return o, nil
 }
 
-// Read makes an Object from the next value. If the value has no apiVersion and kind, like
-// the items of a list, it gets those of the resource. The caller can change the text
-// afterwards.
+// Read makes an Object from the next value. If the value has no apiVersion and kind, like the items
+// of a list, the Object gets those of the resource. The caller can change the text afterwards.
 //
-// An error wraps [jsonscan.ErrSyntax] if the text is not JSON or not a Kubernetes object:
-// it has no name, or a metadata field is duplicated or has the wrong type. An error never
-// contains the content of the object.
+// The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind or
+// a metadata field is duplicated or has the wrong type. An object without a name is also an error.
+// An error never contains the content of the object.
 func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 	var f fields
 	hasMetadata := false
@@ -163,7 +162,7 @@ func (d *Decoder) object(f fields) *Object {
 	return o
 }
 
-// join builds the text of the body from the missing members and the parts that are kept. The kind
+// join builds the body from the missing members and the parts of the text that are kept. The kind
 // comes first, as in an object that the API server writes outside of a list.
 func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 	d.body = append(d.body[:0], '{')
@@ -200,8 +199,8 @@ func NewConverter(redactionKey []byte, cluster string) *Converter {
 	return &Converter{key: redaction.NewKey(redactionKey, cluster)}
 }
 
-// intern returns the same string for all equal strings. It is for names of types, of which
-// a cluster has hundreds.
+// intern returns the same string for all equal strings. Use it for names of types, of which a
+// cluster has hundreds.
 func (c *Converter) intern(s string) string {
 	if known, ok := c.names.Load(s); ok {
 		return known.(string)
@@ -215,8 +214,8 @@ func (c *Converter) intern(s string) string {
 // if there is none.
 //
 // Only an entry of managedFields has a member "time": the names of fields begin with "f:", and
-// quotes within a name are escaped. The search is for the end of a time, because a capital Z is
-// rare.
+// quotes within a name are escaped. newestTime searches for the end of a time, because a capital Z
+// is rare.
 func newestTime(managedFields []byte) uint32 {
 	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
 	var newest []byte
@@ -230,8 +229,7 @@ func newestTime(managedFields []byte) uint32 {
 		if begin < len(member) || string(managedFields[begin-len(member):begin]) != member {
 			continue
 		}
-		// The times are in UTC, without fractions of a second, so their order is that of the
-		// texts.
+		// The times are in UTC, without fractions of a second, so their texts sort like the times.
 		if text := managedFields[begin:from]; bytes.Compare(text, newest) > 0 {
 			newest = text
 		}

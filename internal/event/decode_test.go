@@ -88,8 +88,8 @@ func TestDecodeMetadata(t *testing.T) {
 	}
 }
 
-// Invalid metadata, which API servers do not serve, must not crash the forwarder or become
-// another object.
+// TestDecodeOddMetadata verifies that invalid metadata, which API servers do not serve, neither
+// crashes the forwarder nor becomes another object.
 func TestDecodeOddMetadata(t *testing.T) {
 	for name, in := range map[string]string{
 		"empty":                 ``,
@@ -131,7 +131,8 @@ func TestDecodeOddMetadata(t *testing.T) {
 	}
 }
 
-// An object of a namespace that keeps rejects has only metadata.
+// TestDecodeKeepsSelectedBodiesOnly verifies that an object has only metadata if keeps rejects its
+// namespace.
 func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
 	d := NewConverter(nil, "").Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
 	for _, namespace := range []string{"a", "b", ""} {
@@ -145,8 +146,8 @@ func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
 	}
 }
 
-// FuzzDecode compares with encoding/json: the metadata is equal, and the object is equal
-// without the parts that are cut out.
+// FuzzDecode compares Decode with encoding/json. The metadata must be equal, and so must the object
+// without the parts that Decode cuts out.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"a","uid":"u","resourceVersion":"1","managedFields":[{"a":[1,"]"]}]},"spec":{"a":"\"}"}}`,
@@ -198,7 +199,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// strip removes the attributes that repeat the object's content.
+// strip removes the metadata that repeats the object's content.
 func strip(metadata map[string]any) {
 	delete(metadata, "managedFields")
 	if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {

@@ -2,15 +2,15 @@ package event
 
 import "github.com/kuberelay/kuberelay/internal/jsoncompare"
 
-// maxChanged is the maximum length of the attribute changed, in bytes.
+// maxChanged is the maximum length of the attribute "changed", in bytes.
 const maxChanged = 2048
 
-// moreChanged is the last entry of the attribute if it does not have all places, because they do
-// not fit or take too long to find. It differs from a place, which begins with a slash.
+// moreChanged is the last entry of the attribute if some places are missing from it, because they
+// don't fit or take too much work to find. It differs from a place, which begins with a slash.
 const moreChanged = "…"
 
-// changedPlaces returns the attribute changed: the places where two objects differ, without
-// the resourceVersion, which always differs. It returns "" if there are none.
+// changedPlaces returns the value of the attribute "changed": the places where two objects differ.
+// It leaves out the resourceVersion, which always differs. It returns "" if nothing else differs.
 func changedPlaces(before, after []byte) (string, error) {
 	var b []byte
 	fits := 0 // length of b that leaves room for moreChanged
@@ -42,9 +42,9 @@ func changedPlaces(before, after []byte) (string, error) {
 	return string(b) + moreChanged, nil
 }
 
-// SameContent reports whether two objects are equal except for apiVersion, because the
-// preferred version of a group can change, and for resourceVersion, because the delete of an
-// object has a version of its own. It returns false if the comparison takes too much work.
+// SameContent reports whether two objects are equal. It ignores apiVersion, because the preferred
+// version of a group can change, and resourceVersion, because the delete of an object has a version
+// of its own. It returns false if the comparison takes too much work.
 func SameContent(a, b Body) (bool, error) {
 	before, memory, err := unpacked(a)
 	defer giveBack(memory)
@@ -64,9 +64,9 @@ func SameContent(a, b Body) (bool, error) {
 	return same && complete && err == nil, err
 }
 
-// appendPlace appends a JSON Pointer, after a comma if it is not the first. Bytes outside
-// ASCII are percent-encoded, as in the URI fragment of RFC 6901, section 6, and so are
-// comma, percent sign, space and control characters.
+// appendPlace appends a JSON Pointer, with a comma before it unless it is the first. It
+// percent-encodes bytes outside ASCII, as in the URI fragment of RFC 6901, section 6. It also
+// percent-encodes commas, percent signs, spaces and control characters.
 func appendPlace(b, pointer []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	if len(b) > 0 {
@@ -85,9 +85,10 @@ func appendPlace(b, pointer []byte) []byte {
 // maxPatch is the maximum length in bytes of a patch that is longer than the object.
 const maxPatch = 64 << 10
 
-// PatchOf returns the JSON Patch (RFC 6902) that turns before into after. Numbers keep
-// their text. The same objects always make the same patch. It replaces the whole object if
-// the comparison takes too much work, or if the patch exceeds maxPatch and the object.
+// PatchOf returns the JSON Patch (RFC 6902) that turns before into after. Numbers keep their text.
+// The same objects always give the same patch. The patch replaces the whole object if the
+// comparison takes too much work, or if the patch would be longer than both maxPatch and the
+// object.
 func PatchOf(before, after []byte) ([]byte, error) {
 	patch, limit := []byte{'['}, max(maxPatch, len(after))
 	complete, err := jsoncompare.Edits(before, after, func(pointer, old, now []byte) bool {

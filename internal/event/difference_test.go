@@ -11,8 +11,8 @@ import (
 
 var changeBuilder = Builder{Cluster: builder.Cluster, Data: DataChange}
 
-// checkChange compares the event with the change as data with that of the object, and
-// applies its patch with a library.
+// checkChange builds the event of c with the change as data. It compares this event with bare,
+// whose data is the object, and applies its patch with a library.
 func checkChange(t *testing.T, c Change, bare *Message) {
 	t.Helper()
 	m, err := changeBuilder.Message(c)
@@ -53,7 +53,7 @@ func TestChangeGolden(t *testing.T) {
 
 type changeJSON struct{ Object, Previous, Patch json.RawMessage }
 
-// changeIn decodes the data of an event, which has no other members.
+// changeIn decodes the data of an event, and fails if the data has other members.
 func changeIn(t *testing.T, m *Message) changeJSON {
 	t.Helper()
 	var d changeJSON
@@ -93,8 +93,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestChangedUnknown: only an update has a previous state, and only that of its last
-// event.
+// TestChangedUnknown verifies that an event has a previous state only if it is an update and the
+// state is that of the object's last event.
 func TestChangedUnknown(t *testing.T) {
 	known := change(deployments, "default", "web", before(threeReplicas.Replace))
 	if m, err := changeBuilder.Message(known); err != nil || m.Attribute("changed") == "" || string(changeIn(t, m).Previous) == "null" {
@@ -129,8 +129,8 @@ func TestChangedUnknown(t *testing.T) {
 	}
 }
 
-// TestChangedTooLong: places are left out from the end, never truncated, and the last entry
-// says so.
+// TestChangedTooLong verifies that a long list of places loses whole places from its end, and that
+// its last entry shows this.
 func TestChangedTooLong(t *testing.T) {
 	places := func(n, size int) (object string, names []string) {
 		var b strings.Builder
@@ -174,7 +174,7 @@ func TestChangedTooLong(t *testing.T) {
 	check("one that does not fit encoded", `{"`+strings.Repeat("é", maxChanged/4)+`":1,"z":0}`, "…")
 }
 
-// TestMessageMemory: the data of a message stays unchanged until Free, even if other
+// TestMessageMemory verifies that the data of a message stays unchanged until Free, even if other
 // messages use the same pool.
 func TestMessageMemory(t *testing.T) {
 	d := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{})

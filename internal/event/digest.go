@@ -12,8 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
-// Digest identifies the content of an object as it is published. The zero value is no
-// digest.
+// Digest identifies the content of an object as it is published. The zero value means no digest.
 //
 // A projected digest identifies the meaning of the content. An object has one if fields are dropped
 // from it (see [Digest.Projected]). Two objects have the same projected digest if their published
@@ -33,7 +32,7 @@ type Digest [16]byte
 // textSize is the number of bytes of a digest that hold the hash of a text.
 const textSize = 8
 
-// None reports whether there is no digest.
+// None reports whether d is the zero value, which means no digest.
 func (d Digest) None() bool { return d == Digest{} }
 
 // Projected reports whether d is the digest of an object with dropped fields.
@@ -83,7 +82,7 @@ func textDigest(text []byte) (d Digest) {
 	return d
 }
 
-// DigestOf returns the digest of an object whose projection leaves b.
+// DigestOf returns the projected digest of an object whose body is b after projection.
 func DigestOf(b Body) (Digest, error) {
 	text, err := b.JSON()
 	if err != nil {
@@ -118,29 +117,31 @@ func digestOf(content map[string]any) (Digest, error) {
 // maps, slices, strings, [json.Number], bool and nil. In a Secret, the values of data and
 // stringData are hashes already; labels and annotations are not.
 type Shape struct {
-	// None: no object is published. Objects are not decoded.
+	// None means that no object is published. Objects are then not decoded.
 	None bool
 
-	// Select reports whether to publish an object; nil publishes all. It does not change
-	// the object. An object for which it fails is published if it also reports true.
+	// Select reports whether to publish an object. If it is nil, all objects are published. It does
+	// not change the object. If Select returns true and an error, the object is published.
 	Select func(object map[string]any) (bool, error)
 
-	// Project removes the fields that are not published, and replaces fields by hashes; nil
-	// publishes all fields. Hash returns the hash of a value at a path from the root.
-	// Project keeps the identity: apiVersion, kind, and name, namespace, uid and
-	// resourceVersion in metadata.
+	// Project removes the fields that are not published, and replaces fields with hashes. hash
+	// returns the hash of a value at a path from the root. dropped reports whether Project removed
+	// a field. If Project is nil, all fields are published. Project keeps the identity: apiVersion,
+	// kind, and name, namespace, uid and resourceVersion in metadata.
 	Project func(object map[string]any, hash Hash) (dropped bool)
 
-	// Mentions reports whether Project may change an object with this text. Other objects are not
-	// decoded. If it is nil, Project may change any object.
+	// Mentions reports whether Project may change an object with this text. If it returns false,
+	// Project alone is no reason to decode the object. If Mentions is nil, Project may change any
+	// object.
 	Mentions func(text []byte) bool
 
-	// Drops reports whether Project may remove fields. A change to only these fields is not
-	// published.
+	// Drops means that Project may remove fields. A change that affects only the removed fields is
+	// not published.
 	Drops bool
 }
 
-// Hash returns the hash of a value. The path has names and list positions.
+// Hash is a function that returns the hash of a value. The path consists of member names and list
+// positions.
 type Hash func(path []string, value any) any
 
 // decodes reports whether an object must be decoded.
@@ -156,8 +157,8 @@ type published struct {
 	digest   Digest
 }
 
-// shape redacts, selects and projects an object, given its text. A state that was read from
-// the bus is always selected, and the hashes in it stay.
+// shape redacts, selects and projects an object with the given text. If fromBus is set, the text is
+// a state that was read from the bus. Such a state is always selected, and the hashes in it stay.
 func (c *Converter) shape(o *Object, r Resource, s Shape, text []byte, fromBus bool) (published, error) {
 	p := published{selected: true, text: text}
 	content, err := tree(text)
@@ -202,9 +203,9 @@ func (c *Converter) shape(o *Object, r Resource, s Shape, text []byte, fromBus b
 	return p, nil
 }
 
-// Reshape returns a state that was read from the bus as it would be published now. It may be from
-// an earlier configuration, with fields that are dropped or hashed now. If its text cannot be
-// decoded, the result has no Body.
+// Reshape converts a state that was read from the bus to the form in which it would be published
+// now. The state may come from an earlier configuration, with fields that are now dropped or
+// hashed. If its text cannot be decoded, the result has no Body.
 func (c *Converter) Reshape(o *Object, r Resource, s Shape) *Object {
 	reshaped := *o
 	text, err := o.Body.JSON()

@@ -14,8 +14,8 @@ func digestOfText(t *testing.T, text string) Digest {
 	return d
 }
 
-// TestDigestCoversPublishedContent: the digest covers the published content, except for fields that
-// change with dropped fields.
+// TestDigestCoversPublishedContent verifies that the digest covers the published content, except
+// for fields that change together with dropped fields.
 func TestDigestCoversPublishedContent(t *testing.T) {
 	const text = `{"metadata":{"name":"web","uid":"A","resourceVersion":"10","generation":3},"spec":{"n":1.50,"generation":3,"resourceVersion":"10"}}`
 	for name, c := range map[string]struct {
@@ -46,8 +46,8 @@ func TestDigestCoversPublishedContent(t *testing.T) {
 	}
 }
 
-// TestTextDigest: the digest covers the published text, and no part
-// that is cut out.
+// TestTextDigest verifies that the digest covers the published text, but not the parts that are cut
+// out.
 func TestTextDigest(t *testing.T) {
 	digest := func(r Resource, key []byte, text string) Digest {
 		t.Helper()
@@ -82,8 +82,8 @@ func TestTextDigest(t *testing.T) {
 	}
 }
 
-// TestABodyWithADigestHasAllMetadata: the digest is computed before the body, from the same
-// tree.
+// TestABodyWithADigestHasAllMetadata verifies that computing the digest does not change the body.
+// The digest is computed first, from the same tree.
 func TestABodyWithADigestHasAllMetadata(t *testing.T) {
 	shape := Shape{Drops: true, Project: func(object map[string]any, _ Hash) bool { delete(object, "status"); return true }}
 	o, err := NewConverter(nil, "").Decoder(deployments, nil, nil, shape).Decode([]byte(

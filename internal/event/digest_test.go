@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestDigestText: no digest is absent from JSON, and all others survive a round trip.
+// TestDigestText verifies that an empty digest is absent from JSON, and that all other digests
+// survive a round trip.
 func TestDigestText(t *testing.T) {
 	type holder struct {
 		Digest Digest `json:"digest,omitzero"`

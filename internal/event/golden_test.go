@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
-// before gives c a previous state, derived from its object.
+// before sets the previous state of a change, which alter derives from its object.
 func before(alter func(string) string) func(*Change) {
 	return func(c *Change) {
 		b := *c.Object
@@ -23,7 +23,7 @@ func before(alter func(string) string) func(*Change) {
 
 var threeReplicas = strings.NewReplacer(`"replicas":3`, `"replicas":2`, `"app":"web"`, `"a,b/c%é":""`)
 
-// changes returns the cases of the golden files.
+// changes has the cases of the golden files.
 var changes = []struct {
 	name   string
 	change Change

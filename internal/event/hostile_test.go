@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hostile are pairs of objects of about 1 MB, the limit of an API server, whose comparison
+// hostile returns pairs of objects of about 1 MB, the limit of an API server, whose comparison
 // takes long.
 func hostile() map[string][2][]byte {
 	object := func(spec string) []byte {
@@ -37,7 +37,8 @@ func hostile() map[string][2][]byte {
 	}
 }
 
-// TestHostile: the attribute ends early, and the patch is no longer than the object.
+// TestHostile verifies that the attribute "changed" ends early for hostile pairs, and that the
+// patch is no longer than the object.
 func TestHostile(t *testing.T) {
 	for name, p := range hostile() {
 		places, err := changedPlaces(p[0], p[1])
@@ -73,8 +74,8 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// TestObjectFromDataIsCheap: an object of many small values on the bus costs no multiple of
-// its size, and one that is larger than any object is not taken for a state.
+// TestObjectFromDataIsCheap verifies that an object of many small values on the bus does not cost a
+// multiple of its size. An object that is larger than any valid object does not become a state.
 func TestObjectFromDataIsCheap(t *testing.T) {
 	get := func(name string) string { return map[string]string{"uid": "u"}[name] }
 	var members bytes.Buffer
@@ -100,7 +101,8 @@ func TestObjectFromDataIsCheap(t *testing.T) {
 	}
 }
 
-// TestManyAttributesAreCheap: neither do many attributes.
+// TestManyAttributesAreCheap verifies that an event with many attributes does not cost a multiple
+// of its size either.
 func TestManyAttributesAreCheap(t *testing.T) {
 	var body bytes.Buffer
 	body.WriteString(`{"id":"i","specversion":"1.0"`)

@@ -35,8 +35,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzAckedFrom reads attributes of any form. What is accepted is in bounds, and written the
-// same way again.
+// FuzzAckedFrom reads attributes of any form. Accepted attributes must be within bounds, and have
+// the same form when written again.
 func FuzzAckedFrom(f *testing.F) {
 	f.Add("io.kuberelay.object.created", "u", "7", "0000.00000000000000000007", "")
 	f.Add("io.kuberelay.object.deselected", "u%", "", "9999.", "0123456789abcdef")

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Key is the identity of one object. It has no API version, so that a move from v1beta1 to v1
-// does not change it. The queue, the tombstones and the checkpoint are indexed by it.
+// Key identifies one object. It has no API version, so that a move from v1beta1 to v1 does not
+// change it. The queue, the tombstones and the checkpoint are indexed by Key.
 type Key struct {
 	Group     string // "" for the core group
 	Resource  string // plural, as in discovery: "deployments"
@@ -71,11 +71,11 @@ func (r Resource) Key(namespace, name string) Key {
 	return Key{Group: r.Group, Resource: r.Resource, Namespace: namespace, Name: name}
 }
 
-// Path returns the API path of the object of k in r's version, with the plural from
-// discovery: "/apis/apps/v1/namespaces/default/deployments/web". It is the CloudEvents
-// subject. Each segment is percent-encoded if necessary, so that the path is a valid URI
-// reference; "system:node" stays as it is. Without a name it is the path of the collection.
-// An unknown version is left out.
+// Path returns the API path of the object that k identifies, in r's version and with the plural
+// from discovery: "/apis/apps/v1/namespaces/default/deployments/web". The path is the CloudEvents
+// subject. Path percent-encodes each segment if necessary, so that the result is a valid URI
+// reference. For example, "system:node" stays unchanged. If k has no name, the result is the path
+// of the collection. An unknown version is left out.
 func (r Resource) Path(k Key) string {
 	var stack [256]byte // longer paths cost a second allocation
 	b := append(stack[:0], "/api"...)
@@ -115,15 +115,15 @@ func (r Reference) GroupKind() schema.GroupKind {
 // Owner is the controller at the top of a chain of owners, such as the Deployment of a pod.
 type Owner struct{ Kind, Name string }
 
-// PartitionKey returns the identity of the object of k, without its version:
+// PartitionKey returns a text that identifies an object, without its API version:
 //
 //	<cluster>/<group or core>/<resource>/<namespace or _>/<name>
 //
-// It is the attribute partitionkey and the key of Kafka records. Characters that a
-// CloudEvents string must not hold (control characters, noncharacters, invalid UTF-8), '/'
-// and '%' are percent-encoded. Of these, a Kubernetes name can hold only control characters
-// and noncharacters. As in [Subject], ambiguous values are escaped as well: a group called
-// "core" or beginning with '_', and a namespace called "_". The function is injective.
+// The text is the attribute partitionkey and the key of Kafka records. PartitionKey percent-encodes
+// '/', '%' and the characters that a CloudEvents string must not hold: control characters,
+// noncharacters and invalid UTF-8. Of all these, a Kubernetes name can hold only control characters
+// and noncharacters. As in [Subject], ambiguous values are escaped as well: a group called "core"
+// or beginning with '_', and a namespace called "_". The function is injective.
 func PartitionKey(cluster string, k Key) string {
 	var stack [256]byte // longer keys cost a second allocation
 	b := appendText(stack[:0], cluster, true)
@@ -193,9 +193,9 @@ func appendGroupSegment(b []byte, group string) []byte {
 	return appendText(b, group, true)
 }
 
-// text makes s a valid CloudEvents string (CloudEvents 1.0, section 3.1). It
-// percent-encodes the characters that are forbidden there, and '%', so that
-// percent-decoding returns s. All other strings stay unchanged.
+// text returns s as a valid CloudEvents string (CloudEvents 1.0, section 3.1). It percent-encodes
+// '%' and the characters that this section forbids, so that percent-decoding returns s. All other
+// strings stay unchanged.
 func text(s string) string {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {
@@ -205,7 +205,7 @@ func text(s string) string {
 	return s
 }
 
-// appendText appends text(s), with '/' percent-encoded too if slash is set.
+// appendText appends text(s). If slash is set, it also percent-encodes '/'.
 func appendText(b []byte, s string, slash bool) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); {
@@ -235,9 +235,9 @@ func isForbidden(r rune) bool {
 	return r < 0x20 || 0x7f <= r && r <= 0x9f || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe
 }
 
-// ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey] and
-// [ResolvedPartitionKey], for which k has only group and resource, and of [WriterPartitionKey]
-// and [ClaimPartitionKey], for which k is the zero value. Any other key is an error.
+// ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey], [ResolvedPartitionKey],
+// [WriterPartitionKey] and [ClaimPartitionKey]. For the first two, k has only a group and a
+// resource. For the others, k is the zero value. Any other key is an error.
 func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")
 	if len(segments) != 5 || segments[1] != controlToken {

@@ -22,13 +22,13 @@ type Point struct {
 	Resource Resource
 	Version  string    // the highest resourceVersion up to which the watch has shown everything
 	Objects  int       // number of selected objects that exist at that version
-	AsOf     time.Time // when the watch had shown that version
-	Taken    time.Time // when the point was taken; distinguishes it from others in the id
+	AsOf     time.Time // time at which the watch had shown everything up to Version
+	Taken    time.Time // time at which the point was taken; makes the id unique
 }
 
 // Resolved builds the event of a consistency point. The attributes repeat the data, because a
-// consistency point on Kafka has no data, so that a table built from the topic has no row for it.
-// The id is
+// consistency point on Kafka has no data. Without data, a table built from the topic has no row for
+// it. The id is
 //
 //	<resource>.<group or core>.resolved.<resourceVersion>.<time>
 func (b Builder) Resolved(p Point) (*Message, error) {
@@ -55,8 +55,8 @@ func (b Builder) Resolved(p Point) (*Message, error) {
 	return &Message{ID: id, Key: key, Marker: true, Attributes: a, Data: data}, nil
 }
 
-// IsResolved reports whether m is a consistency point. On Kafka it goes to every partition of
-// the resource's topic.
+// IsResolved reports whether m is a consistency point. On Kafka, every partition of the resource's
+// topic receives it.
 func (m *Message) IsResolved() bool {
 	return m.Marker && Type(m.Attribute("type")) == Resolved
 }
@@ -70,9 +70,9 @@ type resolvedData struct {
 	Objects         int       `json:"objects"`
 }
 
-// Marker builds the marker of the beginning ([SnapshotStarted]) or the end ([SnapshotCompleted])
-// of the first sync of r. session distinguishes the syncs of r in the id of the event, which is
-// otherwise deterministic:
+// Marker builds the marker of the beginning ([SnapshotStarted]) or the end ([SnapshotCompleted]) of
+// the first sync of r. The id of the event is deterministic, except for session, which
+// distinguishes the syncs of r:
 //
 //	<resource>.<group or core>.<started or completed>.<session>
 //
@@ -121,16 +121,16 @@ type markerData struct {
 	Count    int    `json:"count"`
 }
 
-// WriterStarted is the type of the marker that a writer puts into every partition of a
-// Kafka topic before its first event. After it, the broker refuses the messages of earlier
-// writers in that partition.
+// WriterStarted is the type of the marker that a writer puts into every partition of a Kafka topic
+// before its first event. Once a partition has the marker, the broker refuses the messages of
+// earlier writers there.
 const WriterStarted Type = "io.kuberelay.writer.started"
 
-// writerToken identifies this marker in its partition key.
+// writerToken identifies a writer's marker in its partition key.
 const writerToken = "writer"
 
-// WriterStarted builds the marker of one partition. writer names the writer for people. session
-// identifies this start, and is part of the id of the event:
+// WriterStarted builds the writer's marker for one partition. writer is the name of the writer for
+// people. session identifies this start of the writer, and is part of the event's id:
 //
 //	writer.<session>.<topic>.<partition>
 func (b Builder) WriterStarted(writer, session, topic string, partition int, observed time.Time) (*Message, error) {

@@ -18,7 +18,7 @@ type Attribute struct{ Name, Value string }
 // Message is one CloudEvent, ready for any bus.
 type Message struct {
 	ID  string
-	Key Key // a marker has only group and resource, or none
+	Key Key // a marker has only group and resource, or the zero value
 
 	// Marker is set on events that are not about an object, but about a resource
 	// (io.kuberelay.snapshot.started and .completed, io.kuberelay.resource.resolved), a writer or
@@ -39,7 +39,7 @@ type Message struct {
 	// with compare-and-set refuses the message if the position is wrong.
 	Expected uint64
 
-	// Acked is the entry of the checkpoint after the acknowledgement, without Position.
+	// Acked is the object's checkpoint entry after the acknowledgement, without Position.
 	Acked Acked
 }
 
@@ -66,9 +66,9 @@ func (m *Message) Attribute(name string) string {
 // ContentTypeStructured is the media type of [Message.Structured].
 const ContentTypeStructured = "application/cloudevents+json"
 
-// Structured returns the whole event in the JSON event format of CloudEvents 1.0, on one
-// line, with the data as JSON, and without data if there is none. It returns an error only if
-// Data is not valid JSON.
+// Structured returns the whole event in the JSON event format of CloudEvents 1.0, on one line. The
+// data is JSON, and is absent if Data is empty. Structured returns an error only if Data is not
+// valid JSON.
 func (m *Message) Structured() ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(len(m.Data) + 64*len(m.Attributes))
@@ -97,7 +97,8 @@ func (m *Message) Structured() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeString appends s as JSON. Nearly all attributes need no escapes.
+// writeString appends s as a JSON string. Nearly all attributes need no escapes, so it checks for
+// that first.
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -122,7 +123,8 @@ func ParseStructured(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// maxMembers limits the members of an event in structured mode. An event has about 25.
+// maxMembers is the maximum number of members of an event in structured mode. An event has about
+// 25.
 const maxMembers = 1024
 
 func parseStructured(b []byte) (*Message, error) {
@@ -139,7 +141,7 @@ func parseStructured(b []byte) (*Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := t.(string) // the name of a member, as the JSON is valid
+		name := t.(string) // a member name, because the JSON is valid
 		if seen[name] {
 			return nil, fmt.Errorf("duplicate attribute %.100q", name)
 		}
@@ -197,12 +199,12 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 	return nil
 }
 
-// LastEpoch is the highest epoch that sorts correctly as text. In it, versions have no
+// LastEpoch is the highest epoch that sorts correctly as text. In this epoch, versions have no
 // order: any other version of an object counts as later, as if versions were not numbers.
 const LastEpoch = 9999
 
-// MaxEpochJump is the maximum distance of an epoch on the bus from the known epochs. An epoch
-// begins when a history goes back, which is rare.
+// MaxEpochJump is the maximum by which an epoch on the bus may exceed the known epochs. New epochs
+// are rare, because each begins with a history that goes back.
 const MaxEpochJump = 100
 
 const (
@@ -210,9 +212,9 @@ const (
 	versionDigits = 20 // of the largest uint64
 )
 
-// sequence returns the attribute sequence: "0000.00000000000000012345". Its lexicographic order
-// is the order of the object's states, up to epoch 9999. A resourceVersion that is not a number,
-// which an aggregated API can have, has no order and stays unchanged.
+// sequence returns the value of the attribute sequence: "0000.00000000000000012345". Up to epoch
+// 9999, these values sort as text in the order of the object's states. A resourceVersion that is
+// not a number, which an aggregated API can have, has no order and stays unchanged.
 func sequence(epoch uint16, resourceVersion string) string {
 	b := make([]byte, 0, epochDigits+1+versionDigits)
 	b = appendPadded(b, strconv.Itoa(int(epoch)), epochDigits)
@@ -226,8 +228,8 @@ func sequence(epoch uint16, resourceVersion string) string {
 // NextEpoch returns the epoch after e, or the last one.
 func NextEpoch(e uint16) uint16 { return min(e, LastEpoch-1) + 1 }
 
-// parseSequence returns the epoch of the attribute sequence of an event with this version.
-// Only what [sequence] returns is valid.
+// parseSequence returns the epoch in the attribute sequence of an event with this resourceVersion.
+// It rejects every value that [sequence] does not return.
 func parseSequence(s, resourceVersion string) (epoch uint16, err error) {
 	digits, _, _ := strings.Cut(s, ".")
 	n, err := strconv.ParseUint(digits, 10, 16)

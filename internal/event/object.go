@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Object is a Kubernetes object as it is cached and published: the metadata that a decision
-// needs, and the whole object as JSON.
+// Object is a Kubernetes object as it is cached and published. It has the metadata that the
+// forwarder's decisions need, and the whole object as JSON.
 //
 // It implements [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's indexers,
 // namespace index and handlers accept it in place of an unstructured object. It is
@@ -28,21 +28,23 @@ type Object struct {
 	// Digest is the digest of the published content.
 	Digest Digest
 
-	// Unselected: the object exists, but the filter does not select it. It has no Body.
+	// Unselected means that the object exists, but the filter does not select it. It has no Body.
 	Unselected bool
 
-	// FilterFailed: the filter failed for the object.
+	// FilterFailed means that the filter returned an error for the object.
 	FilterFailed bool
 
-	// Shaped: a [Converter] of this process has redacted and projected Body. If not, it is
-	// a state from the bus, in the form of an earlier configuration.
+	// Shaped means that a [Converter] of this process has redacted and projected Body. If it is
+	// false and Body is not empty, Body is a state from the bus, possibly in the form of an earlier
+	// configuration.
 	Shaped bool
 
-	// Written is when the API server wrote the object last, by its own clock and as far as
-	// metadata.managedFields records it, in seconds of Unix time. It is 0 if unknown.
+	// Written is the time of the API server's last write of the object, in seconds of Unix time by
+	// the API server's clock. It comes from metadata.managedFields, and is 0 if they record no
+	// time.
 	Written uint32
 
-	// References are the references to follow, nil if there are none.
+	// References lists the references to follow. It is nil if the object has none.
 	References []Reference
 }
 
@@ -61,7 +63,7 @@ type objectMeta struct {
 	of            *Object
 }
 
-// unknown has the metadata that an objectMeta does not know. Nothing changes it, because objects
+// unknown provides the metadata that an objectMeta does not have. It never changes, because objects
 // in an indexer are read-only.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
@@ -75,27 +77,27 @@ func (o *Object) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
 }
 
-// DeepCopyObject implements [runtime.Object]. The values that an Object refers to are
-// immutable.
+// DeepCopyObject implements [runtime.Object]. A shallow copy is enough, because the values that an
+// Object refers to are immutable.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
 	return &c
 }
 
-// View is what the informers know of one key at one moment.
+// View is the informers' knowledge of one key at one moment.
 type View struct {
-	// Resource is the type in the watched version. It is the zero value if nothing watches
-	// it any more.
+	// Resource is the resource in the watched version. It is the zero value if the resource is no
+	// longer watched.
 	Resource Resource
 
 	// Version is the version up to which the indexer has every change of the resource, or "" if
-	// unknown. Live is no older.
+	// unknown. Live is at least as new.
 	Version string
 
 	// Live is the object in the indexer, or nil.
 	Live *Object
 
-	// Before is the last state of Live that the bus is known to have, or nil.
+	// Before is the last state of Live that is known to be on the bus, or nil.
 	Before *Object
 
 	// Owner is the controller at the top of Live's owners, if owners are resolved. Hold means
@@ -103,27 +105,28 @@ type View struct {
 	Owner *Owner
 	Hold  bool
 
-	// Unpublishable: the bus refused the current state, and a retry cannot help.
+	// Unpublishable means that the current state cannot be published, and a retry cannot help.
 	Unpublishable bool
 
-	// Outlived is the position of a delete on the bus that Live has outlived, or 0: a consistent
-	// read after that delete returned Live in its present version. It can also be the position of
-	// a foreign event: then a consistent read confirmed this view, with or without a live object.
+	// Outlived is the position of a delete on the bus that Live has outlived, or 0. A consistent
+	// read after that delete returned Live in its current version. Outlived can also be the
+	// position of a foreign event. In that case, a consistent read confirmed this view, with or
+	// without a live object.
 	Outlived uint64
 
-	// Tombstones has the UIDs of this key that are known to be gone, and whose delete the bus has
-	// not acknowledged.
+	// Tombstones has an entry for each UID of this key that is known to be gone and whose delete
+	// the bus has not acknowledged.
 	Tombstones []Tombstone
 
 	// Cause and Observed are the origin and the time of the current state.
 	Cause    Cause
 	Observed time.Time
 
-	// FirstSync: the object existed before the first completed snapshot of its resource on
-	// this bus.
+	// FirstSync means that the object existed before the first completed snapshot of its resource
+	// on this bus.
 	FirstSync bool
 
-	// Epoch is the present epoch of the resource; see [Change].
+	// Epoch is the current epoch of the resource; see [Change].
 	Epoch uint16
 }
 
@@ -131,7 +134,7 @@ type View struct {
 type Tombstone struct {
 	UID        string
 	Deselected bool
-	Confirmed  bool // by a consistent read; otherwise a watch showed it, which may be behind
+	Confirmed  bool // by a consistent read; otherwise only by a watch, which may be behind
 	Observed   time.Time
 	Cause      Cause
 
@@ -190,7 +193,7 @@ func (d *Decoder) metadata(s *jsonscan.Scanner, f *fields) {
 	d.end(&m, s)
 }
 
-// annotations scans the annotations, and reports whether none is left.
+// annotations scans the annotations. It reports whether the scan dropped annotations and kept none.
 func (d *Decoder) annotations(s *jsonscan.Scanner) bool {
 	before := len(d.cuts)
 	s.Object()
@@ -228,14 +231,16 @@ func once(s *jsonscan.Scanner, before []byte) []byte {
 	return s.Text()
 }
 
-// members is the state of a scan that drops some members of an object. With a dropped member, the
-// scan drops the comma before it, or the comma after it if no member before it is kept.
+// members is the state of a scan that drops some members of an object. Together with a member, the
+// scan drops the comma before it. If no member before it is kept, the scan drops the comma after
+// it.
 type members struct {
 	end           int // of the last kept member, or of the opening bracket
 	kept, dropped bool
 }
 
-// member is called at the beginning of each member.
+// member is called at the beginning of each member. It extends the cut of the dropped members to
+// this member if none before it is kept.
 func (d *Decoder) member(m *members, s *jsonscan.Scanner) {
 	if m.dropped && !m.kept {
 		d.cut(m.end, s.KeyPosition())
@@ -251,7 +256,7 @@ func (d *Decoder) drop(m *members, s *jsonscan.Scanner) {
 
 func (m *members) keep(s *jsonscan.Scanner) { m.kept, m.end = true, s.Position() }
 
-// end is called after the closing bracket.
+// end is called after the closing bracket. It extends the cut to the bracket if no member is kept.
 func (d *Decoder) end(m *members, s *jsonscan.Scanner) {
 	if m.dropped && !m.kept {
 		d.cut(m.end, s.Position()-1)

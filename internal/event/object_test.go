@@ -10,7 +10,8 @@ func TestDeepCopyObject(t *testing.T) {
 	}
 }
 
-// client-go's indexers and its namespace index identify an object by these fields.
+// TestObjectMetadataForClientGo verifies the fields by which client-go's indexers and its namespace
+// index identify an object.
 func TestObjectMetadataForClientGo(t *testing.T) {
 	o := change(pods, "default", "web-0", nil).Object
 	m := o.GetObjectMeta()

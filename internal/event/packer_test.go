@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPacker: unpacking returns the packed text, with and without a dictionary, and the
-// dictionary saves memory.
+// TestPacker verifies that unpacking returns the packed text, with and without a dictionary, and
+// that the dictionary saves memory.
 func TestPacker(t *testing.T) {
 	p := NewPacker()
 	d, plain := NewConverter(nil, "").Decoder(pods, p, nil, Shape{}), NewConverter(nil, "").Decoder(pods, nil, nil, Shape{})
@@ -49,7 +49,7 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// A body that was corrupted in memory is an error without its content.
+// TestUnpackCorrupted verifies that a body that was corrupted in memory causes an error.
 func TestUnpackCorrupted(t *testing.T) {
 	o, err := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
 	if err != nil {
@@ -100,7 +100,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: corrupted input is an error or another text, but never a crash.
+// FuzzUnpack verifies that corrupted input causes an error or another text, but never a crash.
 func FuzzUnpack(f *testing.F) {
 	c := newCodec([][]byte{benchObject(1), benchObject(2), benchObject(3)})
 	f.Add(c.pack(benchObject(4)))

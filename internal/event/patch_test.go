@@ -44,8 +44,8 @@ func canonical(t *testing.T, text []byte) string {
 	return string(b)
 }
 
-// TestPatchAtRandom: a patch turns one object exactly into the other, and is deterministic.
-// There are changed places exactly if the patch has operations.
+// TestPatchAtRandom verifies that a patch turns one object exactly into the other, and is
+// deterministic. The attribute "changed" must have places exactly if the patch has operations.
 func TestPatchAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	different := 0
@@ -102,8 +102,8 @@ func randomText(t *testing.T, r *rand.Rand) []byte {
 	return text
 }
 
-// TestPatchOfEmptyName is separate from the random test, because the library that applies
-// patches takes an empty name for the object itself.
+// TestPatchOfEmptyName is separate from the random test. The library that applies patches there
+// confuses an empty name with the object itself.
 func TestPatchOfEmptyName(t *testing.T) {
 	patch, err := PatchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
 	if want := `[{"op":"replace","path":"//","value":2}]`; err != nil || string(patch) != want {
@@ -111,7 +111,7 @@ func TestPatchOfEmptyName(t *testing.T) {
 	}
 }
 
-// TestPatchOfDeep: a patch replaces a value that is nested too deep.
+// TestPatchOfDeep verifies that a patch replaces a value as a whole if it is nested too deep.
 func TestPatchOfDeep(t *testing.T) {
 	deep := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
@@ -136,8 +136,8 @@ func TestPatchOfDeep(t *testing.T) {
 	}
 }
 
-// TestPatchOfMany: a patch that is longer than the object is replaced by the whole object,
-// unless it is short.
+// TestPatchOfMany verifies that a patch longer than the object replaces the whole object, unless
+// the patch is short.
 func TestPatchOfMany(t *testing.T) {
 	items := func(n int, value string) []byte {
 		return []byte(`{"a":[` + strings.Repeat(value+",", n) + value + `]}`)
@@ -152,14 +152,14 @@ func TestPatchOfMany(t *testing.T) {
 	}
 }
 
-// FuzzPatch: a patch turns one object exactly into the other.
+// FuzzPatch verifies that a patch turns one object exactly into the other.
 func FuzzPatch(f *testing.F) {
 	f.Add([]byte(`{"a":[1,2,3],"b":{"c":null},"d":"x"}`), []byte(`{"a":[1],"b":{"c":{}},"e":1e3}`))
 	f.Add([]byte(`{"a":[],"a/~":1}`), []byte(`{"a":[{"b":1},2,3],"a/~":"\u00e9\n"}`))
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		b, err := tree(before)
 		if err != nil || !json.Valid(before) || !utf8.Valid(before) || hasEmptyName(b) {
-			return // the library that applies patches takes an empty name for the object itself
+			return // the library that applies patches confuses an empty name with the object itself
 		}
 		a, err := tree(after)
 		if err != nil || !json.Valid(after) || !utf8.Valid(after) || hasEmptyName(a) || a == nil || b == nil {

@@ -50,16 +50,16 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	return a, nil
 }
 
-// maxState is the maximum size in bytes of a state from the bus, the same as of an object from a
-// watch. A larger state counts as unknown. etcd stores objects of up to 1.5 MiB, and JSON can
-// need six times as many bytes for them.
+// maxState is the maximum size in bytes of a state from the bus. Objects from a watch have the same
+// limit. A larger state counts as unknown. etcd stores objects of up to 1.5 MiB, and JSON can need
+// six times as many bytes for them.
 const maxState = 16 << 20
 
-// ObjectFromData makes an object from an event on the bus, as the last state for a delete that
-// happened while no forwarder ran. Body is empty if the bus does not have the whole object: the
-// event is truncated, has an unknown final state, is larger than any object, or has a member
-// twice, which parsers read differently. A delete of such an object has finalstateunknown. get is
-// as in [AckedFrom]. The function copies data.
+// ObjectFromData makes an object from an event on the bus. The forwarder uses it as the last state
+// of an object that was deleted while no forwarder ran. Body is empty if the bus does not have the
+// whole object: the event is truncated, has an unknown final state, is larger than any object, or
+// has duplicate members, which parsers read differently. The delete of such an object has the
+// attribute finalstateunknown. get is as in [AckedFrom]. The function copies data.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
 	data, err := ObjectIn(get, data)
 	if err != nil {
@@ -85,9 +85,9 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// TruncatedFromData returns apiVersion, kind and metadata of the object of a truncated event. It
+// TruncatedFromData returns apiVersion, kind and metadata of the object in a truncated event. It
 // returns no body if the event is not truncated, or if its data is larger than any object or has
-// a member twice. get is as in [AckedFrom]. The function copies data.
+// duplicate members. get is as in [AckedFrom]. The function copies data.
 func TruncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
 	if get(truncated) != "true" || len(data) > maxState {
 		return Body{}, nil
@@ -115,8 +115,9 @@ func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	return object, nil
 }
 
-// objectFromData scans the text instead of decoding it. A decoded object of many small values
-// takes many times the memory, and anyone who can write to the bus can publish one.
+// objectFromData scans the text instead of decoding it. A decoded object of many small values takes
+// many times the memory of its text, and anyone who can write to the bus can publish such an
+// object.
 func objectFromData(data []byte) (*Object, error) {
 	o := &Object{}
 	var uid string
@@ -133,7 +134,8 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts sets the members of an object that are strings, and returns the value of one more member.
+// texts reads string members of an object. It sets the strings that to has for their names, and
+// returns the value of the member named other.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {
@@ -151,9 +153,9 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 	return value, s.End()
 }
 
-// isAmbiguous reports whether an object has a member twice at any level. Parsers differ in which
-// one they use, and no API server writes such an object. A text is ambiguous too if it is not
-// valid JSON, is nested too deep for a comparison, or has more members than any object.
+// isAmbiguous reports whether an object has duplicate members at any level. Parsers differ in which
+// of them they use, and no API server writes such an object. A text also counts as ambiguous if it
+// is not valid JSON, is nested too deep for a comparison, or has more members than any object.
 func isAmbiguous(object []byte) bool {
 	s, left := jsonscan.New(object), maxStateMembers
 	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil
@@ -202,11 +204,11 @@ const (
 	InvalidKey       InvalidReason = "key"       // the subject or the record key names no object
 	InvalidEvent     InvalidReason = "event"     // not a CloudEvent, or not of a type that Kuberelay writes
 	InvalidAttribute InvalidReason = "attribute" // an attribute is missing or malformed
-	InvalidEpoch     InvalidReason = "epoch"     // no number of restores explains the epoch
+	InvalidEpoch     InvalidReason = "epoch"     // the epoch is too high to be explained by restores
 	InvalidPosition  InvalidReason = "position"  // no message can be at the position
 	InvalidData      InvalidReason = "data"      // the data cannot be parsed
 	InvalidBatch     InvalidReason = "batch"     // a batch of Kafka records is malformed, or of an unknown format
-	InvalidSize      InvalidReason = "size"      // a batch of Kafka records unpacks to too much
+	InvalidSize      InvalidReason = "size"      // a batch of Kafka records is too large when decompressed
 )
 
 // InvalidReasons returns all reasons.
@@ -217,7 +219,7 @@ func InvalidReasons() []InvalidReason {
 	}
 }
 
-// invalidError is an error with the reason for which a message is invalid.
+// invalidError is an error with the reason why a message is invalid.
 type invalidError struct {
 	reason InvalidReason
 	err    error
@@ -226,10 +228,11 @@ type invalidError struct {
 func (e *invalidError) Error() string { return e.err.Error() }
 func (e *invalidError) Unwrap() error { return e.err }
 
-// Invalid returns err with the reason for which a message is invalid.
+// Invalid returns err with the reason why a message is invalid.
 func Invalid(reason InvalidReason, err error) error { return &invalidError{reason, err} }
 
-// ReasonOf returns the reason of [Invalid] in the chain of err, or InvalidEvent.
+// ReasonOf returns the reason that [Invalid] gave to an error in the chain of err, or InvalidEvent
+// if there is none.
 func ReasonOf(err error) InvalidReason {
 	var invalid *invalidError
 	if errors.As(err, &invalid) {

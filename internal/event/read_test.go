@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// getter returns the attributes of a message, some of them replaced.
+// getter returns a function that returns the attributes of a message. The attributes in replace
+// take precedence.
 func getter(m *Message, replace ...Attribute) func(string) string {
 	return func(name string) string {
 		for _, a := range replace {
@@ -124,8 +125,9 @@ func checkObjectFromData(t *testing.T, b Builder, c Change) {
 	}
 }
 
-// A delete that happened while no forwarder ran, of an object that is truncated on the bus:
-// the event must not present the metadata as the last state.
+// TestDeleteOfTruncatedHasFinalStateUnknown verifies the delete of an object that was deleted while
+// no forwarder ran and is truncated on the bus. The event must not present the metadata as the last
+// state.
 func TestDeleteOfTruncatedHasFinalStateUnknown(t *testing.T) {
 	m, err := builder.Message(change(deployments, "default", "web", func(c *Change) { c.Truncated = true }))
 	if err != nil {
@@ -188,7 +190,7 @@ func TestObjectFromDataRefuses(t *testing.T) {
 	}
 }
 
-// TestObjectInRefuses: data that is no change is not an object.
+// TestObjectInRefuses verifies that data that is not a change is not accepted as an object.
 func TestObjectInRefuses(t *testing.T) {
 	get := func(name string) string {
 		return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name]
@@ -208,8 +210,8 @@ func equalObjects(a, b Object) bool {
 		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && textOf(&a) == textOf(&b)
 }
 
-// The data of a truncated event is compared with what would be published, and no other event
-// has such data.
+// TestIsTruncated compares the data of each truncated event with the data that would be published.
+// No other event may have such data.
 func TestIsTruncated(t *testing.T) {
 	for _, b := range []Builder{builder, changeBuilder} {
 		for _, tt := range changes {
@@ -237,7 +239,8 @@ func TestIsTruncated(t *testing.T) {
 	}
 }
 
-// Parsers differ in which of two members they take, so data with such members shows no state.
+// TestAmbiguousData verifies that data with duplicate members shows no state, because parsers
+// differ in which of them they use.
 func TestAmbiguousData(t *testing.T) {
 	get := func(name string) string { return map[string]string{"uid": "u", "resourceversion": "5"}[name] }
 	const head = `{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"5"}`

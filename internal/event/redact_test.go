@@ -13,7 +13,7 @@ import (
 
 var secrets = Resource{"", "v1", "secrets", "Secret", true}
 
-// The values of secretJSON. Those of data are in base64 there.
+// The values in secretJSON. Its data has them in Base64.
 const (
 	canary1 = "canary-hunter2"
 	canary2 = "canary-tr0ub4dor"
@@ -118,8 +118,8 @@ func TestRedactKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftInMetadata has what a comparison with the values of the Secret does not
-// find.
+// TestNothingIsLeftInMetadata has values in metadata that a comparison with the values of the
+// Secret would miss.
 func TestNothingIsLeftInMetadata(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, value, leak string }{
 		"a value with a newline":      {`"annotations":{"note":"initial password: hunter2"}`, "hunter2\n", "hunter2"},
@@ -145,7 +145,8 @@ func TestNothingIsLeftInMetadata(t *testing.T) {
 	}
 }
 
-// TestRedactionIsNoOracle: whether an annotation is hashed does not depend on the values.
+// TestRedactionIsNoOracle verifies that the values of a Secret do not decide whether an annotation
+// is hashed.
 func TestRedactionIsNoOracle(t *testing.T) {
 	var notes []string
 	for n := range 100 {
@@ -175,7 +176,7 @@ func TestMalformedSectionsAreHashed(t *testing.T) {
 	}
 }
 
-// A Secret without data stays without data.
+// TestEmptySectionsStay verifies that a Secret without data stays without data.
 func TestEmptySectionsStay(t *testing.T) {
 	o, err := decoder(secrets).Decode([]byte(`{"metadata":{"name":"a"},"data":null,"stringData":{}}`))
 	if err != nil {
@@ -186,7 +187,7 @@ func TestEmptySectionsStay(t *testing.T) {
 	}
 }
 
-// Only core Secrets are redacted. A custom resource of that name is not.
+// TestRedactOnlyCoreSecrets verifies that a custom resource with the name secrets is not redacted.
 func TestRedactOnlyCoreSecrets(t *testing.T) {
 	r := Resource{"example.com", "v1", "secrets", "Secret", true}
 	o, err := decoder(r).Decode([]byte(`{"metadata":{"name":"a"},"data":{"a":"b"}}`))

@@ -16,8 +16,8 @@ var hideValues = Shape{Drops: true, Project: func(object map[string]any, hash Ha
 	return dropped
 }}
 
-// TestAStateFromTheBusIsReshaped: what an earlier configuration published goes out in the
-// present form, as the previous state and as the last state of a delete.
+// TestAStateFromTheBusIsReshaped verifies that a state of an earlier configuration is published in
+// the current form, both as a previous state and as the last state in a delete.
 func TestAStateFromTheBusIsReshaped(t *testing.T) {
 	converter := NewConverter([]byte("key"), "k")
 	configMaps := Resource{"", "v1", "configmaps", "ConfigMap", true}
@@ -73,7 +73,8 @@ func TestAStateFromTheBusIsReshaped(t *testing.T) {
 	}
 }
 
-// TestAStateInThePresentFormStays, byte for byte and with its digest.
+// TestAStateInThePresentFormStays verifies that a state in the current form stays unchanged, byte
+// for byte, and keeps its digest.
 func TestAStateInThePresentFormStays(t *testing.T) {
 	c := NewConverter([]byte("key"), "k")
 	for name, tc := range map[string]struct {
@@ -96,7 +97,8 @@ func TestAStateInThePresentFormStays(t *testing.T) {
 	}
 }
 
-// TestAStateThatIsNoJSONGoesOutAsIdentity: the delete is published all the same.
+// TestAStateThatIsNoJSONGoesOutAsIdentity verifies that a delete is published even if the last
+// state cannot be decoded.
 func TestAStateThatIsNoJSONGoesOutAsIdentity(t *testing.T) {
 	c := NewConverter([]byte("key"), "k")
 	b := Builder{Cluster: "k", Reshape: func(r Resource, o *Object) *Object { return c.Reshape(o, r, Shape{}) }}

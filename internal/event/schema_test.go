@@ -50,7 +50,8 @@ func structuredOf(t *testing.T, m *Message) []byte {
 	return text
 }
 
-// docs/schemas/event.v1.json describes every event, with all its attributes.
+// TestEventSchema verifies that docs/schemas/event.v1.json describes every event, with all its
+// attributes.
 func TestEventSchema(t *testing.T) {
 	schema, seen := schematest.Event(t), map[string]bool{}
 	for name, m := range everyMessage(t) {
@@ -64,14 +65,15 @@ func TestEventSchema(t *testing.T) {
 	}
 }
 
-// Whatever is taken away from an event, or is of another type, the schema refuses it.
+// TestEventSchemaRefuses verifies that the schema refuses an event if an attribute is removed,
+// unless the attribute is optional, or if the value of an attribute has another type.
 func TestEventSchemaRefuses(t *testing.T) {
 	schema := schematest.Event(t)
 	optional := map[string]bool{
 		"namespace": true, "dataschema": true, "previousversion": true, "changed": true, "digest": true, "group": true,
 		"ownerkind": true, "ownername": true, "finalstateunknown": true, "truncated": true,
 	}
-	// A removal of an object of which only the identity is known has less.
+	// A removal of an object whose identity alone is known lacks these attributes.
 	ofRemoval := map[string]bool{"apiversion": true, "kind": true, "resourceversion": true}
 	for name, m := range everyMessage(t) {
 		var whole map[string]any
@@ -96,7 +98,7 @@ func TestEventSchemaRefuses(t *testing.T) {
 			}
 			delete(altered, attribute)
 			may := optional[attribute] || Type(m.Attribute("type")).IsRemoval() && ofRemoval[attribute]
-			if attribute == "dataschema" { // the data is a change all the same
+			if attribute == "dataschema" { // the data is still a change
 				may = false
 			}
 			if refused() == may {
@@ -110,7 +112,8 @@ func TestEventSchemaRefuses(t *testing.T) {
 	}
 }
 
-// The data of an event without its UID is refused, in both forms.
+// TestDataSchema verifies that the schemas accept the data of every event, and refuse data without
+// the UID, in both forms.
 func TestDataSchema(t *testing.T) {
 	for name, b := range map[string]Builder{"object.v1.json": builder, "change.v1.json": changeBuilder} {
 		schema := schematest.Data(t, name)

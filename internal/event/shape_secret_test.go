@@ -16,9 +16,9 @@ func canarySecret() []byte {
 		base64.StdEncoding.EncodeToString([]byte(canary)) + `"}}`)
 }
 
-// TestASecretIsShaped: a filter and a projection see the true labels and annotations of a
-// Secret, or they could not select by them, and hashes in data. What is published has no
-// value, whatever the projection drops or hashes.
+// TestASecretIsShaped verifies that a filter and a projection see the true labels and annotations
+// of a Secret, because otherwise they could not select by them, but only hashes in data. The
+// published object has no value of the Secret, whatever the projection drops or hashes.
 func TestASecretIsShaped(t *testing.T) {
 	see := func(who string, object map[string]any) {
 		t.Helper()
@@ -62,7 +62,8 @@ func TestASecretIsShaped(t *testing.T) {
 	}
 }
 
-// TestFilterFailed: an object for which the filter fails is published, and says so.
+// TestFilterFailed verifies that an object is published and marked with FilterFailed if the filter
+// fails for it.
 func TestFilterFailed(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("no such key")} {
 		o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) (bool, error) { return true, failed }}).Decode(canarySecret())

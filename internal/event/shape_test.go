@@ -9,9 +9,9 @@ var secretsResource = Resource{Version: "v1", Resource: "secrets", Kind: "Secret
 
 const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceVersion":"1"},"data":{"password":"aHVudGVyMg=="}}`
 
-// TestDigestWithoutAKey: without a key, hashes change with each start. The digest does not,
-// so that a restart publishes nothing, and it shows what is hashed, so that a field that
-// has come to be hashed is published.
+// TestDigestWithoutAKey verifies the digest without a redaction key, where hashes change with each
+// start. The digest does not change, so that a restart publishes nothing. It shows which fields are
+// hashed, so that a newly hashed field is published.
 func TestDigestWithoutAKey(t *testing.T) {
 	digest := func(r Resource, s Shape, text string) Digest {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestDigestWithoutAKey(t *testing.T) {
 	}
 }
 
-// TestShapeOfNothing: the object keeps only its identity.
+// TestShapeOfNothing verifies that an object keeps only its identity if nothing is published.
 func TestShapeOfNothing(t *testing.T) {
 	o, err := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{None: true}).Decode([]byte(someSecret))
 	if err != nil || !o.Unselected || !o.Body.None() || o.Name != "s" || o.ResourceVersion != "1" {

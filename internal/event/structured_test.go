@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checkWithSDK decodes the structured form of m with the CloudEvents SDK: a valid event
-// with the same attributes and data.
+// checkWithSDK decodes the structured form of m with the CloudEvents SDK. The result must be a
+// valid event with the same attributes and data.
 func checkWithSDK(t *testing.T, m *Message) {
 	t.Helper()
 	b, err := m.Structured()
@@ -106,7 +106,8 @@ func TestStructuredBooleansAreBooleans(t *testing.T) {
 	}
 }
 
-// One event is one line for any data. The sink stdout relies on it.
+// TestStructuredIsOneLine verifies that an event is one line for any data. The sink stdout relies
+// on it.
 func TestStructuredIsOneLine(t *testing.T) {
 	m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}, {"name", "b\nc"}}, Data: []byte("{\n \"x\": [1,\n2]\n}")}
 	b, err := m.Structured()
@@ -118,7 +119,7 @@ func TestStructuredIsOneLine(t *testing.T) {
 	}
 }
 
-// TestStructuredWithoutData: a consistency point on Kafka has no value.
+// TestStructuredWithoutData encodes an event without data, such as a consistency point on Kafka.
 func TestStructuredWithoutData(t *testing.T) {
 	m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}, {"name", "b"}}}
 	if b, err := m.Structured(); err != nil || string(b) != `{"id":"a","name":"b"}` {
@@ -216,7 +217,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// FuzzParseStructured: a parsed event is encoded as the same event.
+// FuzzParseStructured verifies that a parsed event is encoded as the same event again.
 func FuzzParseStructured(f *testing.F) {
 	f.Add([]byte(`{"specversion":"1.0","id":"a","n":12,"t":true,"gone":null,"data":{"a":[1, 2]}}`))
 	f.Add([]byte(`{"data_base64":"eyJhIjoxfQ==","specversion":"1.0","id":"a\u0062\ud800"}`))

@@ -7,27 +7,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Tokens of a subject with a special meaning. No object's group can be written as
-// controlToken, because a '.' at the beginning of a group and every '_' in it are escaped.
+// Tokens of a subject with a special meaning. No group is encoded as controlToken, because a '.' at
+// the beginning of a group and every '_' in it are escaped.
 const (
 	coreToken         = "core"
 	clusterScopeToken = "_"
-	emptyToken        = "=" // never the start of a valid escape
+	emptyToken        = "=" // alone, '=' is not a valid escape
 	controlToken      = "_control"
 	snapshotToken     = "snapshot"
 	resolvedToken     = "resolved"
 )
 
-// Subject returns the NATS subject of the events of the object of k. It always has six
-// tokens:
+// Subject returns the NATS subject of the events of the object that k identifies. The subject
+// always has six tokens:
 //
 //	<prefix>.<cluster>.<group>.<resource>.<namespace>.<name>
 //
-// The group is "core" for the core group, otherwise the group with '_' for each '.'. The
-// namespace is "_" for a cluster-scoped object. A byte outside [A-Za-z0-9_-] is written =XX
-// in upper-case hex, including '='. Values that would still be ambiguous are escaped too,
-// although no Kubernetes name has this form: a '_' or a leading '.' in a group, the first
-// byte of a group called "core", and a namespace called "_". An empty token is a lone "=".
+// The group token is "core" for the core group. For another group, it is the group with '_' in
+// place of each '.'. The namespace token is "_" for a cluster-scoped object. A byte outside
+// [A-Za-z0-9_-], including '=', is written as =XX in upper-case hex. Values that would still be
+// ambiguous are escaped too, although no Kubernetes name has this form: a '_' or a leading '.' in a
+// group, the first byte of a group called "core", and a namespace called "_". An empty value
+// becomes a lone "=".
 //
 // The function is injective: no two keys of one cluster, and no keys of two clusters, share
 // a subject. The prefix must be one valid token, and is not escaped.
@@ -46,7 +47,7 @@ func Subject(prefix, cluster string, k Key) string {
 //
 //	<prefix>.<cluster>._control.snapshot.<group>.<resource>
 //
-// The tokens are those of [Subject]. No object has this subject.
+// The tokens are encoded as in [Subject]. No object has this subject.
 func MarkerSubject(prefix, cluster string, r schema.GroupResource) string {
 	return markerSubject(prefix, cluster, snapshotToken, r)
 }
@@ -74,8 +75,9 @@ func ClusterSubjects(prefix, cluster string) string {
 }
 
 // ParseSubject is the exact inverse of [Subject], [MarkerSubject], [ResolvedSubject] and
-// [ClaimSubject]. marker is false only for the first. For the markers of a resource, k has only
-// group and resource, and for a claim it is the zero value. Any other subject is an error.
+// [ClaimSubject]. marker is false only for the subject of an object. For the markers of a resource,
+// k has only a group and a resource. For a claim, k is the zero value. Any other subject is an
+// error.
 func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {
@@ -172,7 +174,7 @@ func parseNamespaceToken(token string) string {
 }
 
 // unescapeToken is the inverse of appendToken. An invalid escape stays unchanged. Escaping the
-// result then gives another token, so ParseSubject rejects it.
+// result then gives a different token, so ParseSubject rejects the subject.
 func unescapeToken(token string) string {
 	if token == emptyToken {
 		return ""
@@ -180,7 +182,7 @@ func unescapeToken(token string) string {
 	return unescape(token, '=')
 }
 
-// unescape replaces each mark with two hex digits by their byte.
+// unescape replaces each escape with its byte. An escape is the mark and two upper-case hex digits.
 func unescape(s string, mark byte) string {
 	i := strings.IndexByte(s, mark)
 	if i < 0 {

@@ -114,7 +114,8 @@ func TestParseSubjectRefuses(t *testing.T) {
 	}
 }
 
-// All hostile strings in all places have different subjects and different partition keys.
+// TestIdentitiesAreInjective verifies that all hostile strings in all places give different
+// subjects and different partition keys.
 func TestIdentitiesAreInjective(t *testing.T) {
 	subjects, partitions := map[string]Key{}, map[string]Key{}
 	see := func(seen map[string]Key, s string, k Key) {
@@ -134,7 +135,7 @@ func TestIdentitiesAreInjective(t *testing.T) {
 				}
 			}
 		}
-		for _, r := range small { // marks the subject of a marker, because no key has this name
+		for _, r := range small { // stands for a marker, because no key has this name
 			k := Key{g, r, "marker", "\x00marker"}
 			see(subjects, MarkerSubject("kr", "c", k.GroupResource()), k)
 			see(partitions, MarkerPartitionKey("c", schema.GroupResource{Group: g, Resource: r}), k)
@@ -176,7 +177,7 @@ func FuzzSubject(f *testing.F) {
 	})
 }
 
-// FuzzParseSubject: every subject that ParseSubject accepts is in canonical form.
+// FuzzParseSubject verifies that every subject that ParseSubject accepts is in canonical form.
 func FuzzParseSubject(f *testing.F) {
 	for _, tt := range subjectTests {
 		f.Add(tt.want)

@@ -29,7 +29,8 @@ func TestNewestTime(t *testing.T) {
 	}
 }
 
-// TestWritten: the time is that of the object's own metadata, and the body does not have it.
+// TestWritten verifies that Written comes from the object's own metadata, and not from a time in
+// its data.
 func TestWritten(t *testing.T) {
 	const text = `{"kind":"ConfigMap","metadata":{"name":"a","namespace":"b","managedFields":[{"manager":"m","time":"2020-01-02T03:04:05Z"}]},` +
 		`"data":{"time":"2030-01-01T00:00:00Z"}}`

@@ -17,14 +17,13 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Kubernetes limits the cost of an expression. The cost is a number of steps, and depends
-// on a schema for the sizes of values. Here the type of object is unknown at compile time,
-// so cel-go counts an operator such as + as one step, whatever the size of its operands.
-// Therefore this package makes the cost of a result depend on its size, as it does for
-// known types, and does not execute a call whose result alone would exceed the limit.
+// Kubernetes limits the cost of an expression. The cost is a number of steps, and depends on the
+// sizes of values that a schema declares. Here the type of object is unknown at compile time, so
+// cel-go counts an operator such as + as one step, whatever the size of its operands. Therefore
+// this package makes the cost of a call depend on the size of its result, as cel-go does for known
+// types. It does not execute a call whose result alone would exceed the limit.
 
-// costs estimates the actual cost of calls. It is never lower than the estimate of
-// Kubernetes.
+// costs estimates the actual cost of calls. The estimate is never lower than that of Kubernetes.
 type costs struct{ library.CostEstimator }
 
 var _ interpreter.ActualCostEstimator = (*costs)(nil)
@@ -40,8 +39,8 @@ func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.V
 	return &higher
 }
 
-// leastCost returns the minimum cost of a call by the sizes of its values. It returns 0 if
-// the cost does not depend on sizes, or if the other estimators know it.
+// leastCost returns the minimum cost of a call according to the sizes of its values. It returns 0
+// if the cost does not depend on sizes, or if the other estimators already consider them.
 func leastCost(function string, args []ref.Val, result ref.Val) uint64 {
 	switch function {
 	case operators.Add:
@@ -52,10 +51,10 @@ func leastCost(function string, args []ref.Val, result ref.Val) uint64 {
 	case "replace", "format", "split", "string", "bytes":
 		return traversal(bytesOf(result))
 	case "lowerAscii", "upperAscii":
-		return traversal(4 * bytesOf(result)) // it converts to an array of characters
+		return traversal(4 * bytesOf(result)) // the function converts its argument to an array of characters
 	case "size":
 		if _, ok := args[0].(types.String); ok {
-			return traversal(bytesOf(args[0])) // it counts characters
+			return traversal(bytesOf(args[0])) // the function counts characters
 		}
 	case "sort":
 		return uint64(size(args[0]))
@@ -73,13 +72,13 @@ func traversal(bytes int) uint64 {
 	return max(1, uint64(math.Ceil(float64(bytes)*common.StringTraversalCostFactor)))
 }
 
-// maxBytes is the size of the largest result within the cost limit.
+// maxBytes is the size in bytes of the largest result within the cost limit.
 const maxBytes = celconfig.PerCallLimit / common.StringTraversalCostFactor
 
-// elementBytes is the memory of a list element.
+// elementBytes is the memory of a list element in bytes.
 const elementBytes = 16
 
-// bytesOf returns the memory of a string, or of a list without the content of its elements.
+// bytesOf returns the size in bytes of a string, or of a list without the content of its elements.
 func bytesOf(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:
@@ -136,8 +135,8 @@ func countParts(args []ref.Val) int {
 	return strings.Count(string(s), string(part)) + 1
 }
 
-// replacedSize assumes that all occurrences are replaced. It saturates, because the product
-// of two sizes can overflow.
+// replacedSize assumes that all occurrences are replaced. It returns math.MaxInt for a large
+// result, because the product of two sizes can overflow.
 func replacedSize(args []ref.Val) int {
 	s, n, by := bytesOf(args[0]), countParts(args), bytesOf(args[2])
 	if by > 0 && n > maxBytes/by {
@@ -153,12 +152,13 @@ const (
 	numberBytes  = 512
 )
 
-// formattedSize returns the length of a formatted value. It stops counting above limit.
+// formattedSize returns an upper bound for the length of a formatted value. It stops counting above
+// limit.
 func formattedSize(v ref.Val, limit int) int {
 	n := 0
 	switch v := v.(type) {
 	case types.String, types.Bytes:
-		return 2 * bytesOf(v) // as %X has it
+		return 2 * bytesOf(v) // as formatted by %X
 	case traits.Mapper:
 		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
 			key := it.Next()
@@ -200,8 +200,8 @@ func countLeaves(v ref.Val, depth, limit int) int {
 	return n
 }
 
-// guarded redeclares the functions that have a guard. Of equal overloads, cel-go uses the
-// later one.
+// guarded redeclares the functions that have a guard. If two overloads are equal, cel-go uses the
+// one that is declared later.
 func guarded(env *cel.Env) ([]cel.EnvOption, error) {
 	var options []cel.EnvOption
 	for name, guard := range guards {
@@ -232,7 +232,7 @@ func guarded(env *cel.Env) ([]cel.EnvOption, error) {
 func binding(b *functions.Overload, arity int, guard func([]ref.Val) int) cel.OverloadOpt {
 	check := func(args ...ref.Val) {
 		if guard(args) > maxBytes {
-			// cel-go panics the same way above the cost limit, and recovers.
+			// cel-go panics in the same way above the cost limit, and recovers from the panic.
 			panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "the result would exceed the cost limit"})
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/filter"
 )
 
-// large has a string of 700 KB, more strings of nearly that size, and a list of 1,000
-// elements.
+// large returns an object with a string of 700 KB, more strings of nearly that size, and a list of
+// 1,000 elements.
 func large() map[string]any {
 	l := make([]any, 1000)
 	for i := range l {
@@ -21,8 +21,9 @@ func large() map[string]any {
 	return map[string]any{"s": strings.Repeat("x", 700_000), "l": l, "f": strings.Repeat("%.1000000f", 20), "p": "%.999999f"}
 }
 
-// The results of an expression are limited, like its steps. The operator + on values of
-// unknown type was once one step, whatever the size, and 700 KB became 1.3 GB.
+// TestResultSizeHasACost verifies that the size of results is limited like the number of steps. In
+// an earlier version, the operator + on values of unknown type was one step, whatever the size, and
+// 700 KB became 1.3 GB.
 func TestResultSizeHasACost(t *testing.T) {
 	const most = 50_000_000
 	object := large()
@@ -71,9 +72,9 @@ func TestResultSizeHasACost(t *testing.T) {
 	}
 }
 
-// TestLargeOperandsCostMoreThanOneStep: the limits of Kubernetes and cel-go accept these
-// expressions, because they do not know the types of the operands. The cost decides, and
-// not the time limit, so that the result does not depend on the speed of the machine.
+// TestLargeOperandsCostMoreThanOneStep has expressions that the limits of Kubernetes and cel-go
+// accept, because they do not know the types of the operands. The cost must stop these expressions
+// before the time limit does. Otherwise the result would depend on the speed of the machine.
 func TestLargeOperandsCostMoreThanOneStep(t *testing.T) {
 	object := large()
 	for _, expression := range []string{
@@ -94,14 +95,16 @@ func TestLargeOperandsCostMoreThanOneStep(t *testing.T) {
 	}
 }
 
-// TestFormatIsLimited: the precision in a format is no size of any argument.
+// TestFormatIsLimited verifies that the precision in a format is limited, although it is not the
+// size of any argument.
 func TestFormatIsLimited(t *testing.T) {
 	if _, err := compile(t, `object.p.format([1.5]) == ""`).For(pods)(large()); err == nil {
 		t.Error("format wrote a million digits")
 	}
 }
 
-// Large objects are evaluated too.
+// TestLargeObjectsAreEvaluated verifies that the cost limit still allows ordinary expressions on
+// large objects.
 func TestLargeObjectsAreEvaluated(t *testing.T) {
 	object := large()
 	for _, expression := range []string{

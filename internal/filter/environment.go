@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// newEnvironment returns the environment of Kubernetes
-// (k8s.io/apiserver/pkg/cel/environment) with our variables and without the authorizer.
+// newEnvironment returns the CEL environment of Kubernetes (k8s.io/apiserver/pkg/cel/environment)
+// with our variables and without the authorizer.
 func newEnvironment() (*cel.Env, error) {
 	base, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
@@ -62,8 +62,9 @@ func newEnvironment() (*cel.Env, error) {
 	)...)
 }
 
-// limits returns the limits of Kubernetes for one evaluation. The timeout covers operations
-// whose cost cel-go underestimates, such as a comparison of lists of long strings.
+// limits returns the options that apply the limits of Kubernetes to one evaluation. The interrupt
+// check also applies the timeout, for operations whose cost cel-go underestimates, such as a
+// comparison of lists of long strings.
 func limits(how cel.EvalOption) []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.EvalOptions(how, cel.OptTrackCost),
@@ -74,8 +75,8 @@ func limits(how cel.EvalOption) []cel.ProgramOption {
 	}
 }
 
-// resourceType declares the fields of resource, so that the compiler rejects a misspelled
-// one.
+// resourceType declares the fields of the variable resource, so that the compiler rejects a
+// misspelled field.
 func resourceType() *apiservercel.DeclType {
 	fields := map[string]*apiservercel.DeclField{}
 	for name, t := range map[string]*apiservercel.DeclType{
@@ -91,8 +92,8 @@ func describe(r event.Resource) map[string]any {
 	return map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource, "kind": r.Kind, "namespaced": r.Namespaced}
 }
 
-// adapter converts JSON numbers: to int if the value is a whole number that fits, to uint
-// if only that fits, and to double otherwise.
+// adapter converts JSON numbers: to int if the text is an integer that fits into an int, to uint if
+// it fits only into a uint, and to double otherwise.
 type adapter struct{ types.Adapter }
 
 func (a adapter) NativeToValue(value any) ref.Val {

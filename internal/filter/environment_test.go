@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// The documentation says that an expression can do the same as in the Kubernetes version of
-// our libraries, except for the authorizer.
+// TestFunctionsAreThoseOfKubernetes verifies a promise of the documentation: an expression can use
+// the same functions as in the Kubernetes version of our libraries, except for the authorizer.
 func TestFunctionsAreThoseOfKubernetes(t *testing.T) {
 	kubernetes, err := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).Env(environment.NewExpressions)
 	if err != nil {

@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s", variable, e.Line, e.Column, e.Reason, e.Part)
 }
 
-// reduce converts an error of cel-go, which can quote values, to one without content.
+// reduce converts an error of cel-go, which can quote values, to an error without values.
 func (f *Filter) reduce(err error) *Error {
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) || errors.Is(err, interpreter.InterruptError{}) {
@@ -59,7 +59,7 @@ func (f *Filter) reduce(err error) *Error {
 	return &Error{Reason: NotApplicable}
 }
 
-// parts returns the error for every part of an expression, by node ID.
+// parts maps the node ID of each part of an expression to the error to report if that part fails.
 func parts(a *cel.Ast) map[int64]*Error {
 	parts := map[int64]*Error{}
 	info := a.NativeRep().SourceInfo()
@@ -81,7 +81,7 @@ func loops(a *cel.Ast) bool {
 	return found
 }
 
-// reason returns the cause of a failure of this part alone.
+// reason returns the cause of a failure in this part itself, not in the parts that it contains.
 func reason(e ast.Expr) Reason {
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -110,9 +110,9 @@ func explain(issues *cel.Issues, source common.Source) error {
 	return fmt.Errorf("%s; %s\n%s", what, fix, place)
 }
 
-// labelSharedErrors sets the node ID of two errors that all evaluations in cel-go share.
-// Otherwise the first evaluation that returns one of them would set it, while others read
-// it (types.LabelErrNode).
+// labelSharedErrors sets the node ID of two errors that all evaluations in cel-go share. Otherwise
+// the first evaluation that returns one of these errors would set the ID while other evaluations
+// read it (types.LabelErrNode).
 var labelSharedErrors = sync.OnceFunc(func() {
 	const nowhere = -1
 	types.LabelErrNode(nowhere, types.NoSuchOverloadErr())

@@ -65,8 +65,9 @@ func TestErrors(t *testing.T) {
 const costly = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c,
 	[0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, a + b + c + d + e + object.spec.replicas >= 0)))))`
 
-// An error must not contain the content of an object, not even a key that the expression
-// reads from it. The content stands for the value of a Secret here.
+// TestErrorsQuoteNothing verifies that an error does not contain the content of an object, not even
+// a key that the expression reads from the object. Here the content stands for the value of a
+// Secret.
 func TestErrorsQuoteNothing(t *testing.T) {
 	const secret = "hunter2"
 	for _, expression := range []string{

@@ -1,5 +1,5 @@
-// Package filter selects the objects to publish: those for which KUBERELAY_FILTER, a CEL
-// expression (https://cel.dev), is true. It sees
+// Package filter selects the objects to publish: those for which the CEL expression
+// (https://cel.dev) in KUBERELAY_FILTER is true. The expression has the variables
 //
 //	object     the object, as in JSON
 //	resource   its type, with the fields group, version, resource, kind and namespaced
@@ -7,10 +7,10 @@
 // and can use the CEL functions of Kubernetes, except the authorizer
 // (https://kubernetes.io/docs/reference/using-api/cel/).
 //
-// An expression that fails for an object selects it and returns an error, so that a mistake
-// leaves out no object. It fails if the object lacks a field, if a value has another type,
-// or above the cost limit of Kubernetes. The error quotes only the expression, never the
-// object.
+// If the expression fails for an object, the object is selected and the filter returns an error. A
+// mistake in the expression therefore leaves no object out. The expression fails if the object
+// lacks a field, if a value has another type, or if the evaluation exceeds the cost limit of
+// Kubernetes. The error quotes only the expression, never the object.
 package filter
 
 import (
@@ -30,19 +30,18 @@ import (
 // Filter is a compiled expression. Several goroutines can use it.
 type Filter struct {
 	program cel.Program // nil if everything is selected
-	partial cel.Program // of the same expression, evaluates without an object
+	partial cel.Program // the same expression, for evaluation without an object
 	parts   map[int64]*Error
 	loops   bool // the expression has comprehensions, so a deadline can interrupt it
 
 	timeout time.Duration // of one evaluation, for expressions with loops
 }
 
-// timeout limits one evaluation of an expression with comprehensions. An evaluation within
-// the cost limit takes far less, so a CPU limit of the container does not affect the
-// result.
+// timeout limits one evaluation of an expression with comprehensions. An evaluation within the cost
+// limit takes far less time, so a CPU limit of the container does not affect the result.
 const timeout = time.Second
 
-// Compile compiles a boolean expression. An empty one selects everything. An error names
+// Compile compiles a boolean expression. An empty expression selects everything. An error names
 // KUBERELAY_FILTER and shows the position.
 func Compile(expression string) (*Filter, error) {
 	if strings.TrimSpace(expression) == "" {
@@ -76,9 +75,10 @@ const (
 	example  = `such as resource.resource != "pods" || object.status.phase == "Failed"`
 )
 
-// For returns the function that reports whether an object of r is selected, or nil if all
-// are. The function does not change the object. Its error is an [*Error], and it selects
-// the object then. The objects are maps, slices, strings, [json.Number], bool and nil.
+// For returns a function that reports whether an object of r is selected. It returns nil if all
+// objects are selected. The function does not change the object. Its error is an [*Error], together
+// with which it always returns true. The objects are maps, slices, strings, [json.Number], bool and
+// nil.
 func (f *Filter) For(r event.Resource) func(object map[string]any) (selected bool, err error) {
 	selected, known, err := f.constant(r)
 	switch {
@@ -96,8 +96,8 @@ func (f *Filter) Never(r event.Resource) bool {
 	return known && !selected
 }
 
-// constant evaluates the expression without an object. Known is false if the result depends
-// on the object.
+// constant evaluates the expression without an object. known is false if the result depends on the
+// object.
 func (f *Filter) constant(r event.Resource) (selected, known bool, err error) {
 	if f.program == nil {
 		return true, true, nil

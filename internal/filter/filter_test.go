@@ -110,8 +110,8 @@ func TestSelected(t *testing.T) {
 	}
 }
 
-// If an expression is true for all objects of a resource, they need not be decoded. If it
-// is false for all, they need not be inspected.
+// TestFor verifies that objects need not be decoded if an expression is true for all objects of a
+// resource, and need not be inspected if it is false for all.
 func TestFor(t *testing.T) {
 	const all, none, look = "all", "none", "look"
 	for _, tc := range []struct{ expression, pods, nodes, deployments string }{
@@ -154,8 +154,8 @@ func selected(selects func(map[string]any) (bool, error), object map[string]any)
 	return selected || err != nil
 }
 
-// For the race detector: objects of several resources are evaluated concurrently, and some
-// failures are one shared error in cel-go.
+// TestConcurrently lets the race detector check concurrent evaluations of objects of several
+// resources. Some failures are one shared error in cel-go.
 func TestConcurrently(t *testing.T) {
 	content := decode(t, object)
 	var wg sync.WaitGroup
@@ -180,7 +180,7 @@ func TestConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// If For knows the result of an expression without an object, it equals the result with the
+// FuzzFilter verifies that a result that For knows without an object equals the result with the
 // object.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{
@@ -204,8 +204,8 @@ func FuzzFilter(f *testing.F) {
 		if d.Decode(&content) != nil {
 			return
 		}
-		// The result of this expression is never known without an object, and equals that
-		// of the other.
+		// The result of this expression is never known without an object, and equals the result of
+		// the fuzzed expression.
 		opaque, err := filter.Compile("has(object.metadata) ? (" + expression + ") : (" + expression + ")")
 		if err != nil {
 			return // the expression ends in a comment, or is nested too deeply

@@ -2,9 +2,9 @@
 // them. It scans both texts, and descends into a value only if its bytes differ from those
 // of its counterpart.
 //
-// Members are matched by name and items of an array by index, so an item inserted at the
-// beginning of an array changes all of them. Of duplicate names the last one counts, as in
-// encoding/json. A comparison of crafted objects gives up when it has taken too much work.
+// Members are matched by name and items of an array by index, so an item inserted at the beginning
+// of an array changes all of them. Of duplicate members, the last one counts, as in encoding/json.
+// A comparison gives up after too much work, which only crafted objects need.
 package jsoncompare
 
 import (
@@ -16,44 +16,44 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// MaxDepth limits the nesting of objects and arrays that a comparison descends into. A
-// difference at a deeper level is one place. No Kubernetes object is nearly that deep.
+// MaxDepth limits the nesting of objects and arrays that a comparison descends into. A deeper
+// difference counts as one place at this depth. No Kubernetes object is nested nearly that deep.
 const MaxDepth = 128
 
-// maxWork limits the work of one comparison, in scanned bytes. Every object and array that
-// differs is scanned once more than the one around it. Each member and each place that a
-// comparison holds in memory counts as storedWork bytes. The largest objects of an API
-// server, with 1.5 MB each, may differ at a depth of five levels.
+// maxWork limits the work of one comparison, in scanned bytes. A comparison scans each object and
+// array that differs once more than the value that contains it. Each member and each place that it
+// holds in memory counts as storedWork bytes. The limit lets the largest objects of an API server,
+// with 1.5 MB each, differ at a depth of five levels.
 const (
 	maxWork    = 16 << 20
 	storedWork = 256
 )
 
-// maxPlaces limits the differing members or items of one object or array that a comparison
-// visits. After the first ones it gives up.
+// maxPlaces is the maximum number of differing members or items of one object or array that a
+// comparison visits. After that many, the comparison gives up.
 const maxPlaces = 4096
 
 // Each calls each with every place where two JSON objects differ, as a JSON Pointer (RFC
 // 6901), in the order of the pointers as text, until each returns false. The pointer is
 // valid until each returns.
 //
-// A value that exists on one side only, or has another type there, is one place, whatever
-// it contains. Strings are compared after unescaping. Numbers are compared as text: 1.0 and
-// 1 differ, because writers do not agree on which numbers are equal.
+// A value that exists on one side only, or has a different type on each side, is one place,
+// whatever it contains. Strings are compared after unescaping. Numbers are compared as text: 1.0
+// and 1 differ, because writers do not agree on which numbers are equal.
 //
-// Each returns false if it gave up: the comparison takes too much work, and there may be
-// more places. It depends on the two texts only.
+// Each returns false if it gave up because the comparison takes too much work. In that case, there
+// may be more places. Whether it gives up depends only on the two texts.
 //
-// Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. It has not called
-// each then.
+// Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. In that case, it has not
+// called each.
 func Each(before, after []byte, each func(pointer []byte) bool) (complete bool, err error) {
 	c := comparison{sorted: true, work: maxWork, each: func(pointer, _, _ []byte) bool { return each(pointer) }}
 	return c.compare(before, after)
 }
 
-// Edits is Each for a JSON Patch (RFC 6902): it calls each with the operations that turn
-// before into after, in an order in which they apply. The old value is nil for an add, the
-// new value is nil for a remove, and neither is nil for a replace.
+// Edits is like Each, but for a JSON Patch (RFC 6902): it calls each with the operations that turn
+// before into after, in the order in which to apply them. The old value is nil for an add, the new
+// value is nil for a remove, and neither is nil for a replace.
 func Edits(before, after []byte, each func(pointer, old, now []byte) bool) (complete bool, err error) {
 	c := comparison{work: maxWork, each: each}
 	return c.compare(before, after)
@@ -67,7 +67,7 @@ type comparison struct {
 	work    int    // left; negative if the comparison gave up
 }
 
-// spend reports whether there is work left.
+// spend subtracts work, and reports whether the comparison may continue.
 func (c *comparison) spend(work int) bool {
 	c.work -= work
 	return c.work >= 0
@@ -94,7 +94,7 @@ type place struct {
 	descend       bool   // the difference is within the value
 }
 
-// visit reports the places with one parent.
+// visit reports the places that have the same parent.
 func (c *comparison) visit(places []place, depth int) {
 	if !c.spend(storedWork * len(places)) {
 		c.stopped = true
@@ -144,8 +144,8 @@ func newPlace(token, before, after []byte, depth int) place {
 	return place{token, before, after, descend}
 }
 
-// order compares the pointers. A pointer to a place within a value continues with a slash,
-// which sorts after some characters.
+// order compares the pointers of two places as text. A pointer to a place within a value continues
+// with a slash, which sorts after some characters.
 func (p place) order(q place) int {
 	shared := min(len(p.token), len(q.token))
 	if c := bytes.Compare(p.token[:shared], q.token[:shared]); c != 0 {
@@ -154,7 +154,7 @@ func (p place) order(q place) int {
 	return cmp.Compare(p.following(shared), q.following(shared))
 }
 
-// following returns byte n of the rest of the pointer, or -1 at its end.
+// following returns byte n of the pointer from this token on, or -1 at its end.
 func (p place) following(n int) int {
 	switch {
 	case n < len(p.token):
@@ -181,8 +181,8 @@ type member struct{ name, value []byte }
 
 func (m member) order(n member) int { return bytes.Compare(m.name, n.name) }
 
-// members returns the members of an object, sorted by name, without duplicates. If they are
-// too many, it returns some of them.
+// members returns the members of an object, sorted by name, without duplicates. If their number
+// exceeds the work that is left, it returns only some of them.
 func (c *comparison) members(object []byte) ([]member, error) {
 	all := make([]member, 0, 16)
 	s := jsonscan.New(object)
@@ -243,8 +243,8 @@ func matched(before, after []member, depth int) []place {
 	return places
 }
 
-// items returns the places of the items that differ, up to one more than maxPlaces. They
-// are edits unless they are sorted later.
+// items returns the places of the items that differ, up to one more than maxPlaces. Unless sorted
+// is set, their tokens are those of the operations of a JSON Patch.
 func items(before, after []byte, sorted bool, depth int) []place {
 	var places []place
 	b, a := jsonscan.New(before), jsonscan.New(after)

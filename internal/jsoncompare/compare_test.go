@@ -62,8 +62,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestLastOfMany: of many duplicate names the last one counts. An unstable sort would pick
-// another.
+// TestLastOfMany verifies that of many duplicate members, the last one counts. An unstable sort
+// would pick another.
 func TestLastOfMany(t *testing.T) {
 	var many strings.Builder
 	for n := range 100 {
@@ -83,7 +83,7 @@ func TestChangedRefuses(t *testing.T) {
 	}
 }
 
-// TestEachStops: Each stops after false at any depth.
+// TestEachStops verifies that Each stops after false at any depth.
 func TestEachStops(t *testing.T) {
 	before, after := `{"a":{"b":[1,2]},"c":1,"d":1}`, `{"a":{"b":[3,4]},"c":2,"d":2}`
 	all, err := changed([]byte(before), []byte(after))
@@ -102,7 +102,7 @@ func TestEachStops(t *testing.T) {
 	}
 }
 
-// TestMaxDepth: a difference below MaxDepth is one place, at MaxDepth.
+// TestMaxDepth verifies that a difference below MaxDepth is reported as one place at MaxDepth.
 func TestMaxDepth(t *testing.T) {
 	nested := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))

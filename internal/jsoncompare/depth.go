@@ -1,8 +1,8 @@
 package jsoncompare
 
-// IsDeeper reports whether a decoded value has more than the given levels of nested objects
-// and arrays. A comparison or an encoder can take the size times the depth of such a value,
-// or overflow the stack.
+// IsDeeper reports whether a decoded value has more than the given levels of nested objects and
+// arrays. For a deep value, the cost of a comparison or an encoder can be its size times its depth,
+// or they can overflow the stack.
 func IsDeeper(value any, levels int) bool {
 	switch v := value.(type) {
 	case map[string]any:

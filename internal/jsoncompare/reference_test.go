@@ -31,7 +31,7 @@ func checkReference(t *testing.T, before, after []byte) int {
 	return len(want)
 }
 
-// tree returns nil if the text is no object.
+// tree decodes a JSON object. It returns nil if the text is not an object.
 func tree(text []byte) map[string]any {
 	var m map[string]any
 	d := json.NewDecoder(bytes.NewReader(text))

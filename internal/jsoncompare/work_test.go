@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestWork: the comparison of two crafted objects gives up within its limit of work and
-// memory, and reports places until then. That of the largest ordinary objects is complete.
+// TestWork verifies that the comparison of two crafted objects gives up within its limits of work
+// and memory, and reports places until then. The comparison of the largest ordinary objects must be
+// complete.
 func TestWork(t *testing.T) {
 	wrap := func(levels int, value string) string {
 		return strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels)

@@ -20,7 +20,7 @@ var texts = []string{
 	strings.Repeat("[", 129) + `{"a":1` + strings.Repeat("]", 129),
 }
 
-// TestSkip: a text is valid exactly if encoding/json accepts it.
+// TestSkip verifies that a text is valid exactly if encoding/json accepts it.
 func TestSkip(t *testing.T) {
 	for _, text := range texts {
 		checkValid(t, []byte(text))
@@ -115,7 +115,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-// TestOtherForms: a value of another type is an error, and the error stays.
+// TestOtherForms verifies that a value of another type is an error, and that the error stays.
 func TestOtherForms(t *testing.T) {
 	for name, ask := range map[string]func(*Scanner){
 		"object": func(s *Scanner) { s.Object(); s.Next(); s.Skip(); s.Next() },

@@ -39,9 +39,9 @@ type Scanner struct {
 // New returns a Scanner of a text, which it does not modify.
 func New(text []byte) Scanner { return Scanner{b: text} }
 
-// NewAt is New for a text that counts as nested in the given number of objects and arrays.
-// With -1, the outermost object or array of the text does not count: a value within the
-// event of a watch may have as many levels as alone.
+// NewAt is like New, but the text counts as nested in the given number of objects and arrays. With
+// -1, the outermost object or array of the text does not count. The object in a watch event may
+// then have as many levels as an object on its own.
 func NewAt(levels int, text []byte) Scanner { return Scanner{b: text, depth: levels} }
 
 // Err returns [ErrSyntax] after an error, otherwise nil.
@@ -52,7 +52,7 @@ func (s *Scanner) Err() error {
 	return nil
 }
 
-// End is Err, but fails if anything except white space is left.
+// End is like Err, but also returns an error if anything except white space is left.
 func (s *Scanner) End() error {
 	if s.i = space(s.b, s.i); s.i < len(s.b) {
 		s.failed = true
@@ -66,7 +66,7 @@ func (s *Scanner) Position() int { return s.i }
 // Between returns the text between two positions.
 func (s *Scanner) Between(from, to int) []byte { return s.b[from:to] }
 
-// Fail makes Err return [ErrSyntax]. Call it for valid JSON that the caller rejects.
+// Fail makes Err return [ErrSyntax]. Call it to reject valid JSON.
 func (s *Scanner) Fail() { s.failed = true }
 
 // Object enters an object. Next and Key visit its members.
@@ -103,7 +103,7 @@ func (s *Scanner) Next() bool {
 	return true
 }
 
-// NextItem is Next for an array.
+// NextItem is like Next, but for the items of an array.
 func (s *Scanner) NextItem() bool { return s.more(']') }
 
 // more moves to the beginning of a member or an item.
@@ -131,8 +131,8 @@ func (s *Scanner) more(bracket byte) bool {
 	return !s.failed
 }
 
-// Key returns the unescaped name of the member that Next moved to. It is valid as long as
-// the text.
+// Key returns the unescaped name of the member that Next moved to. The result may share the memory
+// of the text.
 func (s *Scanner) Key() []byte {
 	raw := s.b[s.keyFrom+1 : s.keyTo-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -180,7 +180,7 @@ func (s *Scanner) IsObject() bool { return !s.failed && at(s.b, space(s.b, s.i))
 // IsArray reports whether the next value is an array, without consuming it.
 func (s *Scanner) IsArray() bool { return !s.failed && at(s.b, space(s.b, s.i)) == '[' }
 
-// Null consumes a null, and reports whether there was one.
+// Null consumes the next value if it is null, and reports whether it was.
 func (s *Scanner) Null() bool {
 	s.i = space(s.b, s.i)
 	if s.failed || word(s.b, s.i, "null") < 0 {
@@ -190,7 +190,7 @@ func (s *Scanner) Null() bool {
 	return true
 }
 
-// unquote decodes a valid string with escapes.
+// unquote decodes a valid JSON string with escapes.
 func unquote(quoted []byte) []byte {
 	var text string
 	_ = json.Unmarshal(quoted, &text) // it is valid

@@ -8,8 +8,8 @@ import (
 // maxDepth is the limit of encoding/json.
 const maxDepth = 10_000
 
-// skip returns the position after the value that begins at i, or -1 if the value is invalid
-// or incomplete. Depth is the number of objects and arrays around it.
+// skip returns the position after the value that begins at i, or -1 if the value is invalid or
+// incomplete. depth is the number of objects and arrays around it.
 //
 // The bits of a word track the open objects and arrays, with 1 for an object. Beyond 64
 // levels, skip calls itself.
@@ -95,7 +95,7 @@ func at(b []byte, i int) byte {
 	return 0
 }
 
-// space returns the position of the next byte that is no white space.
+// space returns the position of the next byte that is not white space.
 func space(b []byte, i int) int {
 	if i < len(b) && b[i] > ' ' {
 		return i
@@ -106,7 +106,8 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// key returns the position of the value of a member whose name begins at i.
+// key returns the position of the value of a member whose name begins at i, or -1 if the member is
+// invalid.
 func key(b []byte, i int) int {
 	if at(b, i) != '"' {
 		return -1
@@ -166,10 +167,10 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// str returns the position after the closing quote of a string; i is the position after the
-// opening quote. It reads eight bytes at a time; see "Determine if a word has a byte less
-// than n" in Anderson's Bit Twiddling Hacks. Only the lowest bit that it finds is reliable,
-// and only that one is used.
+// str returns the position after the closing quote of a string; i is the position after the opening
+// quote. It reads eight bytes at a time; see "Determine if a word has a byte less than n" in
+// Anderson's Bit Twiddling Hacks. Only the lowest bit in found is reliable, and str uses only that
+// bit.
 func str(b []byte, i int) int {
 	const low, high = 0x0101010101010101, 0x8080808080808080
 	for {

@@ -18,7 +18,7 @@ type converter struct {
 	defs    map[string]schema // converted
 }
 
-// addDefinition converts the schema with a name, and those to which it refers.
+// addDefinition converts the named schema and the schemas that it refers to.
 func (c *converter) addDefinition(name string) error {
 	if c.defs[name] != nil {
 		return nil
@@ -27,7 +27,7 @@ func (c *converter) addDefinition(name string) error {
 	if !ok {
 		return fmt.Errorf("the document has no schema %s", name)
 	}
-	c.defs[name] = schema{} // for recursion
+	c.defs[name] = schema{} // ends the recursion of a schema that refers to itself
 	converted, err := c.convert(s)
 	if err != nil {
 		return err
@@ -36,11 +36,13 @@ func (c *converter) addDefinition(name string) error {
 	return nil
 }
 
-// formats are the formats of Kubernetes that mean the same in JSON Schema, and those of numbers,
-// which code generators use. The others differ: a duration is 1h30m, and a uri can be a path.
+// formats are the formats that the converted schema keeps: those with the same meaning in
+// Kubernetes and JSON Schema, and those of numbers, which code generators use. The others have a
+// different meaning: in Kubernetes, a duration is 1h30m, and a uri can be a path.
 var formats = []string{"date-time", "date", "int32", "int64", "float", "double", "ipv4", "ipv6", "uuid"}
 
-// convert converts a schema. Each keyword that is not mentioned means the same in both.
+// convert converts a schema. A keyword without a case of its own has the same meaning in OpenAPI
+// and JSON Schema.
 func (c *converter) convert(from schema) (schema, error) {
 	to := schema{}
 	for keyword, value := range from {
@@ -76,7 +78,7 @@ func (c *converter) convert(from schema) (schema, error) {
 				to[keyword] = limit
 			}
 		case "nullable", "discriminator", "xml", "externalDocs":
-		case "default": // a field that is missing in an event has no value
+		case "default": // an event that lacks the field does not have its default value
 		default:
 			if !strings.HasPrefix(keyword, "x-") {
 				to[keyword] = value
@@ -95,9 +97,9 @@ func (c *converter) convert(from schema) (schema, error) {
 	return to, nil
 }
 
-// isNullIfEmpty reports whether the API server can write null in place of an empty value: a list,
-// a map or a time of a built-in type can be null whatever its schema says. An example is rules
-// of a ClusterRole.
+// isNullIfEmpty reports whether the API server can write null in place of an empty value. A list, a
+// map or a time of a built-in type can be null, whatever its schema says. For example, the rules of
+// a ClusterRole can be null.
 func isNullIfEmpty(s schema) bool {
 	switch s["type"] {
 	case "array":

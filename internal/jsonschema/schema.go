@@ -1,19 +1,20 @@
-// Package jsonschema makes a JSON Schema of the events of a resource from the OpenAPI v3 document
-// that the API server serves for its group and version.
+// Package jsonschema makes a JSON Schema for the event data of a resource. It uses the OpenAPI v3
+// document that the API server serves for the resource's group and version.
 //
 // Guarantees:
 //
 //   - The schema is self-contained: it has every definition that it refers to, and no other.
-//   - It accepts the data of every event of the resource in that version, truncated events and
-//     those with an unknown final state included. So fields that the API server requires at the top
-//     of an object, such as spec, are optional; in metadata, name and uid are required.
+//   - It accepts the data of every event of the resource in that version, including truncated
+//     events and events with an unknown final state. Therefore fields that the API server requires
+//     at the top of an object, such as spec, are optional. In metadata, the schema requires name,
+//     uid and, for a namespaced resource, namespace.
 //
 // Limits:
 //
-//   - It describes fields as the API server serves them. A field that is hashed is a string in
-//     events, and a field that is dropped is missing, whatever the schema says.
-//   - It is as loose as the OpenAPI document: unknown fields are accepted, and
-//     x-kubernetes-validations, which are CEL, are left out.
+//   - It describes fields as the API server serves them. In events, a hashed field is a string and
+//     a dropped field is missing, whatever the schema says.
+//   - It is as loose as the OpenAPI document. It accepts unknown fields, and leaves out the CEL
+//     rules in x-kubernetes-validations.
 package jsonschema
 
 import (
@@ -104,7 +105,7 @@ func (c *converter) find(r event.Resource) string {
 // objectMeta ends the name of the schema of metadata.
 const objectMeta = ".apis.meta.v1.ObjectMeta"
 
-// addObject adds the definition of the objects of r, and all that it needs.
+// addObject adds the definition of the objects of r, and the definitions that it needs.
 func (c *converter) addObject(name string, r event.Resource) error {
 	for schemaName, s := range c.schemas {
 		if properties, _ := s["properties"].(schema); strings.HasSuffix(schemaName, objectMeta) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// hashing returns a hash that shows the place and the value.
+// hashing returns a hash function whose results show the place and the value.
 func hashing(t testing.TB) event.Hash {
 	return func(path []string, v any) any { return fmt.Sprintf("#%s=%s", strings.Join(path, "/"), encode(t, v)) }
 }
@@ -73,8 +73,8 @@ func TestParseHash(t *testing.T) {
 	}
 }
 
-// TestKnown: each entry of the list is valid, of one resource in one group, and in
-// docs/choosing.md, which has no other.
+// TestKnown verifies that each entry of the list is valid, names one resource in one group, and is
+// in docs/choosing.md. The page must have no other entries.
 func TestKnown(t *testing.T) {
 	page, err := os.ReadFile("../../docs/choosing.md")
 	if err != nil {
@@ -144,11 +144,11 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestMentions: an object is not decoded if it has nothing to hash, however its names are
-// written.
+// TestMentions verifies that an object is decoded only if it may have a field to hash, in whatever
+// form its text has the names.
 func TestMentions(t *testing.T) {
 	for text, paths := range map[string]map[string]bool{
-		`{"data":{"a":"release"}}`:      {".data.release": true}, // a value can be the name, so it is decoded in vain
+		`{"data":{"a":"release"}}`:      {".data.release": true}, // the name is a value here, so the object is decoded without need
 		`{"data":{"a":"b"}}`:            {".data.release": false, ".data[*]": true, `.data["a\"b"]`: true, `.data["a/b"]`: true, ".data.a": true},
 		`{"data":{"releases":"b"}}`:     {".data.release": false},
 		`{"data":{"rele\u0061se":"b"}}`: {".data.release": true},

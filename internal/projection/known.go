@@ -7,10 +7,10 @@ import (
 )
 
 // knownFields are fields that hold secrets by their definition, in the form of
-// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry names its source, and never
-// begins with a wildcard, because every object of the resource would be decoded for it.
+// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry must name its source. It must not
+// begin with a wildcard, because then every object of the resource would be decoded for it.
 var knownFields = slices.Concat(
-	// Releases with the driver "configmap", compressed, with all values and manifests.
+	// Helm releases of the storage driver "configmap", compressed, with all values and manifests.
 	// helm/helm: pkg/storage/driver/cfgmaps.go.
 	[]string{"configmaps.core:.data.release"},
 
@@ -45,7 +45,7 @@ var knownFields = slices.Concat(
 		"signingkeies.dex.coreos.com:.signingKey",
 	},
 
-	// Copies of Secrets in objects that carry objects to other clusters or namespaces.
+	// Copies of Secrets in objects that distribute objects to other clusters or namespaces.
 	under(secretFields,
 		// karmada-io/karmada: pkg/apis/work/v1alpha1/work_types.go.
 		`works.work.karmada.io:.spec.workload.manifests[?(@.kind=="Secret")]`,
@@ -57,8 +57,8 @@ var knownFields = slices.Concat(
 		`selectorsyncsets.hive.openshift.io:.spec.resources[?(@.kind=="Secret")]`,
 		// openshift/api: template/v1/types.go.
 		`templates.template.openshift.io:.objects[?(@.kind=="Secret")]`),
-	// crossplane-contrib/provider-kubernetes: apis/object/v1alpha2/types.go. The grammar has
-	// no condition on a single object, so the data of a ConfigMap is hashed too.
+	// crossplane-contrib/provider-kubernetes: apis/object/v1alpha2/types.go. A path cannot have a
+	// condition on a single object, so the data of a ConfigMap is hashed too.
 	under([]string{".data[*]", ".stringData[*]", ".metadata.annotations[*]"},
 		"objects.kubernetes.crossplane.io:.spec.forProvider.manifest",
 		"objects.kubernetes.crossplane.io:.status.atProvider.manifest"),
@@ -72,7 +72,7 @@ var knownFields = slices.Concat(
 		"contents.fleet.cattle.io:.content",
 	},
 
-	// The state of a control plane, with its keys.
+	// The state of a control plane, including its keys.
 	// gardener/gardener: pkg/apis/core/v1beta1/types_shootstate.go.
 	[]string{
 		"shootstates.core.gardener.cloud:.spec.gardener[*].data",
@@ -118,7 +118,7 @@ func under(fields []string, places ...string) []string {
 	return entries
 }
 
-// Known returns the fields to hash that are known to hold secrets.
+// Known returns the fields that are known to hold secrets, as fields to hash.
 func Known() Projections {
 	p, err := ParseHash(knownFields)
 	if err != nil {
@@ -157,8 +157,8 @@ func (p Projections) Readable(q Projections, resources []event.Resource) []strin
 	return readable
 }
 
-// covers reports whether every field that a path selects is selected by another, or is part
-// of such a field.
+// covers reports whether the path by covers another path: it selects every field that the other
+// path selects, or a field that contains it.
 func covers(by, path []step) bool {
 	return len(by) <= len(path) && slices.EqualFunc(by, path[:len(by)], func(b, p step) bool {
 		switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// node is a place that paths lead to or through. All paths are walked together, so that
-// each one sees the object before any drop or hash.
+// node is a place in an object at which a path ends or through which it continues. One walk follows
+// all paths together, so that each path sees the object before any drop or hash.
 type node struct {
 	drop, hash bool // what happens to the value at this place
 	names      map[string]*node
@@ -24,7 +24,7 @@ type filtered struct {
 // leaf reports whether no path continues from here.
 func (n *node) leaf() bool { return len(n.names) == 0 && n.every == nil && len(n.where) == 0 }
 
-// add returns the node of a path.
+// add adds a path and returns its last node.
 func (n *node) add(path []step) *node {
 	for _, s := range path {
 		n = n.next(s)
@@ -54,8 +54,8 @@ func (n *node) next(s step) *node {
 	return n.names[s.name]
 }
 
-// inlineNodes is the usual maximum of paths that meet at one place. A list of this length stays on
-// the stack.
+// inlineNodes is the usual maximum number of paths that meet at one place. A list of this length
+// stays on the stack.
 const inlineNodes = 4
 
 // walk is one pass over an object.
@@ -64,8 +64,8 @@ type walk struct {
 	path []string // of the value, from the root
 }
 
-// value drops and hashes what the nodes select in v, and reports whether it dropped
-// anything.
+// value drops and hashes the parts of v that the nodes select. It returns the rest of v, and
+// reports whether it dropped anything.
 func (w *walk) value(nodes []*node, v any) (rest any, dropped bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -95,8 +95,8 @@ func (w *walk) members(nodes []*node, object map[string]any) (dropped bool) {
 	return dropped
 }
 
-// anyNames reports whether one of the nodes has a path with this name, so that the member
-// was visited.
+// anyNames reports whether one of the nodes has a path with this name. If so, the member was
+// already visited.
 func anyNames(nodes []*node, name string) bool {
 	for _, n := range nodes {
 		if n.names[name] != nil {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// step is a part of a path: a name, all members, or the elements that match a condition.
+// step is a part of a path: a name, all members or elements, or the elements that match a
+// condition.
 type step struct {
 	name  string
 	every bool
@@ -22,8 +23,8 @@ type condition struct {
 	value any
 }
 
-// matches reports whether an element has the value. If it is false for an element, it is
-// false for every part of that element. So dropping twice is the same as dropping once.
+// matches reports whether an element has the value. If an element does not match, it still does not
+// match after fields are dropped from it. So dropping twice is the same as dropping once.
 func (c *condition) matches(element any) bool {
 	for _, name := range c.path {
 		fields, ok := element.(map[string]any)
@@ -86,7 +87,7 @@ func parsePath(text string) ([]step, error) {
 	return steps, nil
 }
 
-// take consumes prefix if it comes next.
+// take consumes prefix if the rest begins with it, and reports whether it did.
 func (p *parser) take(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
 	p.rest = rest
@@ -140,8 +141,8 @@ func (p *parser) name() (string, error) {
 	return p.named(name.String(), slash && !escaped)
 }
 
-// named checks a name. It rejects .example.com/checksum, which is two names but meant as
-// one.
+// named checks a name. It rejects a split name: .example.com/checksum parses as two names, but is
+// meant as one.
 func (p *parser) named(name string, split bool) (string, error) {
 	switch {
 	case name == "":

@@ -12,24 +12,22 @@
 //	[*]             all elements of a list, or all fields of an object; also .*
 //	[?(@.a=="b")]   the elements of a list with this value in this field
 //
-// The value in a filter is a string, a number, true or false, and @.a can be a nested field
-// such as @.a.b. No other JSONPath is supported, which allows two promises: the result does
-// not depend on the order of the paths, and dropping twice is the same as dropping once.
-// For this reason there are no positions such as [0], because they change when elements are
-// dropped.
+// The value in a filter is a string, a number, true or false, and @.a can be a nested field such as
+// @.a.b. No other JSONPath is supported. This allows two promises: the result does not depend on
+// the order of the paths, and dropping twice is the same as dropping once. Positions such as [0]
+// would break both promises, because they change when elements are dropped.
 //
-// A resource is a plural, a singular or a Kind, with its group if necessary, a whole group,
-// or everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group it matches
-// any group. The group without a name is core. Short names such as po, and singulars that
-// differ from the lower-case Kind, are not supported, because only the cluster knows them.
+// A resource is a plural, a singular or a Kind, with its group if necessary, a whole group, or
+// everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group, it matches any
+// group. The name of the core group is core. Short names such as po, and singulars that differ from
+// the lower-case Kind, are not supported, because only the cluster knows them.
 //
-// An object or a list that becomes empty is dropped as well, unless it is an element of a
-// list. So an object whose only annotation is dropped equals one without annotations. A
-// value that was empty before stays.
+// An object or a list that becomes empty is dropped as well, unless it is an element of a list. So
+// an object whose only annotation is dropped equals an object without annotations. A value that was
+// empty before stays.
 //
-// A hash takes the place of the whole value, also of an object or a list. A field below it
-// can be dropped, and is then no part of the hash. All paths see the object before any drop
-// or hash.
+// A hash replaces the whole value, even if the value is an object or a list. If a field below it is
+// dropped, the hash does not include that field. All paths see the object before any drop or hash.
 //
 // The identity of an object can be neither dropped nor hashed: apiVersion, kind, and name,
 // namespace, uid and resourceVersion in metadata.
@@ -56,7 +54,7 @@ type entry struct {
 	text     string
 	resource selector.Selector
 	path     []step
-	hash     bool // and not drop
+	hash     bool // hash the field instead of dropping it
 }
 
 // ParseDrop parses the entries of KUBERELAY_DROP_FIELDS. Its error has a line for each
@@ -88,7 +86,7 @@ func parse(variable string, list []string, hash bool) (Projections, error) {
 	return p, nil
 }
 
-// And returns the fields of both.
+// And returns the fields of p and q.
 func (p Projections) And(q Projections) Projections {
 	return Projections{slices.Concat(p.entries, q.entries)}
 }
@@ -142,8 +140,9 @@ func (p Projections) For(r event.Resource) event.Shape {
 	return s
 }
 
-// lastName returns the last name in a path as it is in JSON, with quotes, or "" if it can be
-// written in several ways. The first step of a path that is not a wildcard is a name.
+// lastName returns the last name in a path in its JSON form, with quotes. It returns "" if JSON
+// allows several forms of the name, or if the path has no name. mentions then reports true for
+// every text.
 func lastName(path []step) string {
 	for _, s := range slices.Backward(path) {
 		if s.name != "" {
@@ -156,10 +155,11 @@ func lastName(path []step) string {
 	return ""
 }
 
-// jsonPlain are characters that JSON writes as they are, or as \u and four digits.
+// jsonPlain are the characters that JSON writes unchanged, or as \u and four digits.
 const jsonPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-// mentions reports whether the text of an object may have one of the names.
+// mentions reports whether the text of an object may contain one of the names. A text with \u may
+// contain any name.
 func mentions(text []byte, names []string) bool {
 	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }

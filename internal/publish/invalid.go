@@ -24,7 +24,7 @@ type Invalid struct {
 	named map[place]struct{}
 }
 
-// place is where a message is. Log is a topic, or "" on a bus with one log.
+// place is the position of a message in a log. log is a topic, or "" on a bus with one log.
 type place struct {
 	log      string
 	position uint64
@@ -71,7 +71,7 @@ func short(err error) string {
 	return text
 }
 
-// add remembers a message. It logs when there is no room for another one.
+// add remembers a message. After maxNamed messages, add logs once that the rest is only counted.
 func (i *Invalid) add(p place) (known, full bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

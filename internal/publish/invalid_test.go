@@ -43,7 +43,7 @@ func TestInvalid(t *testing.T) {
 	(*Invalid)(nil).Report("", 1, err) // reports nothing
 }
 
-// TestInvalidIsBounded: a hostile writer fills neither the memory nor the log.
+// TestInvalidIsBounded verifies that a hostile writer fills neither the memory nor the log.
 func TestInvalidIsBounded(t *testing.T) {
 	var log bytes.Buffer
 	i := NewInvalid(nil, slog.New(slog.NewTextHandler(&log, nil)))

@@ -13,8 +13,8 @@ type Metrics struct {
 	published *prometheus.CounterVec // by result
 }
 
-// NewMetrics registers the metrics of the named bus, kuberelay_<bus>_..., with r, or
-// nowhere if r is nil. own are the results that are specific to this bus.
+// NewMetrics registers the metrics of the named bus, kuberelay_<bus>_..., with r, or nowhere if r is
+// nil. own lists the results that only this bus has.
 func NewMetrics(r prometheus.Registerer, bus string, own ...Result) *Metrics {
 	f := promauto.With(r)
 	m := &Metrics{

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// Pending counts operations in progress. Unlike a [sync.WaitGroup], Wait takes a context,
-// and Begin may be called while somebody waits. The zero value is ready for use.
+// Pending counts operations in progress. Unlike [sync.WaitGroup.Wait], Wait takes a context, and
+// Begin may be called while another goroutine waits. The zero value is ready for use.
 type Pending struct {
 	mu    sync.Mutex
 	count int
-	none  chan struct{} // closed at count 0, nil while nobody waits
+	none  chan struct{} // closed at count 0, nil while no goroutine waits
 }
 
 // Begin increments the counter.
@@ -31,7 +31,7 @@ func (p *Pending) End() {
 	}
 }
 
-// Wait blocks until the counter is 0 at some moment, or ctx ends.
+// Wait blocks until the counter reaches 0, even if it then increases again, or until ctx ends.
 func (p *Pending) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.count == 0 {

@@ -6,30 +6,33 @@ import (
 	"time"
 )
 
-// Progress is the progress of a consumer of a stream, or of a consumer group in a partition.
+// Progress is the progress of a stream consumer, or of a consumer group in one partition.
 type Progress struct {
-	// Acknowledged is the position up to which everything is acknowledged: a sequence of the stream, or an
-	// offset. Delivered is the position of the last delivered message, nil if the bus does not know it.
+	// Acknowledged is the position up to which all messages are acknowledged: a sequence of the
+	// stream, or an offset. Delivered is the position of the last delivered message, or nil if the
+	// bus does not report that position.
 	Acknowledged int64
 	Delivered    *int64
 	Behind       int64 // messages that are not acknowledged
 
-	Filters []string // the subjects that the consumer gets; none for all
+	Filters []string // the subjects that the consumer receives; empty means all
 	Start   Start
 }
 
-// Start says which messages a consumer skipped when it was created: those below the position, and
-// those that were stored before the time. Acknowledged covers them too. The zero value has none.
+// Start describes the messages that a consumer skipped when it was created: those below Position,
+// and those stored before Time. The acknowledged position of the consumer covers the skipped
+// messages too. The zero value skips nothing.
 type Start struct {
 	Position int64
 	Time     time.Time
-	// Last means that the message before the time, if it was the last one, is not skipped.
+	// Last means that the consumer began with the last message of the stream, even if that was
+	// stored before Time.
 	Last bool
-	Why  string // the setting of the consumer
+	Why  string // the consumer setting that caused the skip
 }
 
-// Skips says why a consumer does not get a message that is older than the consumer, "" if it does. Not
-// sure means that it may get it.
+// Skips returns why a consumer does not receive a message that is older than the consumer, or "" if
+// the consumer receives it. If sure is false, the consumer may have received the message.
 func (s Start) Skips(d Delivery) (why string, sure bool) {
 	at := s.Time.UTC().Format(time.RFC3339)
 	switch {
@@ -43,5 +46,5 @@ func (s Start) Skips(d Delivery) (why string, sure bool) {
 	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }
 
-// ErrNoConsumer is in the chain of the error if there is no such consumer or group.
+// ErrNoConsumer is in the chain of the error if the named consumer or group does not exist.
 var ErrNoConsumer = errors.New("no such consumer")

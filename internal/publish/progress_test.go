@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A consumer that began after an event has not acknowledged it, although its acknowledged position
-// is that of the event or later.
+// TestSkips verifies that an event from before the start of a consumer counts as skipped, although
+// the consumer's acknowledged position covers that event.
 func TestSkips(t *testing.T) {
 	stored := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	d := Delivery{Position: 42, Stored: stored}

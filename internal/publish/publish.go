@@ -27,15 +27,16 @@ type Publisher interface {
 	//	position, nil    stored at that position, possibly by an earlier attempt with
 	//	                 the same ID
 	//	*ConflictError   rejected: the last event of the object on the bus is not the
-	//	                 one that the message expects; the error has it
+	//	                 one that the message expects. The error contains the
+	//	                 event on the bus
 	//	ErrTooLarge      the bus will never accept a message of this size
 	//	ErrNotSent       the message was not sent to the bus and is certainly not stored
 	//	anything else    the outcome is unknown: the message may be stored. It is safe
 	//	                 to publish the same or a later state again
 	//
-	// m must not change until done is called. done must return quickly, because
-	// acknowledgements of other messages may wait for it. It must not block, and must not
-	// call Publish, except after ErrTooLarge, when it may publish a smaller form.
+	// The caller must not change m before done is called. done must return quickly, because
+	// acknowledgements of other messages may wait for it. done must not block. It must not call
+	// Publish, except after ErrTooLarge, when it may publish a smaller form of the message.
 	//
 	// ctx bounds the wait for the in-flight limit. It does not cancel a message that was
 	// sent.
@@ -61,10 +62,10 @@ var ErrNotSent = errors.New("not sent")
 // will not reconnect. Only another process or another publisher can continue.
 var ErrGone = errors.New("connection to the bus closed permanently")
 
-// ConflictError means that the last event of the object on the bus is not the one that the
-// publisher expected: another writer published, or the object's events were purged. Bus is
-// the last event, the zero value for none. If the last message is not a Kuberelay event,
-// Bus has only its position; the next event can follow that message.
+// ConflictError means that the last event of the object on the bus is not the one that the publisher
+// expected: another writer published, or the object's events were purged. Bus is that last event, or
+// the zero value if the bus has none. If the last message is not a Kuberelay event, Bus has only its
+// position, and the next event can follow that message.
 type ConflictError struct {
 	Key event.Key
 	Bus event.Acked

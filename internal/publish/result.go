@@ -14,7 +14,7 @@ type Result string
 // The results of every bus.
 const (
 	ResultStored        Result = "stored"
-	ResultAlreadyStored Result = "already_stored" // by an earlier attempt
+	ResultAlreadyStored Result = "already_stored" // stored by an earlier attempt
 	ResultConflict      Result = "conflict"
 	ResultTooLarge      Result = "too_large"
 	ResultBusy          Result = "busy"
@@ -22,7 +22,7 @@ const (
 	ResultNotReady      Result = "not_ready"
 	ResultClosed        Result = "closed"
 	ResultCancelled     Result = "cancelled"
-	ResultError         Result = "error" // any other
+	ResultError         Result = "error" // any other error
 )
 
 func commonResults() []Result {
@@ -32,7 +32,7 @@ func commonResults() []Result {
 	}
 }
 
-// failure is an error with its result.
+// failure is an error that carries the result of a publish.
 type failure struct {
 	result Result
 	err    error
@@ -41,11 +41,12 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Failure returns err with a result.
+// Failure returns err with the given result, for [ResultOf].
 func Failure(r Result, err error) error { return &failure{r, err} }
 
-// ResultOf returns the result of a publish that ended with err: ResultStored for nil, else
-// the result of a known error of this package, else that of [Failure], else ResultError.
+// ResultOf returns the result of a publish that ended with err. For nil, that is ResultStored.
+// Errors of this package have their own results, and they take precedence over the result of
+// [Failure]. Any other error is ResultError.
 func ResultOf(err error) Result {
 	if err == nil {
 		return ResultStored
@@ -63,11 +64,11 @@ func ResultOf(err error) Result {
 	return ResultError
 }
 
-// IsSame reports whether the event on the bus is m, stored by an earlier attempt. The ID is
-// not enough: after a restore of etcd, an object can have the same resourceVersion again
-// with another state. Then the epoch differs, which is part of the sequence. A delete is the
-// same whatever its version. The data must be the same, because anyone can predict the ID of
-// a delete.
+// IsSame reports whether the event on the bus is m, stored by an earlier attempt. Equal IDs are not
+// enough: after a restore of etcd, an object can reach the same resourceVersion again with another
+// state. Then the epoch differs, and so does the sequence, which contains the epoch. Deletes with
+// the same ID and data are the same event even if their sequences differ. The data must be equal,
+// because anyone can predict the ID of a delete.
 func IsSame(m, stored *event.Message) bool {
 	return stored.ID == m.ID && bytes.Equal(stored.Data, m.Data) &&
 		(m.Acked.Deleted || stored.Attribute("sequence") == m.Attribute("sequence"))

@@ -27,7 +27,7 @@ func TestResultOf(t *testing.T) {
 		{Failure(ResultTimeout, cause), ResultTimeout},
 		{Failure("own", cause), "own"},
 		{fmt.Errorf("%w: %w", ErrNotSent, Failure(ResultNotReady, cause)), ResultNotReady},
-		{Failure(ResultBusy, ErrTooLarge), ResultTooLarge}, // what the caller goes by counts first
+		{Failure(ResultBusy, ErrTooLarge), ResultTooLarge}, // an error of this package takes precedence
 	} {
 		if got := ResultOf(test.err); got != test.want {
 			t.Errorf("%v is %s, want %s", test.err, got, test.want)
@@ -62,8 +62,8 @@ func TestIsSame(t *testing.T) {
 	}
 }
 
-// TestMetrics: the names are an interface, and every result has its counter before its
-// first use.
+// TestMetrics verifies the metric names, which are an interface for users, and that every result has
+// a counter before its first use.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry, "bus", "own")
@@ -120,7 +120,7 @@ func TestPending(t *testing.T) {
 			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
 		p.End()
-		p.Begin() // theirs is over all the same
+		p.Begin() // the waiting goroutines still return, because the count was 0
 		for range 2 {
 			if err := <-waited; err != nil {
 				t.Error(err)

@@ -7,9 +7,9 @@ import (
 
 // Risk is a setting that allows the bus to lose acknowledged messages.
 type Risk struct {
-	Setting string   // with its value: "min.insync.replicas=1"
-	Of      []string // the streams or topics that have it
-	Loses   string   // what is lost, and when
+	Setting string   // the setting with its value: "min.insync.replicas=1"
+	Of      []string // the streams or topics with this setting
+	Loses   string   // which messages the bus can lose, and when
 	Fix     string
 	Single  bool // the bus is a single server, so this is a choice rather than a mistake
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// A truncated event shows its data beside an object without a body. Any other event shows the
-// object only.
+// TestStoredRead verifies that a truncated event yields its data separately, together with an object
+// that has no body. Any other event yields only the object.
 func TestStoredRead(t *testing.T) {
 	for truncated, want := range map[string]struct{ object, truncated bool }{"": {object: true}, "true": {truncated: true}} {
 		m := &event.Message{

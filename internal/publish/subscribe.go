@@ -8,35 +8,36 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// ErrMissing means that the stream or topic does not exist yet. The errors of a subscription have it
-// in their chain.
+// ErrMissing means that the stream or topic does not exist yet. It is in the chain of the errors
+// that a subscription reports.
 var ErrMissing = errors.New("does not exist yet")
 
 // ErrLost is in the chain of the error that ends a subscription with
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
-// MaxAway is how long a subscription can be cut off from the bus without missing the delete
-// of an object. A forwarder keeps each delete for at least five minutes.
+// MaxAway is how long a subscription can be cut off from the bus and still not miss the delete of an
+// object, because a forwarder keeps each delete for at least five minutes.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
 type From int
 
 const (
-	// FromNow starts with the first event after the subscription found the stream or topic.
+	// FromNow starts with the first event that is stored after the subscription finds the stream or
+	// topic.
 	FromNow From = iota
 	// FromStart starts with the oldest event on the bus.
 	FromStart
 	// FromLast starts with the last event of every object and the last marker of every
 	// resource, and continues with new events.
 	FromLast
-	// FromTime starts with the first event that the bus stored at [SubscribeOptions.Since]
-	// or later. Kafka stores times in whole milliseconds, so earlier events of the same
-	// millisecond are included.
+	// FromTime starts with the first event that the bus stored at [SubscribeOptions.Since] or later.
+	// Kafka stores times in whole milliseconds, so FromTime includes earlier events of the same
+	// millisecond.
 	FromTime
-	// FromCursor continues after [SubscribeOptions.Cursor]. A log that the cursor lacks is
-	// read from its start.
+	// FromCursor continues after [SubscribeOptions.Cursor]. If the cursor has no position for a log,
+	// the subscription reads that log from its start.
 	FromCursor
 )
 
@@ -46,60 +47,60 @@ type Cursor struct {
 	Positions map[Log]uint64 // position of the last message in each log
 }
 
-// SubscribeOptions configures a subscription. Its functions, and the function that gets the
-// events, are not called concurrently.
+// SubscribeOptions configures a subscription. The subscription calls these functions and its yield
+// function one at a time, never concurrently.
 type SubscribeOptions struct {
-	// Filters are subjects with wildcards. No two of them may match the same subject.
-	// Without filters, the subscription gets everything of the cluster, or of all clusters
-	// if the bus was opened without one. A bus without subjects ignores them.
+	// Filters are subjects with wildcards. No two of them may match the same subject. Without
+	// filters, the subscription receives everything of the cluster, or of all clusters if the bus
+	// was opened without a cluster. A bus without subjects ignores the filters.
 	Filters []string
 	From    From
 	Since   time.Time // with FromTime
 	Cursor  Cursor    // with FromCursor
 
-	// Notify, if set, gets the reason why no events arrive, and nil once they do. It may
-	// get the same error again.
+	// Notify, if set, receives the reason why no events arrive, and nil once they arrive. It may
+	// receive the same error more than once.
 	Notify func(err error)
 
-	// Foreign, if set, gets messages that are not Kuberelay events, and why.
+	// Foreign, if set, receives each message that is not a Kuberelay event, and the reason.
 	Foreign func(d Delivery, err error)
 
-	// Tombstone, if set, gets records without a value, which mean that the bus has no event
-	// of an object any more. Only Kafka has them.
+	// Tombstone, if set, receives records without a value. Such a record means that the bus no
+	// longer has an event of the object. Only Kafka has tombstones.
 	Tombstone func(k event.Key, d Delivery)
 
-	// CaughtUp, if set, is called once, after everything that was on the bus at some
-	// moment after the start has been yielded. An error ends the subscription, like an
-	// error of yield.
+	// CaughtUp, if set, is called once, after the subscription has yielded everything that was on
+	// the bus at some moment after the start. An error from CaughtUp ends the subscription, as an
+	// error from yield does.
 	CaughtUp func(Cursor) error
 
-	// UntilLost ends the subscription with [ErrLost] when it can have missed messages: the
-	// stream or topic was recreated, lost its end or everything at its start, or was
-	// unreachable for [MaxAway]. Without UntilLost, the subscription reads a new stream or
-	// topic from its start, and continues after a gap.
+	// UntilLost ends the subscription with [ErrLost] when it may have missed messages: the stream or
+	// topic was recreated, lost its end, lost everything at its start, or was unreachable for
+	// [MaxAway]. Without UntilLost, the subscription reads a new stream or topic from its start, and
+	// continues after a gap.
 	UntilLost bool
 
-	// Past, if set, gets the events before the start of the subscription. In each log, it
-	// gets all of them before yield gets the first event. Only Kafka supports Past, and
-	// reads the whole log for it.
+	// Past, if set, receives the events before the start of the subscription. In each log, Past
+	// receives all of them before yield receives its first event. Only Kafka supports Past, and
+	// reads the whole log for that.
 	Past func(m *event.Message, d Delivery)
 }
 
 // Delivery describes how an event was delivered.
 type Delivery struct {
-	Subject  string // on NATS; on Kafka the key of the record
+	Subject  string // the subject on NATS; the record key on Kafka
 	Cluster  string // cluster name in the subject or key
 	Log      Log
 	Position uint64    // increases within the log
-	Stored   time.Time // when the bus stored it
+	Stored   time.Time // when the bus stored the event
 
-	// Whole reports that nothing was missing in the log up to here: the reader got
-	// everything that was ever written to it. False means unknown.
+	// Whole reports that the reader received everything that was ever written to the log up to this
+	// event. False means unknown.
 	Whole bool
 }
 
-// Log is one of the ordered logs of a bus: a partition of a topic. A bus with a single
-// stream has only the zero value.
+// Log is one of the ordered logs of a bus: a partition of a topic. A bus with a single stream uses
+// only the zero value.
 type Log struct {
 	Topic     string
 	Partition int
@@ -125,8 +126,8 @@ func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
 	return cluster, k, err == nil && !marker
 }
 
-// A position on Kafka combines the partition and the offset plus one, so that no position
-// is 0.
+// offsetBits is the number of position bits for the offset on Kafka. A position combines the
+// partition and the offset plus one, so no position is 0.
 const offsetBits = 48
 
 // MaxPartitions is the maximum number of partitions of a topic that positions can

@@ -1,16 +1,15 @@
-// Package redaction replaces the values of objects by keyed hashes, so that a change of a
-// value is visible and the value is not.
+// Package redaction replaces values in objects with keyed hashes. A hash shows that a value
+// changed, but not the value.
 //
 // Guarantees:
 //
-//   - Whoever does not have the key learns nothing from a hash but whether the value in one
-//     place of one object of one cluster changed. Equal values in two places, objects or
-//     clusters have different hashes.
-//   - The choice of what is hashed does not depend on the values, so it reveals nothing of them.
-//   - A value that is hashed already stays, in a state that was read from the bus.
+//   - Without the key, a hash reveals only whether the value at one place in one object of one
+//     cluster changed. Equal values in two places, objects or clusters have different hashes.
+//   - The choice of what is hashed does not depend on the values, so it reveals nothing about them.
+//   - In a state that was read from the bus, a value that is already a hash stays unchanged.
 //
-// Limits: the names of the objects, of the fields in a Secret's data, and of everything
-// else but a Secret's labels and annotations stay readable.
+// Limits: names stay readable, such as those of objects and of the fields in a Secret's data. The
+// exceptions are the names of a Secret's labels and annotations.
 package redaction
 
 import (
@@ -35,8 +34,8 @@ type Key struct {
 	random bool
 }
 
-// NewKey derives the key of a cluster. Replicas and restarts need the same key. Otherwise
-// every value appears changed. Without a key, NewKey draws a random one, because a hash
+// NewKey derives the key of a cluster. Replicas need the same key, and so does a restarted process.
+// Otherwise every value appears changed. If key is empty, NewKey generates a random one. A hash
 // without a key would let anyone who reads the bus guess passwords.
 func NewKey(key []byte, cluster string) *Key {
 	random := len(key) == 0
@@ -55,8 +54,8 @@ func (k *Key) Random() bool { return k.random }
 // Object identifies an object. It is part of each hash.
 type Object struct{ Group, Resource, Namespace, Name string }
 
-// Hash returns "hmac-sha256:" and the hash of a value in its place: an object, and the names
-// and list positions on the path from its root. A value that is not a string is hashed as
+// Hash returns "hmac-sha256:" and the hash of a value in its place. The place is the object, and
+// the names and list positions on the path from its root. A value that is not a string is hashed as
 // JSON.
 func (k *Key) Hash(o Object, path []string, value any) string {
 	form := "text"
@@ -71,8 +70,8 @@ func (k *Key) Hash(o Object, path []string, value any) string {
 	return prefix + hex.EncodeToString(h.Sum(nil))
 }
 
-// writeParts writes each part after its length, so that no two lists of as many parts are
-// the same bytes. The number of parts comes first.
+// writeParts writes the number of parts, and each part after its length. Different lists of parts
+// therefore never give the same bytes.
 func writeParts(h interface{ Write([]byte) (int, error) }, parts ...string) {
 	length := func(n int) {
 		var b [8]byte
@@ -101,14 +100,14 @@ func isEncodedHash(value any) bool {
 	return err == nil && IsHash(string(decoded))
 }
 
-// hashes matches a hash, and the Base64 of one.
+// hashes matches a hash, and the Base64 form of a hash.
 var hashes = regexp.MustCompile(prefix + `[0-9a-f]{64}|` + base64.StdEncoding.EncodeToString([]byte(prefix)) + `[0-9A-Za-z+/]{86}==`)
 
-// Masked returns a text without the digits of its hashes. With a random key, this is the part that
-// does not change at a restart.
+// Masked returns a text without the digits of its hashes. With a random key, only those digits
+// change at a restart.
 func Masked(text []byte) []byte { return hashes.ReplaceAll(text, []byte(prefix)) }
 
-// encode returns a value that was decoded from JSON as JSON.
+// encode encodes a value that was decoded from JSON.
 func encode(value any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -46,8 +46,8 @@ func TestHashShowsChangesAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestHashVector: the hashes are on buses and in checkpoints. Another algorithm shows every
-// value as changed; see docs/upgrading.md.
+// TestHashVector verifies that the hash algorithm stays the same. Hashes are on buses and in
+// checkpoints, so another algorithm would show every value as changed; see docs/upgrading.md.
 func TestHashVector(t *testing.T) {
 	got := NewKey([]byte("key"), "prod").Hash(Object{"", "secrets", "ns", "name"}, []string{"data", "field"}, "value")
 	const want = "hmac-sha256:4025b79c428d88e0d7453caff6d76ec621d10463c90caf7156292023d83581d3"
@@ -72,7 +72,7 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-// TestAgain: in a state from the bus, a hash stays and all else is hashed.
+// TestAgain verifies that in a state from the bus, hashes stay and all other values are hashed.
 func TestAgain(t *testing.T) {
 	secret := func() map[string]any {
 		return map[string]any{

@@ -1,8 +1,7 @@
 package redaction
 
-// isPublic has the labels and annotations of a Secret that stay readable: well-known names
-// whose values are names, versions, times or switches, by their definition. docs/events.md
-// lists them.
+// isPublic has the labels and annotations of a Secret that stay readable. By definition, the values
+// of these well-known names are names, versions, times or switches. docs/events.md lists them.
 var isPublic = map[string]bool{
 	// https://kubernetes.io/docs/reference/labels-annotations-taints/
 	"app.kubernetes.io/component":                  true,

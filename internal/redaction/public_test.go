@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestPublicIsDocumented: docs/events.md lists the labels and annotations of a Secret that
-// stay readable, and no other. Each has the domain of a project as its prefix, because a
-// name without one is anyone's.
+// TestPublicIsDocumented verifies that docs/events.md lists exactly the labels and annotations of a
+// Secret that stay readable. Each name must have the domain of a project as its prefix, because
+// anyone can use a name without a prefix.
 func TestPublicIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/events.md")
 	if err != nil {

@@ -2,13 +2,13 @@ package redaction
 
 import "encoding/base64"
 
-// Redactor hashes the values of one object in place. Use it in one goroutine, and each
-// method once.
+// Redactor hashes the values of one object in place. Use it in one goroutine, and call SecretData
+// and SecretMetadata at most once.
 type Redactor struct {
 	Key *Key
 	// Of is the object whose values are hashed.
 	Of Object
-	// Again keeps values that are hashes already: the state was read from the bus.
+	// Again means that the state was read from the bus. Values that are already hashes then stay.
 	Again bool
 
 	hashed int
@@ -17,7 +17,8 @@ type Redactor struct {
 // Hashed reports whether a value was replaced.
 func (r *Redactor) Hashed() bool { return r.hashed > 0 }
 
-// Value returns the hash of a value in its place.
+// Value returns the hash of a value in its place. If Again is set, it returns a value that is
+// already a hash unchanged.
 func (r *Redactor) Value(path []string, value any) any {
 	if r.Again && IsHash(value) {
 		return value
@@ -33,8 +34,8 @@ func (r *Redactor) hash(path []string, value any) string {
 // IsSecret reports whether the object is a core Secret.
 func (o Object) IsSecret() bool { return o.Group == "" && o.Resource == "secrets" }
 
-// Field is Value for a field that the configuration names. In a Secret, it leaves what
-// [Redactor.SecretData] and [Redactor.SecretMetadata] hash to them.
+// Field is like Value, but for a field that the configuration names. In a Secret, it leaves data,
+// labels and annotations to [Redactor.SecretData] and [Redactor.SecretMetadata].
 func (r *Redactor) Field(path []string, value any) any {
 	if r.Of.IsSecret() && len(path) > 0 {
 		switch {
@@ -72,12 +73,13 @@ func (r *Redactor) SecretData(secret map[string]any) {
 	}
 }
 
-// SecretMetadata hashes the labels and annotations of a Secret, names and values, except
-// those that [isPublic] lists.
+// SecretMetadata hashes the names and values of a Secret's labels and annotations, except those
+// that isPublic lists.
 //
-// Annotations contain copies of what tools applied, and passwords that people noted: former ones,
-// parts of a larger value, or encoded ones. No comparison with the values finds all of these, and
-// a comparison that finds some reveals what it compares with.
+// Annotations can contain copies of objects that tools applied, and passwords that people noted:
+// former passwords, parts of a larger value, or encoded passwords. A comparison with the values of
+// the Secret can't find all of these. A comparison that finds some of them reveals the values that
+// it compares with.
 func (r *Redactor) SecretMetadata(secret map[string]any) {
 	metadata, _ := secret["metadata"].(map[string]any)
 	for _, section := range []string{"labels", "annotations"} {

@@ -15,13 +15,13 @@ import (
 // candidate is an object that differs between bus and cluster. Its event may be in flight, so only
 // time shows whether it is wrong.
 //
-// The first state that the cluster shows is the reference. The bus must reach or pass it within the
-// settle time. An object that changes all the time may never show the same state on both sides. In
-// that case each state in turn becomes the reference, until the settle time is over, or until the
-// bus has reached one and both sides have shown some state with the same data.
+// The first state that the cluster shows is the reference. The bus must reach or pass the reference
+// within the settle time. An object that changes constantly may never show the same state on both
+// sides. In that case each state in turn becomes the reference, until the settle time is over, or
+// until the bus has reached one of them and both sides have shown some state with the same data.
 type candidate struct {
-	// returns: an object that is deleted on the bus can come back with the same uid, because its
-	// selection depends on more than its existence.
+	// returns means that an object that is deleted on the bus can return with the same uid, because
+	// its selection depends on more than its existence.
 	returns bool
 
 	began       time.Time
@@ -34,14 +34,14 @@ type candidate struct {
 	differs  bool       // the last state that both sides have shown had different data
 
 	asked inquiry   // the last inquiry about the past
-	past  *sighting // the answer, nil if there is none
+	past  *sighting // the result of the inquiry, nil if there is none
 
 	cluster sighting // as last seen, or in the past if it is wrong at a consistency point
 	bus     replica.Event
 	point   string // the version of the consistency point at which it is wrong
 }
 
-// maxSeen bounds the sightings that a candidate remembers.
+// maxSeen is the maximum number of sightings that a candidate remembers.
 const maxSeen = 64
 
 // verdict is the state of knowledge about a candidate.
@@ -54,26 +54,26 @@ const (
 	wrong
 )
 
-// observation is one look at both sides: first at the cluster, then at the bus, up to the end that
-// the bus has by then. If the bus is ahead, the cluster is read again.
+// observation is the result of one round. verify reads the cluster first, and then the bus up to
+// its current end. If the bus may be ahead, verify reads the cluster again.
 type observation struct {
 	first, cluster sighting // equal if the cluster was not read again
 	bus            replica.Event
-	recent         []replica.Event // includes the events since the object became a candidate
-	lastDeleted    uint64          // position of its last delete
+	recent         []replica.Event // the events since the object became a candidate, and the one before them
+	lastDeleted    uint64          // position of the object's last delete
 	unread         bool            // the cluster does not serve the API version of the event
 
 	point replica.Point // a consistency point that the bus has reached; the zero value for none
 	past  *sighting     // the cluster at that point, or at the version of bus if that is later; nil if unknown
 }
 
-// agrees reports whether both sides show the same now.
+// agrees reports whether both sides show the same state now.
 func (o observation) agrees() bool {
 	return !o.cluster.present && !o.bus.Live() ||
 		isSame(o.cluster, o.bus) && (o.unread || isAlike(o.cluster, o.bus) && sameData(o.cluster, o.bus))
 }
 
-// judge decides with one more observation.
+// judge adds an observation and returns the verdict.
 func (c *candidate) judge(o observation, now time.Time, settle time.Duration) verdict {
 	c.cluster, c.bus = o.cluster, o.bus
 	if c.reference == nil {
@@ -110,7 +110,8 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 	return undecided
 }
 
-// compare looks for states that both sides have shown. Of several, the latest on the bus counts.
+// compare compares the data of the states that both sides have shown. If there are several, the
+// latest on the bus counts.
 func (c *candidate) compare(o observation) {
 	if len(c.seen) >= maxSeen {
 		c.seen = slices.Delete(c.seen, 0, maxSeen/2)
@@ -127,12 +128,12 @@ func (c *candidate) compare(o observation) {
 }
 
 // contradicts compares the last event with the past, which never changes. It reports whether the
-// event is wrong at a consistency point: no event in flight can make it right. Without a point, it
-// only records whether the data is right.
+// event is wrong at a consistency point, so that no event in flight can make it right. Without a
+// point, contradicts only records whether the data is right.
 //
 // At the point, the bus may lack an object that is in the cluster, if the object was deleted before
 // the forwarder could publish it. So an object is missing only if it still exists. If the selection
-// depends on the content of the object, the object must also be unchanged. Otherwise its delete may
+// depends on the content of the object, the object must also be unchanged, because its delete may
 // mean that it left the selection after the point.
 func (c *candidate) contradicts(o observation) bool {
 	s, e := o.past, o.bus
@@ -178,7 +179,7 @@ func (c *candidate) hasReached(o observation) bool {
 	return isSame(*c.reference, o.bus)
 }
 
-// isSame reports whether both show the same object in the same version, or in versions between
+// isSame reports whether both show the same object in the same version, or in two versions between
 // which no published field has changed.
 func isSame(s sighting, e replica.Event) bool {
 	return s.present && e.Live() && s.uid == e.UID && (s.version == e.Version || sameContent(s, e) && !replica.Newer(e.Version, s.version))
@@ -195,8 +196,7 @@ func sameContent(s sighting, e replica.Event) bool {
 	return e.Content == s.content
 }
 
-// isAlike reports whether both are in the same version of the API, so that their data can be
-// compared.
+// isAlike reports whether both have the same API version, so that their data can be compared.
 func isAlike(s sighting, e replica.Event) bool { return e.API == "" || s.api == e.API }
 
 func sameData(s sighting, e replica.Event) bool {

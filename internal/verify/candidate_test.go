@@ -13,17 +13,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// present is the cluster with an object: "A 5", with other data "A 5 data".
+// present returns a sighting of an object in the cluster: "A 5", or with other data "A 5 data".
+// "none 5" means no object.
 func present(s string) sighting {
 	words := strings.Fields(s)
-	if words[0] == "none" { // as of a list's version
+	if words[0] == "none" { // the version is that of the list
 		return sighting{version: words[1]}
 	}
 	data := strings.Join(words[2:], " ")
 	return sighting{present: true, uid: words[0], version: words[1], whole: normal.DigestOf("whole " + data), partial: normal.DigestOf("partial " + data)}
 }
 
-// onBus is an event: "A 5", "deleted A 5", "none".
+// onBus returns an event: "A 5", "truncated A 5", "deleted A 5", "none".
 func onBus(s string) replica.Event {
 	words := strings.Fields(s)
 	e := replica.Event{Type: wire.Updated}
@@ -50,7 +51,7 @@ func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		looks []look
-		want  verdict     // of the last; undecided before
+		want  verdict     // of the last look; before it, undecided
 		kind  report.Kind // if wrong
 	}{
 		{"arrived", []look{{"A 5", "none"}, {"A 5", "A 5"}}, fine, ""},
@@ -78,7 +79,7 @@ func TestJudge(t *testing.T) {
 		{"deleted after the first look", []look{{"A 5; none 9", "deleted A 6"}}, fine, ""},
 		{"between two looks", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9; A 11", "A 10"}, {"A 11; A 13", "A 12"}}, inMotion, ""},
 		{"between two looks, then stuck", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9", "A 8"}, {"A 11", "A 8"}, {"A 13", "A 8"}}, wrong, report.Stale},
-		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // the second look is not taken then
+		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // verify does not read the cluster a second time then
 		{"recreated all the time", []look{{"A 5; B 9", "none"}, {"B 9; C 12", "deleted B 10"}, {"C 12; D 15", "deleted C 13"}, {"D 15; E 18", "deleted D 16"}}, inMotion, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -123,8 +124,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// simulation is one object in a cluster, a forwarder that follows it, and a bus, each as a list of
-// states with their times in milliseconds.
+// simulation is one object in a cluster and on a bus, with a forwarder that follows the cluster.
+// The cluster and the bus are lists of states with their times in milliseconds.
 type simulation struct {
 	cluster []clusterAt
 	bus     []busAt
@@ -140,8 +141,8 @@ type busAt struct {
 	event replica.Event
 }
 
-// simulate runs an object until a time in milliseconds. forward changes an event of the forwarder,
-// and returns whether it is sent.
+// simulate runs an object until a time in milliseconds. forward may change an event of the
+// forwarder, and returns whether the event is sent.
 func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(at int, e *replica.Event) bool) simulation {
 	var s simulation
 	version, uid := 100, 0
@@ -152,7 +153,7 @@ func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(a
 		switch {
 		case exists && r.IntN(deletes) == 0: // deleted
 		default:
-			if !exists && r.IntN(4) > 0 { // the same comes back to a selector now and then
+			if !exists && r.IntN(4) > 0 { // sometimes a selector selects the same object again
 				uid++
 			}
 			now.present, now.uid, now.whole = true, fmt.Sprint("u", uid), normal.DigestOf(fmt.Sprint("data", version))
@@ -193,7 +194,7 @@ func (s simulation) clusterAt(at int) sighting {
 	return state
 }
 
-// busAt returns the event at that time, and all events since another.
+// busAt returns the last event at a time, and all events since another time.
 func (s simulation) busAt(at, since int) (last replica.Event, recent []replica.Event, lastDeleted uint64) {
 	for _, b := range s.bus {
 		if b.at > at {
@@ -211,7 +212,7 @@ func (s simulation) busAt(at, since int) (last replica.Event, recent []replica.E
 	return last, recent, lastDeleted
 }
 
-// look judges the object from a moment on until there is a verdict.
+// look judges the object from a time on until it reaches a verdict.
 func (s simulation) look(r *rand.Rand, returns bool, start, settle int) (verdict, *candidate) {
 	c := &candidate{returns: returns}
 	for now := start; ; now += 1 + r.IntN(50) {
@@ -236,7 +237,8 @@ const (
 	settleTime    = 1000
 )
 
-// TestJudgeHealthy: whatever the object does, a working forwarder is never wrong.
+// TestJudgeHealthy verifies that the verdict on a working forwarder is never wrong, whatever the
+// object does.
 func TestJudgeHealthy(t *testing.T) {
 	counts := map[verdict]int{}
 	for seed := range uint64(simulations) {
@@ -254,8 +256,8 @@ func TestJudgeHealthy(t *testing.T) {
 	}
 }
 
-// TestJudgeBroken: a broken forwarder is found, unless the object has the state of the bus by
-// chance.
+// TestJudgeBroken verifies that verify finds a broken forwarder, unless the object has the state of
+// the bus by chance.
 func TestJudgeBroken(t *testing.T) {
 	for name, breaks := range map[string]func(e *replica.Event) bool{
 		"stuck":   func(*replica.Event) bool { return false },
@@ -272,10 +274,10 @@ func TestJudgeBroken(t *testing.T) {
 				v, c := s.look(r, name != "deletes", simulatedLook, settleTime)
 				counts[v]++
 				switch {
-				case v == fine && !c.cluster.present && !c.bus.Live(): // so it is at this moment
-				case v == fine && isSame(c.cluster, c.bus) && sameData(c.cluster, c.bus): // it has not changed since
+				case v == fine && !c.cluster.present && !c.bus.Live(): // the object is absent on both sides at this moment
+				case v == fine && isSame(c.cluster, c.bus) && sameData(c.cluster, c.bus): // the object has not changed since the forwarder broke
 				case v == inMotion && name == "no data": // nothing was compared, as the report says
-				case v == inMotion && name == "deletes" && c.bus.UID != c.cluster.uid: // so it may have been for a moment
+				case v == inMotion && name == "deletes" && c.bus.UID != c.cluster.uid: // the last delete may have been right for a moment
 				case v != wrong:
 					t.Fatalf("seed %d: verdict %d on cluster %+v and bus %+v", seed, v, c.cluster, c.bus)
 				}

@@ -29,12 +29,12 @@ const (
 	requestTimeout = time.Minute
 	maxConcurrent  = 8   // concurrent requests
 	maxSingleReads = 200 // up to this number, objects are read one by one; above, the resource is listed
-	listTries      = 5   // a list of many pages can outlive the history that it needs
+	listTries      = 5   // attempts; a list of many pages can outlive the history that it needs
 )
 
-// cluster reads the API server. Every response is consistent: no request names a resourceVersion,
-// so none is served from a stale cache. Only a list of the past names one, and returns exactly that
-// version.
+// cluster reads the API server. Every response is consistent: a request names no resourceVersion,
+// so the API server doesn't serve it from a stale cache. Only a list of the past names a
+// resourceVersion, and returns exactly that version.
 type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
@@ -76,8 +76,8 @@ func (c *cluster) name(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// ready returns an error while the API server reports that it is not ready: it may not know yet
-// what it serves.
+// ready returns an error while the API server reports that it is not ready. Until then, the API
+// server may not know all the resources that it serves.
 func (c *cluster) ready(ctx context.Context) error {
 	_, err := c.get(ctx, "/readyz", nil)
 	if err != nil && !apierrors.IsForbidden(err) {
@@ -103,7 +103,7 @@ func (c *cluster) get(ctx context.Context, path string, query url.Values) ([]byt
 // selects reports whether label or field selectors apply.
 func (c *cluster) selects() bool { return c.labelSelector != "" || c.fieldSelector != "" }
 
-// scope is the scope of one list.
+// scope limits one list.
 type scope struct {
 	namespace     string // "" for all
 	name          string // "" for all
@@ -118,9 +118,9 @@ type view struct {
 	at       string // exactly this resourceVersion; "" for now
 }
 
-// listAll lists a resource and returns the latest resourceVersion of its lists. A list of many
-// pages can outlive the history that the API server needs for it. Then listAll starts over, and
-// calls begin again.
+// listAll lists a resource and returns the latest resourceVersion of its lists. It calls begin
+// before each attempt. If a list of many pages outlives the history that the API server needs for
+// it, listAll starts over.
 func (c *cluster) listAll(ctx context.Context, r resource, as view, begin func(), each func(item) error) (string, error) {
 	for try := 1; ; try++ {
 		begin()
@@ -172,8 +172,8 @@ func (c *cluster) scope(namespace, name string, as view) scope {
 	return s
 }
 
-// errInexact means that the API server does not list at a given version. An aggregated API server
-// may not support it.
+// errInexact means that the API server cannot list a resource at a given version. An aggregated API
+// server may not support such lists.
 var errInexact = errors.New("the list has another resourceVersion than the one asked for")
 
 // list calls each for every object in the scope, as of the resourceVersion that it returns.
@@ -214,7 +214,7 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 		case next == "", s.first:
 			return version, nil
 		}
-		query.Del("resourceVersion") // the token has it
+		query.Del("resourceVersion") // the continue token includes it
 		query.Del("resourceVersionMatch")
 		query.Set("continue", next)
 	}
@@ -240,7 +240,7 @@ func readPage(r resource, body []byte, each func(item) error) (version, next str
 	return page.Metadata.ResourceVersion, page.Metadata.Continue, nil
 }
 
-// isUnserved reports whether the API server does not serve the path of a list at all.
+// isUnserved reports whether the API server does not serve the path of a list.
 func isUnserved(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusNotFound

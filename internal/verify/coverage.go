@@ -12,15 +12,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// coverage is the selection of namespaces: the included ones, or all, except the excluded ones, and
-// limited to those whose labels match.
+// coverage selects namespaces: the included ones, or all if none is included. It leaves out the
+// excluded ones and those whose labels don't match.
 type coverage struct {
-	include, exclude []string        // empty for all, and for none
+	include, exclude []string        // an empty include means all, an empty exclude none
 	selector         labels.Selector // nil for all
 
 	matching map[string]bool // existing namespaces, and whether their labels match, as of the last list
 
-	// refused has the resources that are forbidden in a namespace, if each namespace is listed
+	// refused has the resources that RBAC forbids in a namespace, if each namespace is listed
 	// separately.
 	refused map[namespacedResource]error
 }
@@ -48,7 +48,7 @@ func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0
 // maxSeparateLists is the maximum number of namespaces that are listed separately.
 const maxSeparateLists = 10
 
-// lookAtNamespaces reads the labels of namespaces, if they matter.
+// lookAtNamespaces reads the labels of namespaces, if the selection depends on them.
 func (c *cluster) lookAtNamespaces(ctx context.Context) error {
 	if c.coverage.selector == nil {
 		return nil
@@ -83,7 +83,7 @@ func (c *cluster) lists(r resource) []string {
 	case !r.Namespaced || c.coverage.all():
 		return []string{""}
 	case c.coverage.selector == nil && len(c.coverage.include) == 0:
-		return []string{""} // all but some
+		return []string{""} // all namespaces except the excluded ones
 	case c.coverage.selector != nil && len(c.selectedNamespaces()) > maxSeparateLists:
 		return []string{""}
 	}
@@ -104,7 +104,8 @@ func (c *cluster) selectedNamespaces() []string {
 	return slices.Compact(names)
 }
 
-// whereAllowed returns the namespaces to list separately, if a list of all is forbidden.
+// whereAllowed returns the namespaces to list separately after a list of all namespaces failed with
+// err. It returns false if separate lists are no alternative.
 func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) {
 	if !apierrors.IsForbidden(err) || c.coverage.all() {
 		return nil, false
@@ -124,8 +125,8 @@ func (v *verification) covers(k event.Key) bool {
 	return !followed || set.referred[k]
 }
 
-// mustDeselect reports whether the bus must have a deselected event of an object that is no longer
-// selected, even if the object exists.
+// mustDeselect reports whether the bus must have a deselected event for an object that is no longer
+// selected, even if the object still exists.
 func (v *verification) mustDeselect(k event.Key) bool {
 	if v.refused(k) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// followedSet is a resource that is selected by reference: an object of it is selected if a
+// followedSet is a resource whose objects are selected by reference: an object is selected if a
 // selected object refers to it.
 type followedSet struct {
 	resource resource
@@ -18,7 +18,7 @@ type followedSet struct {
 	refers   map[event.Key][]reference // the references of each of its objects
 }
 
-// reference is a reference to another object, in a field.
+// reference is a reference from a field of an object to another object.
 type reference struct {
 	kind            schema.GroupKind
 	namespace, name string
@@ -84,8 +84,8 @@ func (v *verification) follow(ctx context.Context) error {
 	return nil
 }
 
-// listReferences lists a resource for the references of its objects. A resource that can't be
-// listed is reported elsewhere.
+// listReferences lists a resource and calls each with the references of each object. It ignores a
+// resource that can't be listed, which is reported elsewhere.
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
 	_, err := v.cluster.listAll(ctx, r, view{selected: selected}, func() {}, func(i item) error {
 		var refs []reference
@@ -145,7 +145,7 @@ func appendReferences(refs []reference, path string, r resource, t tree) []refer
 	return refs
 }
 
-// flatten resolves lists, and lists in lists.
+// flatten replaces each list, also a list in a list, with its elements.
 func flatten(level []any) []any {
 	var all []any
 	for _, x := range level {

@@ -21,8 +21,8 @@ func labelSelector(t *testing.T, s string) labels.Selector {
 	return l
 }
 
-// TestFollowed: of a resource that is not selected, exactly the objects that selected objects refer
-// to, directly or through others, belong on the bus.
+// TestFollowed verifies which objects of a resource that is not selected belong on the bus: exactly
+// those to which selected objects refer, directly or through others.
 func TestFollowed(t *testing.T) {
 	w := newWorld(t)
 	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
@@ -45,10 +45,11 @@ func TestFollowed(t *testing.T) {
 	w.publish(event.Created, accounts, top)
 	want(t, w.found(), "extra unrelated")
 	w.opts.Follow = []string{"serviceaccounts:ownerReferences"}
-	want(t, w.found()) // nothing refers to any of them then, so that none is followed
+	want(t, w.found()) // no selected object refers to a service account then, so none is followed
 }
 
-// TestAnotherCluster: the claim on the bus names another cluster.
+// TestAnotherCluster verifies that Run returns an error if the claim on the bus names another
+// cluster.
 func TestAnotherCluster(t *testing.T) {
 	w := newWorld(t)
 	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))

@@ -13,20 +13,20 @@ import (
 )
 
 // shared has the packages of the project that verify may import, and the names that it may use:
-// nouns, and the code that opens a bus and delivers raw messages. None of it parses or writes a
-// subject, a key, an event or its data. nil allows every name.
+// core types, and the code that opens a bus and delivers raw messages. None of it parses or writes
+// a subject, a key, an event or its data. nil allows every name.
 var shared = map[string][]string{
 	"internal/event": {
-		"Key", "Resource", "Shape", // what is sent of an object is told by the caller
+		"Key", "Resource", "Shape", // the caller says which parts of an object are sent
 	},
 	"internal/publish": {
-		"Delivery", "ErrMissing", "FromStart", "Log", "Offset", "Partition", "SubscribeOptions", // the number that a partition and an offset make is not on the bus
+		"Delivery", "ErrMissing", "FromStart", "Log", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
 	},
 	"internal/publish/nats/reader":  {"Bus", "Connect", "ErrMisconfigured", "ErrStreamMissing", "Options", "Raw"},
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},
-	"internal/longwork":             {"Counter"},           // counts what is done
-	"internal/selector":             {"Parse", "Selector"}, // of the configuration
-	"internal/terminal":             {"WriteJSON"},         // prints
+	"internal/longwork":             {"Counter"},           // counts the work that is done
+	"internal/selector":             {"Parse", "Selector"}, // parses the configuration
+	"internal/terminal":             {"WriteJSON"},         // prints reports
 	"internal/verify/normal":        nil,
 	"internal/verify/replica":       nil,
 	"internal/verify/report":        nil,
@@ -38,8 +38,8 @@ var parsing = []string{"At", "Last", "Lasts", "Load", "Next", "Path", "Subscribe
 
 const module = "github.com/kuberelay/kuberelay/"
 
-// TestNoParserIsShared: verify must find a mistake that the forwarder makes both when it writes and
-// when it reads.
+// TestNoParserIsShared verifies that verify shares no parser with the forwarder. Otherwise verify
+// could not find a mistake that the forwarder makes both when it writes and when it reads.
 func TestNoParserIsShared(t *testing.T) {
 	for _, dir := range []string{".", "normal", "replica", "report", "wire"} {
 		files, err := os.ReadDir(dir)
@@ -61,9 +61,9 @@ func lookForParsers(t *testing.T, name string, nothing bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string][]string{} // of packages in the file, and what of each may be used
+	names := map[string][]string{} // the packages by their name in the file, and the names that may be used of each
 	for _, i := range file.Imports {
-		imported, _ := strconv.Unquote(i.Path.Value) // the parser has seen to it
+		imported, _ := strconv.Unquote(i.Path.Value) // cannot fail, because the parser checked it
 		ours, ok := strings.CutPrefix(imported, module)
 		if !ok {
 			continue
@@ -86,7 +86,7 @@ func lookForParsers(t *testing.T, name string, nothing bool) {
 			return true
 		}
 		x, ok := s.X.(*ast.Ident)
-		if !ok || x.Obj != nil { // of no package
+		if !ok || x.Obj != nil { // not a package
 			if slices.Contains(parsing, s.Sel.Name) {
 				t.Errorf("%s: %s may read events as the forwarder does", fset.Position(n.Pos()), s.Sel.Name)
 			}

@@ -18,7 +18,7 @@ import (
 
 const kafkaPartitions = 3
 
-// onKafka makes a topic the bus of a world.
+// onKafka replaces the bus of a world with a new Kafka topic.
 func onKafka(w *world) *world {
 	w.t.Helper()
 	b := kafkabrokertest.Shared(w.t)
@@ -27,7 +27,7 @@ func onKafka(w *world) *world {
 	return w
 }
 
-// writers publishes the markers of a writer, as on a real bus.
+// writers publishes the markers of a writer to all partitions, as on a real bus.
 func (w *world) writers(session string) {
 	w.t.Helper()
 	for p := range kafkaPartitions {
@@ -45,7 +45,7 @@ func (w *world) key(name string) []byte {
 
 func (w *world) partition(name string) int { return binding.Partition(w.key(name), kafkaPartitions) }
 
-// touched returns the event of another version of an object.
+// touched changes an object and returns the event of its new version.
 func (w *world) touched(u *unstructured.Unstructured) *event.Message {
 	w.t.Helper()
 	m, err := w.message(event.Updated, configMaps, w.touch(u))
@@ -80,8 +80,9 @@ func TestKafkaClean(t *testing.T) {
 	}
 }
 
-// TestKafkaPlanted: problems that only Kafka can have, and some that any bus can have. Of the objects
-// a and b only b has one. If a consistency point follows, verify finds the same at once.
+// TestKafkaPlanted verifies that verify finds problems that only Kafka can have, and some that any
+// bus can have. Of the objects a and b, only b has a problem. After a consistency point, verify
+// must find the same problems at once.
 func TestKafkaPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

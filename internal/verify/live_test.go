@@ -21,7 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// onLog calls each for every message logged.
+// onLog is a log handler that calls each for every message.
 type onLog struct {
 	slog.Handler
 	each func(message string)
@@ -34,7 +34,7 @@ func (h onLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestInFlight: an event that arrives within the settle time is not a difference.
+// TestInFlight verifies that an event that arrives within the settle time is not a difference.
 func TestInFlight(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.create(configMaps, "a", nil), w.create(configMaps, "b", nil)
@@ -79,15 +79,15 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// busy changes one object all the time and publishes some of its states, a little late.
+// busy changes one object constantly, and publishes some of its states a little late.
 type busy struct {
 	*world
 	name string
 	rand *rand.Rand
-	now  *unstructured.Unstructured // in the cluster, nil if it is not there
-	sent *unstructured.Unstructured // on the bus, nil if it is not there
+	now  *unstructured.Unstructured // in the cluster, nil if absent
+	sent *unstructured.Unstructured // on the bus, nil if absent
 
-	stuck bool // nothing is published any more
+	stuck bool // publishing has stopped
 }
 
 func (w *world) newBusy(name string, seed uint64) *busy {
@@ -96,7 +96,7 @@ func (w *world) newBusy(name string, seed uint64) *busy {
 	return &busy{world: &own, name: name, rand: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// run works until ctx ends and then publishes the rest.
+// run changes the object until ctx ends, and then publishes the rest.
 func (b *busy) run(ctx context.Context, stuck <-chan struct{}) error {
 	for ctx.Err() == nil {
 		select {
@@ -122,7 +122,7 @@ func (b *busy) change() (err error) {
 	switch {
 	case b.now == nil:
 		b.now, err = client.Create(ctx, newObject(configMaps, b.name, nil), metav1.CreateOptions{})
-	case b.rand.IntN(10) == 0 && !b.stuck: // an object that stays away would be right by chance
+	case b.rand.IntN(10) == 0 && !b.stuck: // an object that stays deleted would be right by chance
 		err = client.Delete(ctx, b.name, metav1.DeleteOptions{})
 		b.now = nil
 	default:
@@ -161,8 +161,9 @@ const (
 	busyRounds  = 3
 )
 
-// TestContinuousChange: everything changes, and the bus keeps only a few messages of an object. A bus
-// that follows is clean, and verify finds exactly the object that it stopped following.
+// TestContinuousChange changes objects constantly on a bus that keeps only a few messages of each.
+// verify must report no problem while the bus follows. When the bus stops following one object,
+// verify must find exactly that object.
 func TestContinuousChange(t *testing.T) {
 	w := newWorld(t)
 	for i := range stillOnes {
@@ -188,7 +189,7 @@ func TestContinuousChange(t *testing.T) {
 	defer working.Wait()
 	defer cancel()
 
-	w.opts.Settle = limit / 4 // no longer than a machine under load may need
+	w.opts.Settle = limit / 4 // time for a machine under load
 	for range busyRounds {
 		r, err := w.verify()
 		if err != nil {
@@ -208,7 +209,7 @@ func TestContinuousChange(t *testing.T) {
 	working.Wait()
 }
 
-// TestInterrupted: an interrupted run has not found that everything is right.
+// TestInterrupted verifies that an interrupted run returns an error, and not a clean report.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t)
 	w.create(configMaps, "a", nil)
@@ -225,8 +226,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestManyCandidates: more candidates than verify reads one by one or on one page. The API server
-// expires the continue token of the first long list.
+// TestManyCandidates has more candidates than verify reads one by one or on one page. The API
+// server expires the continue token of the first long list.
 func TestManyCandidates(t *testing.T) {
 	w := newWorld(t)
 	const objects = pageSize + 50

@@ -13,22 +13,22 @@ import (
 // sighting is the state of one key in the cluster.
 type sighting struct {
 	present bool
-	left    bool // it exists, and its content is not selected
+	left    bool // the object exists, but its content is not selected
 	uid     string
-	version string // of the object, or of the list without it; "" if the resource is not served
+	version string // of the object, or of the list if the object is absent; "" if the resource is not served
 	asOf    string // the version of the list; "" if the resource is not served
 	api     string // the API version in which it was read
 	whole   normal.Digest
 	partial normal.Digest // of the metadata alone
 
-	// An object that is published in part has these too, without resourceVersion and generation,
-	// because its event may be of an earlier version.
+	// The digests for an object that is published in part, which leave out resourceVersion and
+	// generation, because its event may be of an earlier version.
 	projected            bool
 	content, contentPart normal.Digest
 	tree                 tree // in the form of the bus; only from lookOne
 }
 
-// tree is a JSON object, decoded with numbers as they were written.
+// tree is a JSON object. Numbers keep their text.
 type tree = wire.Tree
 
 // item is one object of a list, as the API server returns it.
@@ -54,8 +54,8 @@ func readItem(r resource, raw []byte) (item, error) {
 	return i, nil
 }
 
-// see returns the sighting of an item, and changes the tree of the item. An object whose content
-// is not selected is absent.
+// see returns the sighting of an item, and modifies the tree of the item. An object whose content
+// is not selected counts as absent.
 func (c *cluster) see(r resource, i item) sighting {
 	if !c.selectsContent(r, i.tree) {
 		return sighting{left: true}
@@ -81,7 +81,7 @@ func (c *cluster) selectsContent(r resource, t tree) bool {
 	if shape.None || shape.Select == nil {
 		return !shape.None
 	}
-	selected, _ := shape.Select(c.form.AsSelected(r.GroupResource().String(), t)) // it reports true if it fails
+	selected, _ := shape.Select(c.form.AsSelected(r.GroupResource().String(), t)) // Select also returns true if it fails
 	return selected
 }
 
@@ -141,7 +141,7 @@ func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, as 
 	return found, nil
 }
 
-// in returns the sighting in a list of a version.
+// in returns the sighting as of a list at the given version.
 func (s sighting) in(version string) sighting {
 	s.asOf = version
 	if !s.present {

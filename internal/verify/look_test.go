@@ -20,7 +20,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestCouldNotLook: what keeps verify from looking is an error, and the report is not clean.
+// TestCouldNotLook verifies that verify returns an error if it can't read something, and that the
+// report is then not clean.
 func TestCouldNotLook(t *testing.T) {
 	nowhere := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	for _, tc := range []struct {
@@ -57,11 +58,12 @@ func TestCouldNotLook(t *testing.T) {
 	}
 }
 
-// TestBusGone: the loss of the bus while it is read does not count as its end.
+// TestBusGone verifies that the loss of the bus while verify reads it does not count as the end of
+// the bus.
 func TestBusGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(configMaps, "a", nil)
-	ctx, cancel := context.WithCancel(t.Context()) // with a deadline, a request that gets no answer would wait for it
+	ctx, cancel := context.WithCancel(t.Context()) // not a deadline, because a request without a response would wait for it
 	defer time.AfterFunc(limit, cancel).Stop()
 	w.opts.Settle = 10 * limit
 	w.opts.NATS.AckTimeout = time.Second
@@ -75,7 +77,8 @@ func TestBusGone(t *testing.T) {
 	}
 }
 
-// TestStreamReplaced: positions that start over invalidate what was read.
+// TestStreamReplaced verifies that a run fails if positions start over, because the messages read
+// so far are then invalid.
 func TestStreamReplaced(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)
@@ -114,7 +117,8 @@ func TestStreamReplaced(t *testing.T) {
 	}
 }
 
-// TestPartlyForbidden: the report has everything that could be read.
+// TestPartlyForbidden verifies that the report covers everything that could be read if RBAC forbids
+// a part.
 func TestPartlyForbidden(t *testing.T) {
 	w := newWorld(t)
 	w.create(configMaps, "a", nil)
@@ -146,7 +150,7 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestStructured: the other content mode.
+// TestStructured verifies that verify reads events in structured mode.
 func TestStructured(t *testing.T) {
 	w := newWorld(t)
 	o := nats.Options{URLs: w.opts.NATS.URLs, Cluster: clusterName, History: busDepth, ContentMode: nats.Structured}
@@ -167,7 +171,8 @@ func TestStructured(t *testing.T) {
 	want(t, w.found(), "different b: same version, other data: data (only on the bus)")
 }
 
-// TestSecrets: with the key their values are compared, without it their names.
+// TestSecrets verifies that verify compares the values of Secrets with the key, and only the names
+// of the values without it.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources = []string{"secrets"}
@@ -188,7 +193,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestReadOnly: verify does not change the bus.
+// TestReadOnly verifies that a run does not change the bus.
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t)
 	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
@@ -207,8 +212,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestHangingAPIServer: a server that accepts connections and does not answer blocks verify only until
-// the timeout.
+// TestHangingAPIServer verifies that a server that accepts connections and does not respond blocks
+// verify only until the timeout.
 func TestHangingAPIServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

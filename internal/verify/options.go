@@ -16,48 +16,49 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// Options say what to compare. They match the configuration of the forwarder that is verified.
+// Options say what to compare. They must match the configuration of the forwarder that is verified.
 type Options struct {
 	Kube *rest.Config
 	// NATS says where the stream is. An empty Cluster means the UID of the namespace kube-system.
 	// NATSHistory is the number of messages that the stream keeps of each object; 8 if 0.
 	NATS        natsreader.Options
 	NATSHistory int
-	// Kafka, if set, is read instead. Cluster is as above. Repeats allows events to be on the bus
-	// several times, as they can be if the forwarder doesn't produce idempotently.
+	// If Kafka is set, verify reads it instead of NATS. Its Cluster has the same meaning. Repeats
+	// allows events to be on the bus several times, which happens if the forwarder doesn't produce
+	// idempotently.
 	Kafka   *reader.Options
 	Repeats bool
 
-	// Selectors of resources, as in the environment. A wildcard does not select the resources in
-	// UnlessNamed.
+	// Resources, ExcludeResources and UnlessNamed are resource selectors, as in the environment. A
+	// wildcard does not select the resources in UnlessNamed.
 	Resources, ExcludeResources, UnlessNamed []string
-	Namespaces, ExcludeNamespaces            []string        // empty for all and for none
+	Namespaces, ExcludeNamespaces            []string        // an empty Namespaces means all, an empty ExcludeNamespaces none
 	NamespaceSelector                        labels.Selector // nil for all
 	LabelSelector, FieldSelector             string
 
-	// TellDeselected: the forwarder publishes a deselected event for each object that only an
-	// earlier configuration selected.
+	// TellDeselected means that the forwarder publishes a deselected event for each object that
+	// only an earlier configuration selected.
 	TellDeselected bool
-	// Follow are the paths of the references that the forwarder follows.
+	// Follow has the paths of the references that the forwarder follows.
 	Follow []string
 
-	// Shape says which objects of a resource are published, and which parts of them; nil for
-	// everything.
+	// Shape says which objects of a resource are published, and which parts of them. If it is nil,
+	// everything is published.
 	Shape func(event.Resource) event.Shape
 
-	// RedactionKey is the key of the hashes of Secrets' values. Without it the values are not
-	// compared.
+	// RedactionKey is the key of the hashes that replace the values of Secrets. Without it, verify
+	// does not compare these values.
 	RedactionKey []byte
 	// DeleteRetention is the time that the events of a deleted object stay on the bus; 24 h if 0.
 	DeleteRetention time.Duration
 
-	// Settle is the time that the bus has to reach a state of the cluster; 10 s if 0.
+	// Settle is the time within which the bus must reach a state of the cluster; 10 s if 0.
 	Settle time.Duration
 
 	// Progress counts the work of a run; the zero value counts nothing.
 	Progress Progress
 
-	Logger *slog.Logger // none if nil
+	Logger *slog.Logger // nil for no logs
 }
 
 // Progress has a counter for each part of a run. The parts follow one another.
@@ -85,7 +86,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrUnreachable is in the chain of the error when the bus doesn't answer.
+// ErrUnreachable is in the chain of the error if the bus doesn't respond.
 var ErrUnreachable = replica.ErrUnreachable
 
 // openFollower opens the bus.

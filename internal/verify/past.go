@@ -13,15 +13,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// inquiry is a question about the cluster at one version of the past.
+// inquiry identifies a list of the cluster at one version of the past.
 type inquiry struct {
 	resource resource
 	filtered bool // label and field selectors apply
 	at       string
 }
 
-// whyNoPoint returns why the differences of a resource can't be judged at a consistency point, or
-// "". listed is the version of a list that was taken after the point was read.
+// whyNoPoint returns the reason why the differences of a resource can't be judged at a consistency
+// point, or "" if they can. listed is the version of a list that was taken after the point was
+// read.
 func (v *verification) whyNoPoint(ctx context.Context, r resource, p replica.Point, listed string) string {
 	switch {
 	case v.isIndirect(r.GroupResource()):
@@ -42,8 +43,8 @@ func (v *verification) whyNoPoint(ctx context.Context, r resource, p replica.Poi
 	}
 }
 
-// isIndirect reports whether the selection of an object can change without the object: by the
-// labels of its namespace, or by a reference to it.
+// isIndirect reports whether the selection of an object can change without a change of the object:
+// by the labels of its namespace, or by a reference to it.
 func (v *verification) isIndirect(gr schema.GroupResource) bool {
 	r, _, _ := v.resourceOf(gr)
 	_, whole := v.selection.selected[gr]
@@ -70,8 +71,9 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 	return nil
 }
 
-// pointOf returns the consistency point at which a difference of an object is a problem at once,
-// given the latest point on the bus.
+// pointOf returns the consistency point at which to judge an object, given the latest point on the
+// bus. A difference at that point is a problem at once. The zero value means that the object can't
+// be judged at a point.
 func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point {
 	if !v.atPoints[k.GroupResource()] || !v.covers(k) {
 		return replica.Point{}
@@ -120,9 +122,10 @@ func (v *verification) lookBack(ctx context.Context, observations map[event.Key]
 	return ctx.Err()
 }
 
-// inquiryOf returns the version at which bus and cluster must agree about an object that differs
-// now: that of the consistency point, or that of the event if it is later. Without a point, it asks
-// only whether the last event was right, and only once the bus has reached the reference.
+// inquiryOf returns the inquiry about an object that differs now. Bus and cluster must agree at the
+// version of the consistency point, or at the version of the event if that is later. Without a
+// point, the inquiry only checks whether the last event was right, and only once the bus has
+// reached the reference. ok is false if an inquiry can't help.
 func (v *verification) inquiryOf(k event.Key, o *observation) (q inquiry, ok bool) {
 	r, filtered, ok := v.resourceOf(k.GroupResource())
 	c := v.candidates[k]
@@ -141,9 +144,9 @@ func (v *verification) inquiryOf(k event.Key, o *observation) (q inquiry, ok boo
 	return q, q.at == o.cluster.asOf || replica.Newer(o.cluster.asOf, q.at) // the API server waits for a future version
 }
 
-// past reads some objects at a version of the past. It omits objects that existed and did not match
-// the label and field selectors: the bus may keep objects that stopped matching while no forwarder
-// ran.
+// past reads some objects at a version of the past. It omits objects that existed at that version
+// and did not match the label and field selectors. The bus may keep such objects, if they stopped
+// matching while no forwarder ran.
 func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (map[event.Key]sighting, error) {
 	found, err := v.cluster.look(ctx, q.resource, keys, view{q.filtered, q.at})
 	if err != nil || !q.filtered || !v.cluster.selects() || v.opts.TellDeselected {

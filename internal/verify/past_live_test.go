@@ -14,8 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// TestPointAndSelectors: objects that a label selector stopped selecting while no forwarder ran
-// stay on the bus. At a point they are not extra, also if they are selected again since.
+// TestPointAndSelectors verifies that objects are not extra at a point if a label selector stopped
+// selecting them while no forwarder ran. Such objects stay on the bus, and may be selected again
+// later.
 func TestPointAndSelectors(t *testing.T) {
 	w := newWorld(t)
 	w.opts.LabelSelector = "app!=db"
@@ -38,8 +39,8 @@ func TestPointAndSelectors(t *testing.T) {
 	want(t, w.found(), "extra gone: uid")
 }
 
-// TestPointUnderChange: while objects change all the time, verify needs no settle time, and finds
-// at the next point that one of them is wrong.
+// TestPointUnderChange verifies that verify needs no settle time while objects change constantly,
+// and that it finds a wrong object at the next point.
 func TestPointUnderChange(t *testing.T) {
 	onBothBuses(t, func(w *world) {
 		still := w.create(configMaps, "still", nil)
@@ -61,7 +62,7 @@ func TestPointUnderChange(t *testing.T) {
 		}
 		w.touch(still)
 		at := w.version()
-		w.point(at) // it lies about still
+		w.point(at) // the point is wrong about the object still
 		r, err := w.verify()
 		if err != nil {
 			w.t.Fatal(err)
@@ -72,8 +73,8 @@ func TestPointUnderChange(t *testing.T) {
 	})
 }
 
-// TestDeletedBetweenLooks: an object is deleted between a look at the cluster and the look at the
-// bus. Its delete has the version of the last state on the bus, because nobody saw it.
+// TestDeletedBetweenLooks deletes an object after verify reads the cluster and before it reads the
+// bus. The delete has the version of the last state on the bus, because no watch showed the delete.
 func TestDeletedBetweenLooks(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)

@@ -23,7 +23,7 @@ func onBothBuses(t *testing.T, test func(*world)) {
 	t.Run("kafka", func(t *testing.T) { test(onKafka(newWorld(t))) })
 }
 
-// version returns the present version of the cluster.
+// version returns the current version of the cluster.
 func (w *world) version() string {
 	w.t.Helper()
 	list, err := w.client(configMaps).List(w.t.Context(), metav1.ListOptions{})
@@ -33,7 +33,7 @@ func (w *world) version() string {
 	return list.GetResourceVersion()
 }
 
-// point publishes a consistency point, on Kafka to some of the partitions or to all.
+// point publishes a consistency point. On Kafka, it publishes to the given partitions, or to all.
 func (w *world) point(version string, partitions ...int) {
 	w.t.Helper()
 	m, err := w.builder.Resolved(event.Point{Resource: configMaps, Version: version, AsOf: time.Now(), Taken: time.Now()})
@@ -59,15 +59,15 @@ func (w *world) point(version string, partitions ...int) {
 // unbounded is a settle time that no test waits for.
 const unbounded = 100 * limit
 
-// atPoint publishes a point of everything that the cluster has. What verify does not find at the
-// point, it does not find in the time of a test.
+// atPoint publishes a consistency point at the current version of the cluster. It also sets an
+// unbounded settle time, so that verify must find every difference at the point.
 func (w *world) atPoint() {
 	w.t.Helper()
 	w.point(w.version())
 	w.opts.Settle, w.pointed = unbounded, true
 }
 
-// afterFirstRound does something once verify has looked at every candidate.
+// afterFirstRound calls do after verify has read every candidate once.
 func (w *world) afterFirstRound(do func()) {
 	rounds := 0
 	w.opts.Logger = logger(func(message string) {
@@ -79,8 +79,9 @@ func (w *world) afterFirstRound(do func()) {
 	})
 }
 
-// TestAfterPoint: what happens after the version of a point is on the bus before the point, after
-// it, or not yet. Nothing of it is wrong, and nothing waits for the settle time.
+// TestAfterPoint changes objects after the version of a point. The events of these changes are on
+// the bus before the point, after it, or not yet. None of them is wrong, and verify does not wait
+// for the settle time.
 func TestAfterPoint(t *testing.T) {
 	onBothBuses(t, func(w *world) {
 		objects := map[string]*unstructured.Unstructured{}
@@ -106,7 +107,7 @@ func TestAfterPoint(t *testing.T) {
 		w.publish(event.Created, configMaps, w.create(configMaps, "new-before", nil))
 		w.publish(event.Deleted, configMaps, remove("deleted-before"))
 		w.delete(configMaps, "missed")
-		w.publish(event.Deleted, configMaps, objects["missed"]) // nobody saw it: the version of the last state
+		w.publish(event.Deleted, configMaps, objects["missed"]) // no watch showed the delete, so it has the version of the last state
 		w.publish(event.Deleted, configMaps, remove("recreated"))
 		w.publish(event.Created, configMaps, w.create(configMaps, "recreated", nil))
 		w.point(at)
@@ -137,8 +138,8 @@ func TestAfterPoint(t *testing.T) {
 	})
 }
 
-// TestWrongAfterPoint: an event after the version of a point is compared with the cluster at the
-// version of the event. What the bus lacks since has the settle time.
+// TestWrongAfterPoint verifies that an event after the version of a point is compared with the
+// cluster at the version of the event. The settle time applies to later changes that the bus lacks.
 func TestWrongAfterPoint(t *testing.T) {
 	onBothBuses(t, func(w *world) {
 		a, b, c := w.create(configMaps, "a", nil), w.create(configMaps, "b", nil), w.create(configMaps, "c", nil)
@@ -169,8 +170,8 @@ func TestWrongAfterPoint(t *testing.T) {
 	})
 }
 
-// TestNoPoint: without a consistency point that can be used, verify settles differences as ever,
-// and says why.
+// TestNoPoint verifies that without a usable consistency point, verify gives differences the settle
+// time, and reports the reason.
 func TestNoPoint(t *testing.T) {
 	answer := func(code int, text string) func(http.RoundTripper) http.RoundTripper {
 		return func(rt http.RoundTripper) http.RoundTripper {
@@ -242,8 +243,8 @@ func TestNoPoint(t *testing.T) {
 	}
 }
 
-// TestPointInOnePartition: a point holds for the partitions that have its record. The others have
-// what an earlier point says.
+// TestPointInOnePartition verifies that a point holds only for the partitions that have its record.
+// For the others, the earlier point holds.
 func TestPointInOnePartition(t *testing.T) {
 	w := onKafka(newWorld(t))
 	w.writers("one")

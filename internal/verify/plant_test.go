@@ -11,8 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// TestPlanted: verify finds each way in which a bus can be wrong, and nothing else. Of the objects a
-// and b only b is wrong. If a consistency point follows, verify finds the same at once.
+// TestPlanted verifies that verify finds each way in which a bus can be wrong, and nothing else. Of
+// the objects a and b, only b is wrong. After a consistency point, verify must find the same
+// problems at once.
 func TestPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -252,7 +253,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestPlantedTable: a row has everything about a problem.
+// TestPlantedTable verifies that a row of the table has everything about a problem.
 func TestPlantedTable(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)
@@ -274,7 +275,7 @@ func TestPlantedTable(t *testing.T) {
 	}
 }
 
-// TestClean: a bus that has every state, and nothing else, is right.
+// TestClean verifies that a bus with every state and nothing else is clean.
 func TestClean(t *testing.T) {
 	w := newWorld(t)
 	w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<&>\u2028"}})

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// body changes a copy of the data of an object.
+// body returns a modifier that changes a copy of the object's data.
 func body(change func(tree)) func(*event.Change) {
 	return func(c *event.Change) {
 		o := *c.Object
@@ -34,7 +34,7 @@ func body(change func(tree)) func(*event.Change) {
 	}
 }
 
-// as changes the uid and version of a change's object, everywhere.
+// as returns a modifier that sets the uid and version of a change's object, in every place.
 func as(uid, version string) func(*event.Change) {
 	return func(c *event.Change) {
 		body(func(t tree) {
@@ -56,7 +56,7 @@ func plus(version string, n int) string {
 	return strconv.Itoa(v + n)
 }
 
-// raw publishes a message with the headers of an event, changed.
+// raw publishes a message with the headers of an event, after applying the given changes.
 func (w *world) raw(subject string, o *unstructured.Unstructured, change map[string]string) {
 	w.t.Helper()
 	c, err := w.convert(configMaps, o)
@@ -88,7 +88,7 @@ func (w *world) raw(subject string, o *unstructured.Unstructured, change map[str
 	}
 }
 
-// remove takes one message out of the stream.
+// remove deletes one message from the stream.
 func (w *world) remove(position uint64) {
 	w.t.Helper()
 	s, err := w.js.Stream(w.t.Context(), "KUBERELAY")

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// projectedIn is a sighting of an object that is sent in part, "A 5 data". onProjectedBus is an event
-// of one.
+// projectedIn returns a sighting of an object that is published in part, "A 5 data". onProjectedBus
+// returns an event of such an object.
 func projectedIn(s string) sighting {
 	v := present(s)
 	v.projected, v.content, v.contentPart = true, v.whole, v.partial
@@ -22,8 +22,8 @@ func onProjectedBus(s string) replica.Event {
 	return e
 }
 
-// TestIsSame: another version with the same content is the same, unless the bus is ahead. A version
-// that the cluster never had is wrong, whatever its content.
+// TestIsSame verifies that another version with the same content is the same, unless the bus is
+// ahead. A version that the cluster never had is wrong, whatever its content.
 func TestIsSame(t *testing.T) {
 	whole := present("A 5 x")
 	for name, c := range map[string]struct {
@@ -50,8 +50,8 @@ func TestIsSame(t *testing.T) {
 	}
 }
 
-// TestJudgeABusThatIsAhead: the bus is ahead, with the content of the cluster, and objects are sent
-// in part.
+// TestJudgeABusThatIsAhead verifies that a bus ahead of the cluster is wrong, even if it has the
+// content of the cluster and objects are published in part.
 func TestJudgeABusThatIsAhead(t *testing.T) {
 	c, g := &candidate{}, observation{first: projectedIn("A 5 x"), cluster: projectedIn("A 5 x"), bus: onProjectedBus("A 50 x")}
 	g.bus.Position, g.recent = 1, []replica.Event{g.bus}

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// TestHostileNames: names that look like something else.
+// TestHostileNames verifies that verify handles names that look like something else.
 func TestHostileNames(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources = []string{"roles"}
@@ -39,8 +39,9 @@ func TestHostileNames(t *testing.T) {
 	want(t, got, missing...)
 }
 
-// TestSelected: label and field selectors select the objects to compare. An object that they do not
-// select and that is still on the bus is out of scope if it exists, and extra otherwise.
+// TestSelected verifies that verify compares only the objects that label and field selectors
+// select. An object on the bus that they don't select is out of scope if it exists, and extra
+// otherwise.
 func TestSelected(t *testing.T) {
 	labelled := func(w *world, name, value string) *unstructured.Unstructured {
 		return w.create(configMaps, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": value}}})
@@ -70,7 +71,8 @@ func TestSelected(t *testing.T) {
 	}
 }
 
-// TestScope: objects that the configuration does not select are counted, not compared.
+// TestScope verifies that verify counts the objects that the configuration does not select, but
+// does not compare them.
 func TestScope(t *testing.T) {
 	w := newWorld(t)
 	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
@@ -125,7 +127,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestDefinition: the objects of a resource that the cluster no longer serves are gone.
+// TestDefinition verifies that the objects of a resource count as deleted if the cluster no longer
+// serves the resource.
 func TestDefinition(t *testing.T) {
 	w := newWorld(t)
 	group := w.namespace + ".example.com"
@@ -174,8 +177,8 @@ func TestDefinition(t *testing.T) {
 	want(t, w.found())
 }
 
-// TestEverything: a wildcard does not select resources that must be named. verify compares the rest of
-// the cluster.
+// TestEverything verifies that a wildcard does not select resources that must be named, and that
+// verify compares the rest of the cluster.
 func TestEverything(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources, w.opts.UnlessNamed, w.opts.Namespaces = []string{"*"}, []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}, nil

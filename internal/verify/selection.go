@@ -24,7 +24,8 @@ type resource struct {
 	Namespaced bool
 }
 
-// selection is the configuration applied to what the cluster serves at one moment.
+// selection is the result of applying the configuration to the resources that the cluster serves at
+// one moment.
 type selection struct {
 	served    map[schema.GroupResource]bool
 	selected  map[schema.GroupResource]resource
@@ -35,8 +36,8 @@ type selection struct {
 }
 
 // as returns a resource in the API version of an event. When the preferred version changes, the
-// event of an unchanged object stays in the old version. as returns false if the cluster no longer
-// serves that version. Then the data can't be compared.
+// event of an unchanged object stays in the old version. If the cluster no longer serves that
+// version, as returns false, and the data can't be compared.
 func (s *selection) as(r resource, e replica.Event) (resource, bool) {
 	if e.API == "" || e.API == r.GroupVersion().String() {
 		return r, true
@@ -71,7 +72,7 @@ func parseSelectors(o Options) (s selectors, err error) {
 	return s, nil
 }
 
-// discovered is an answer of discovery. client-go reads it instead of asking a second time.
+// discovered is a result of discovery. client-go reads it instead of sending the requests again.
 type discovered struct {
 	discovery.DiscoveryInterface
 	groups []*metav1.APIGroup
@@ -225,7 +226,7 @@ func (r *resolver) wholeGroup(group string) []resource {
 	return all
 }
 
-// undecidedGroups returns the groups whose failed discovery leaves the selection open.
+// undecidedGroups returns the groups whose failed discovery may hide selected resources.
 func (s selectors) undecidedGroups(sel *selection) []string {
 	var groups []string
 	for group := range sel.failed {

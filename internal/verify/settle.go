@@ -16,11 +16,11 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
 	longestPause = time.Second
-	catchUpEach  = 64 // up to this number, the bus is read for each candidate; above, to its end
-	explained    = 20 // maximum of problems that explain adds fields to
+	catchUpEach  = 64 // up to this number of candidates, the bus is read for each of them; above, to its end
+	explained    = 20 // maximum number of problems to which explain adds the fields that differ
 )
 
-// settle looks at the candidates in rounds, until each of them is known to be right or wrong.
+// settle reads the candidates in rounds, until each of them is known to be right or wrong.
 func (v *verification) settle(ctx context.Context) error {
 	for pause := firstPause; len(v.candidates) > 0; pause = min(2*pause, longestPause) {
 		v.log.Debug("waiting for events in flight", "objects", len(v.candidates))
@@ -41,7 +41,7 @@ func (v *verification) settle(ctx context.Context) error {
 	return nil
 }
 
-// round looks once at every candidate.
+// round reads every candidate once.
 func (v *verification) round(ctx context.Context) error {
 	if err := v.lookAtScope(ctx); err != nil {
 		return err
@@ -67,7 +67,8 @@ func (v *verification) round(ctx context.Context) error {
 			_, served := v.selection.as(r, o.bus)
 			o.unread = !served
 		}
-		// An object that is deleted on the bus may have been deleted since the first look.
+		// An object that is deleted on the bus may have been deleted in the cluster since the first
+		// read.
 		if isAhead(o.bus, s) || o.point.Version != "" && s.present && !o.bus.Live() {
 			again[k.GroupResource()] = append(again[k.GroupResource()], k)
 		}
@@ -141,7 +142,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 }
 
 // look reads the keys from the cluster. The result omits the keys of a resource that can't be
-// listed. The keys of a resource that isn't served are absent.
+// listed. The keys of a resource that isn't served count as absent.
 func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][]event.Key, selected bool) (map[event.Key]sighting, error) {
 	found := map[event.Key]sighting{}
 	for gr, list := range keys {
@@ -215,8 +216,8 @@ func (v *verification) lookCovered(ctx context.Context, r resource, keys []event
 	return absent, nil
 }
 
-// lookInVersions reads each object in the version of the API of its last event, if the cluster
-// serves that version.
+// lookInVersions reads each object in the API version of its last event, if the cluster serves that
+// version.
 func (v *verification) lookInVersions(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	by := map[resource][]event.Key{}
 	for _, k := range keys {
@@ -234,7 +235,7 @@ func (v *verification) lookInVersions(ctx context.Context, r resource, keys []ev
 	return found, nil
 }
 
-// catchUp reads the bus to its present end, at least for the candidates.
+// catchUp reads the bus to its current end, at least for the candidates.
 func (v *verification) catchUp(ctx context.Context) error {
 	if len(v.candidates) > catchUpEach {
 		return v.follower.CatchUp(ctx)

@@ -10,7 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// shaped drops the data key "noise", and selects objects without the data key "hidden".
+// shaped returns a shape that drops the data key "noise", and selects objects without the data key
+// "hidden".
 func shaped(event.Resource) event.Shape {
 	data := func(object map[string]any) tree { d, _ := object["data"].(tree); return d }
 	return event.Shape{
@@ -34,7 +35,8 @@ func (w *world) set(u *unstructured.Unstructured, field, value string) *unstruct
 	})
 }
 
-// TestShaped: objects are selected by content and sent in part.
+// TestShaped verifies that verify handles objects that are selected by content and published in
+// part.
 func TestShaped(t *testing.T) {
 	plain := func(c *event.Change) { c.Object.Digest = event.Digest{} }
 	for name, tc := range map[string]struct {
@@ -99,7 +101,8 @@ func TestShaped(t *testing.T) {
 	}
 }
 
-// TestShapedSecrets: a filter sees the hashes of values, as events have them.
+// TestShapedSecrets verifies that a filter sees the hashes of a Secret's values, as events have
+// them.
 func TestShapedSecrets(t *testing.T) {
 	w := newWorld(t)
 	hashed := func(object map[string]any) (bool, error) {
@@ -115,7 +118,8 @@ func TestShapedSecrets(t *testing.T) {
 	want(t, w.found())
 }
 
-// TestNothingIsSent: no object of a resource is sent.
+// TestNothingIsSent verifies that verify expects no object on the bus if no object of a resource is
+// published.
 func TestNothingIsSent(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Shape = func(event.Resource) event.Shape { return event.Shape{None: true} }

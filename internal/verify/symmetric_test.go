@@ -17,10 +17,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestSymmetricMistakes: verify finds mistakes that a forwarder makes both when it writes and when it
-// reads.
+// TestSymmetricMistakes verifies that verify finds mistakes that a forwarder makes both when it
+// writes and when it reads.
 func TestSymmetricMistakes(t *testing.T) {
-	const name = "b.c" // its dot has to be escaped in a subject
+	const name = "b.c" // its dot must be escaped in a subject
 	written := func(w *world, as string) string {
 		return strings.Replace(event.Subject("kuberelay", clusterName, configMaps.Key(w.namespace, name)), "b=2Ec", as, 1)
 	}
@@ -126,8 +126,8 @@ func (w *world) marker(subject string, m *event.Message, data string) {
 	}
 }
 
-// TestHeadersOfNATS: package wire parses what the forwarder writes, whatever the name of the object,
-// in both content modes.
+// TestHeadersOfNATS verifies that package wire parses the forwarder's messages in both content
+// modes, whatever the name of the object.
 func TestHeadersOfNATS(t *testing.T) {
 	s := natstest.Start(t)
 	for _, mode := range []nats.ContentMode{nats.Binary, nats.Structured} {

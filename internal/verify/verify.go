@@ -19,8 +19,8 @@ import (
 // Run compares the bus with the cluster and reports the differences. It takes the time to read
 // both, plus at most about twice the settle time. It changes nothing.
 //
-// An error means that Run could not read everything. The report then has the differences in what
-// it did read, and does not prove that the rest is right. A difference is not an error.
+// An error means that Run could not read everything. The report then has the differences in the
+// part that Run did read, and does not prove that the rest is right. A difference is not an error.
 func Run(ctx context.Context, o Options) (report.Report, error) {
 	o = o.withDefaults()
 	selectors, err := parseSelectors(o)
@@ -94,8 +94,8 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 }
 
 // compareClaim returns an error if the claim on the bus names another cluster as the owner of the
-// name, because then there is nothing to compare. It does nothing if the cluster's UID can't be
-// read.
+// name, because the bus then has the events of that cluster. It does nothing if the cluster's UID
+// can't be read.
 func (v *verification) compareClaim(ctx context.Context) error {
 	uid, err := v.cluster.name(ctx)
 	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
@@ -105,7 +105,7 @@ func (v *verification) compareClaim(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// selectResources reads what the cluster serves now.
+// selectResources reads which resources the cluster serves now, and applies the selectors.
 func (v *verification) selectResources(ctx context.Context) error {
 	if err := v.cluster.ready(ctx); err != nil {
 		return err
@@ -121,7 +121,8 @@ func (v *verification) selectResources(ctx context.Context) error {
 	return v.lookAtScope(ctx)
 }
 
-// lookAtScope reads what else the selection depends on: the labels of namespaces, and references.
+// lookAtScope reads everything else that the selection depends on: the labels of namespaces, and
+// references.
 func (v *verification) lookAtScope(ctx context.Context) error {
 	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
 		return err
@@ -151,8 +152,7 @@ func (v *verification) compareAll(ctx context.Context) error {
 				v.report.ResourceVersion = found.ResourceVersion
 			}
 		case isUnserved(err):
-			// The resource went away since discovery. findExtra looks at its objects on
-			// the bus.
+			// The resource was removed after discovery. findExtra handles its objects on the bus.
 			if err := v.selectResources(ctx); err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 		}
 		s := v.cluster.see(r, i)
 		if !s.present {
-			return nil // not selected by its content: an event of it is extra
+			return nil // not selected by its content, so an event of it is extra
 		}
 		found.Objects++
 		e := v.follower.Mark(i.key, v.listings)
@@ -209,7 +209,7 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 	return found, err
 }
 
-// findExtra makes candidates of the objects on the bus that no list has, or whose resource the
+// findExtra makes a candidate of each object on the bus that no list has, or whose resource the
 // cluster does not serve.
 func (v *verification) findExtra() {
 	v.follower.Live(func(k event.Key, mark uint32) {

@@ -52,7 +52,7 @@ type world struct {
 	bus       *nats.Bus
 	builder   event.Builder
 	converter *event.Converter
-	shape     event.Shape // of what is published
+	shape     event.Shape // of the published objects
 	js        jetstream.JetStream
 	acked     map[event.Key]event.Acked
 	topic     *readertest.Writer // of Kafka; nil where the bus is NATS
@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// ready waits until a bus is ready: on a slow machine, it is not at once.
+// ready waits until a bus is ready, which takes some time on a slow machine.
 func (w *world) ready(bus *nats.Bus) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
@@ -151,7 +151,7 @@ func (w *world) update(r event.Resource, u *unstructured.Unstructured, change fu
 	return u
 }
 
-// touch returns an object with a new version.
+// touch changes a label of an object, so that it has a new version.
 func (w *world) touch(u *unstructured.Unstructured) *unstructured.Unstructured {
 	w.t.Helper()
 	return w.update(configMaps, u, func(u *unstructured.Unstructured) {
@@ -167,7 +167,8 @@ func (w *world) delete(r event.Resource, name string) {
 	}
 }
 
-// publish publishes an event as the forwarder does, after change, and returns its position.
+// publish publishes an event as the forwarder does, after applying change, and returns its
+// position.
 func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) uint64 {
 	w.t.Helper()
 	position, err := w.tryPublish(t, r, u, change...)
@@ -194,7 +195,7 @@ func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.
 	return w.converter.Decoder(r, nil, nil, w.shape).Decode(text)
 }
 
-// message returns the event that follows the last of its object.
+// message returns the event that follows the last event of its object.
 func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (*event.Message, error) {
 	o, err := w.convert(r, u)
 	if err != nil {
@@ -211,7 +212,7 @@ func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstruct
 	return w.builder.Message(c)
 }
 
-// send publishes a message after the last of its object.
+// send publishes a message that follows the last message of its object.
 func (w *world) send(m *event.Message) (uint64, error) {
 	m.Expected = w.acked[m.Key].Position
 	if w.topic != nil {
@@ -237,7 +238,7 @@ func (w *world) send(m *event.Message) (uint64, error) {
 	}
 }
 
-// sync publishes everything that the cluster has of a resource in the namespace.
+// sync publishes all objects of a resource in the namespace.
 func (w *world) sync(r event.Resource) {
 	w.t.Helper()
 	list, err := w.client(r).List(w.t.Context(), metav1.ListOptions{})
@@ -256,7 +257,7 @@ func (w *world) verify() (report.Report, error) {
 	return Run(ctx, w.opts)
 }
 
-// found runs verify and returns the problems in short: kind, name, a colon and the detail.
+// found runs verify and returns the problems in short form: kind, name, a colon and the detail.
 func (w *world) found() []string {
 	w.t.Helper()
 	r, err := w.verify()
@@ -278,7 +279,7 @@ func (w *world) found() []string {
 	return all
 }
 
-// want fails unless each problem contains one of the texts, and the other way around.
+// want fails unless there are as many problems as texts, and each problem contains its text.
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// TestAnEventInAnotherVersionOfTheAPI: verify compares an event in the API version that it was
-// published in, even if another one is preferred now. Only if the cluster no longer serves that version,
-// it does not compare the data.
+// TestAnEventInAnotherVersionOfTheAPI verifies that verify compares an event in the API version in
+// which it was published, even if the cluster now prefers another. verify leaves out the data only
+// if the cluster no longer serves that version.
 func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	v1 := resource{GroupVersionResource: gr.WithVersion("v1"), Kind: "Widget"}

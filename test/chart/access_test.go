@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// account is a service account. The API server decides what it may do.
+// account is a service account whose permissions the API server decides.
 type account struct {
 	s      *apiServer
 	user   string
@@ -34,8 +34,8 @@ func (s *apiServer) serviceAccount(namespace, name string) account {
 	}}
 }
 
-// rules asks the API server what the account may do with resources in the namespace, beyond what
-// every account may do. The lines have the format of [granted].
+// rules asks the API server which requests for resources in the namespace the account may send,
+// beyond those that every account may send. The lines have the format of [granted].
 func (a account) rules(ctx context.Context, namespace string) ([]string, error) {
 	all := func(user string) (lines []string, err error) {
 		config := rest.CopyConfig(a.s.Config())
@@ -66,7 +66,7 @@ func (a account) rules(ctx context.Context, namespace string) ([]string, error) 
 
 // harmful asks the API server whether the account may get or create a subresource, write a
 // resource, or read Secrets. It asks about every resource and subresource that the API server
-// serves, and returns what is allowed in the cluster or in the namespaces.
+// serves, cluster-wide and in each of the namespaces. It returns the requests that are allowed.
 func (a account) harmful(t *testing.T, namespaces []string) (found []string) {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(a.s.Config())
@@ -136,8 +136,9 @@ func (a account) may(ctx context.Context, access authorizationv1.ResourceAttribu
 	return made.Status.Allowed, nil
 }
 
-// await waits until the API server allows the account what the roles of the manifests grant. Its
-// authorizer watches roles and bindings, so it sees them later than their author.
+// await waits until the API server allows the account everything that the roles in the manifests
+// grant. The API server's authorizer watches roles and bindings, so it sees them shortly after they
+// are created.
 func (a account) await(t *testing.T, namespace string, m manifests) {
 	t.Helper()
 	for _, o := range m {
@@ -196,8 +197,8 @@ func describe(a authorizationv1.ResourceAttributes) string {
 	return a.Verb + " " + resource + " in " + a.Namespace
 }
 
-// TestMetricsAuth: with config.metricsAuth, the chart grants the forwarder enough to decide who
-// may read metrics.
+// TestMetricsAuth verifies that with config.metricsAuth, the chart grants the forwarder the
+// permissions it needs to decide who may read metrics.
 func TestMetricsAuth(t *testing.T) {
 	s := newAPIServer(t)
 	release := s.namespace(t, "kuberelay", restricted)

@@ -2,14 +2,15 @@ package chart
 
 import "fmt"
 
-// alertCase has series of half an hour, one value a minute, with which an alert fires at the end,
-// and series with which it does not. "{of" stands for the labels of the forwarders.
+// alertCase lists series with which an alert fires at the end, and series with which it doesn't
+// fire. Each series has one value a minute for about half an hour. "{of" stands for the forwarders'
+// labels.
 type alertCase struct {
 	alert   string
 	firing  [][]string
 	quiet   [][]string
-	labels  map[string]string // of the alert, without the severity
-	summary string            // "" if it has nothing of the series
+	labels  map[string]string // the alert's labels, without the severity
+	summary string            // "" if the summary contains no value from the series
 }
 
 const (
@@ -125,7 +126,7 @@ func alertCases() []alertCase {
 	}
 }
 
-// kafkaCases are the alerts that differ on Kafka.
+// kafkaCases returns the cases of the alerts that differ on Kafka.
 func kafkaCases() []alertCase {
 	const ready = "kuberelay_kafka_ready{of} 1x40"
 	return []alertCase{
@@ -154,7 +155,8 @@ func kafkaCases() []alertCase {
 	}
 }
 
-// lagBuckets are changes that took up to a minute, and those that took up to two.
+// lagBuckets returns the lag histogram. The arguments count the changes that took up to one minute
+// and up to two minutes.
 func lagBuckets(minute, two string) []string {
 	const bucket = "kuberelay_end_to_end_lag_seconds_bucket"
 	return []string{bucket + `{of,le="60"} ` + minute, bucket + `{of,le="120"} ` + two, bucket + `{of,le="+Inf"} ` + two}

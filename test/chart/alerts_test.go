@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alertRule is what the chart renders of an alert.
+// alertRule is an alerting rule as the chart renders it.
 type alertRule struct {
 	Alert, Expr, For    string
 	Labels, Annotations map[string]string
 }
 
-// alerts renders the rules, as a file that Prometheus reads, and the alerts in it.
+// alerts renders the alerting rules. It returns the path of a file that Prometheus can read, and
+// the alerts in the file.
 func alerts(t *testing.T, v values) (file string, all map[string]alertRule) {
 	t.Helper()
 	v = maps.Clone(v)
@@ -44,7 +45,8 @@ func alerts(t *testing.T, v values) (file string, all map[string]alertRule) {
 	return file, all
 }
 
-// TestAlertRules runs each alert with Prometheus' own rule tester: it fires, and it does not.
+// TestAlertRules runs promtool's unit tests for each alert, with series that make the alert fire
+// and series that don't.
 func TestAlertRules(t *testing.T) {
 	for bus, of := range map[string]struct {
 		config values
@@ -90,7 +92,7 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// test is a test as promtool reads it.
+// test returns the case as a unit test for promtool.
 func (c alertCase) test(name string, series []string, expected []any) map[string]any {
 	var input []any
 	for _, s := range series {
@@ -104,7 +106,7 @@ func (c alertCase) test(name string, series []string, expected []any) map[string
 	}
 }
 
-// expected is the alert that fires, with the annotations of the rule.
+// expected returns the firing alert with the rule's annotations.
 func (c alertCase) expected(r alertRule) []any {
 	labels, annotations := map[string]string{"severity": r.Labels["severity"]}, maps.Clone(r.Annotations)
 	maps.Copy(labels, c.labels)
@@ -114,8 +116,8 @@ func (c alertCase) expected(r alertRule) []any {
 	return []any{map[string]any{"exp_labels": labels, "exp_annotations": annotations}}
 }
 
-// TestAlertsAreDocumented: the runbook of each alert is a heading of docs/troubleshooting.md, and
-// each heading there is an alert.
+// TestAlertsAreDocumented verifies that the runbook link of each alert names a heading in
+// docs/troubleshooting.md, and that each such heading names an alert.
 func TestAlertsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/troubleshooting.md")
 	if err != nil {
@@ -141,8 +143,8 @@ func TestAlertsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestDashboardConfigMaps: they have the files, which Grafana can read, and Helm changes nothing in
-// them.
+// TestDashboardConfigMaps verifies that the ConfigMaps contain the dashboard files, that Grafana
+// can read the files, and that Helm changes nothing in them.
 func TestDashboardConfigMaps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range render(t, "kuberelay", values{"config": values{"resources": "pods"}, "dashboards": values{"enabled": true}}).of("ConfigMap") {

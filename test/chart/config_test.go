@@ -25,8 +25,8 @@ func valueName(variable string) string {
 	return strings.Join(words, "")
 }
 
-// another returns a value of the variable that isn't its default, as it is written in values.yaml
-// and as the forwarder must get it.
+// another returns a value of the variable other than its default: as it is written in values.yaml,
+// and as the forwarder must receive it.
 func another(t *testing.T, f config.Field) (value any, text string) {
 	t.Helper()
 	name := valueName(f.Name)
@@ -65,8 +65,9 @@ func another(t *testing.T, f config.Field) (value any, text string) {
 	}
 }
 
-// TestEveryVariable: each variable of the forwarder has a value in the chart and gets its text,
-// including texts that Helm tends to change, such as large numbers.
+// TestEveryVariable verifies that the chart has a value for each variable of the forwarder and
+// passes its text on unchanged. This includes texts that Helm tends to change, such as large
+// numbers.
 func TestEveryVariable(t *testing.T) {
 	given, want := values{}, map[string]string{}
 	for _, f := range config.Fields() {
@@ -77,7 +78,7 @@ func TestEveryVariable(t *testing.T) {
 	given["filter"], want["KUBERELAY_FILTER"] = "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'", "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'"
 	given["dropFields"], want["KUBERELAY_DROP_FIELDS"] = []string{"nodes:.status", `*:.metadata.annotations["a,b"]`}, `nodes:.status,*:.metadata.annotations["a,b"]`
 	given["kafkaReplication"], want["KUBERELAY_KAFKA_REPLICATION"] = 0, "0"
-	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // these depend on each other
+	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // the lease durations depend on each other
 	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"
 
 	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 72, "rbac": values{"secrets": true}})
@@ -109,7 +110,7 @@ func TestEveryVariable(t *testing.T) {
 	}
 }
 
-// TestStringsForLists: every list can be written as one string.
+// TestStringsForLists verifies that every list value can also be written as one string.
 func TestStringsForLists(t *testing.T) {
 	lists, texts := values{"resources": []string{"pods"}}, values{"resources": "pods"}
 	for _, f := range config.Fields() {
@@ -128,8 +129,9 @@ func TestStringsForLists(t *testing.T) {
 	}
 }
 
-// TestDefaultEnvironment: a value with its default sets no variable, so that the forwarder's own
-// default applies. Only the folder and its size limit depend on the volume.
+// TestDefaultEnvironment verifies that a value with its default sets no variable, so that the
+// forwarder's own default applies. Only the data folder and its size limit are set, because they
+// depend on the volume.
 func TestDefaultEnvironment(t *testing.T) {
 	got := render(t, "kuberelay", values{"config": values{"resources": []string{"pods"}}}).environment(t)
 	want := map[string]string{"KUBERELAY_RESOURCES": "pods", "KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_NATS_MAX_BYTES": "6442450944"}
@@ -138,8 +140,8 @@ func TestDefaultEnvironment(t *testing.T) {
 	}
 }
 
-// TestSchemaIsStrict: the schema refuses unknown values, except those that Helm adds to global,
-// and objects of the user.
+// TestSchemaIsStrict verifies that the schema rejects unknown values. The exceptions are global, to
+// which Helm adds values, and the user's objects in extraObjects.
 func TestSchemaIsStrict(t *testing.T) {
 	content, err := os.ReadFile(chart + "/values.schema.json")
 	if err != nil {
@@ -175,8 +177,8 @@ func TestSchemaIsStrict(t *testing.T) {
 	}
 }
 
-// TestWrongTypesAreRefused: the schema checks the type of each value, and the parts of each value
-// that names a file.
+// TestWrongTypesAreRefused verifies that the schema checks the type of each value, and the fields
+// of each value that refers to a file.
 func TestWrongTypesAreRefused(t *testing.T) {
 	wrong := values{}
 	for _, f := range config.Fields() {
@@ -193,7 +195,7 @@ func TestWrongTypesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLint: helm lint accepts the chart with each of the values in ci/.
+// TestLint verifies that helm lint accepts the chart with each values file in ci/.
 func TestLint(t *testing.T) {
 	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
 	if err != nil || len(files) == 0 {
@@ -213,7 +215,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// effective returns the output of "forwarder config" in the environment, by variable.
+// effective returns the output of "forwarder config" for the environment, by variable.
 func effective(t *testing.T, env map[string]string) map[string]string {
 	t.Helper()
 	buildForwarder(t)
@@ -246,8 +248,9 @@ func buildForwarder(t *testing.T) {
 	}
 }
 
-// TestEnvFrom: with envFrom, every variable of the forwarder is set in the container itself, which
-// takes precedence, and has the same value as without envFrom.
+// TestEnvFrom verifies that with envFrom, the container's own env sets every variable of the
+// forwarder, because env takes precedence over envFrom. Each variable has the same value as without
+// envFrom.
 func TestEnvFrom(t *testing.T) {
 	for name, given := range map[string]values{
 		"the built-in bus": {"resources": []string{"pods"}},

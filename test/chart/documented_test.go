@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// example is an installation in the documentation.
+// example is an installation that the documentation shows.
 type example struct {
 	name      string
-	account   string // its service account
+	account   string // the installation's service account
 	manifests func(t *testing.T, namespace string) manifests
 }
 
-// examples returns the installations in the documentation, and those with the most permissions
-// that don't need a switch.
+// examples returns the installations in the documentation, and the installations that get the most
+// permissions without an opt-in value.
 func examples(t *testing.T) (all []example) {
 	t.Helper()
 	for name, config := range map[string]values{
@@ -68,8 +68,7 @@ var (
 	install = regexp.MustCompile(`(?m)^(?:\$ )?helm install((?:.*\\\n)*.*)`)
 )
 
-// pageExamples returns the examples on a page: values of the chart, calls of helm install, and
-// roles.
+// pageExamples returns the examples on a page: chart values, helm install commands, and roles.
 func pageExamples(t *testing.T, page string) (all []example) {
 	t.Helper()
 	text := string(read(t, page))
@@ -89,12 +88,12 @@ func pageExamples(t *testing.T, page string) (all []example) {
 		}
 		var v values
 		if yaml.Unmarshal([]byte(content), &v) != nil || len(v) == 0 {
-			continue // a part of a manifest
+			continue // part of a manifest
 		}
 		if o := (&unstructured.Unstructured{Object: v}); strings.HasSuffix(o.GetKind(), "Role") {
 			rules := convert[rbacv1.ClusterRole](t, o).Rules
 			if len(rules[0].NonResourceURLs) > 0 {
-				continue // these are for readers of metrics
+				continue // for metrics readers
 			}
 			all = append(all, example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests {
 				return bound(t, namespace, rules...)
@@ -113,8 +112,8 @@ func pageExamples(t *testing.T, page string) (all []example) {
 	return all
 }
 
-// chartExample returns an installation of the chart with values. It watches pods if the values
-// name no resources.
+// chartExample returns an installation of the chart with the given values. It watches pods if the
+// values name no resources.
 func chartExample(name string, v values) example {
 	config, _ := v["config"].(map[string]any)
 	if of, ok := v["config"].(values); ok {
@@ -132,8 +131,8 @@ func chartExample(name string, v values) example {
 	return example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests { return render(t, namespace, v) }}
 }
 
-// installExample returns the installation of a helm install command, given the words after "helm
-// install".
+// installExample returns the installation that a helm install command creates. The words are the
+// ones after "helm install".
 func installExample(name string, words []string) example {
 	return example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests {
 		args := slices.Concat([]string{"template", "kr", root + "/" + words[1]}, words[2:], []string{"--namespace", namespace})

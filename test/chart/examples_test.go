@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSidecar: the API server accepts examples/sidecar.yaml with restricted Pod Security. The
-// forwarder runs with the permissions and the environment in it, and the example subscribers read
-// its built-in bus.
+// TestSidecar verifies examples/sidecar.yaml. The API server accepts it with restricted Pod
+// Security. The forwarder runs with the permissions and the environment from the file, and the
+// example subscribers read its built-in bus.
 func TestSidecar(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "sidecar", restricted)
@@ -55,7 +55,8 @@ func TestSidecar(t *testing.T) {
 			env[v.Name] = namespace
 		}
 	}
-	// Only the path on this machine differs from the pod's.
+	// The addresses and the data folder are this machine's. The pod's variables are otherwise
+	// unchanged.
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
 	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName, m))
 
@@ -84,7 +85,7 @@ func goSubscriber(t *testing.T) []string {
 	return []string{built}
 }
 
-// subscribe starts a subscriber and returns its output.
+// subscribe starts a subscriber and returns the lines of its output.
 func subscribe(t *testing.T, bus string, command ...string) <-chan string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -109,13 +110,13 @@ func subscribe(t *testing.T, bus string, command ...string) <-chan string {
 	}()
 	t.Cleanup(func() {
 		close(ended)
-		_ = cmd.Process.Kill() // it runs until it is killed
+		_ = cmd.Process.Kill() // the subscriber runs until it is killed
 		_ = cmd.Wait()
 	})
 	return lines
 }
 
-// await reads until a line has a prefix and contains a text.
+// await reads lines until one has the prefix and contains the text.
 func await(t *testing.T, lines <-chan string, prefix, has string) {
 	t.Helper()
 	deadline := time.After(limit)

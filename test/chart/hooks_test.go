@@ -14,7 +14,7 @@ import (
 )
 
 // runPod runs the forwarder like the only container of a hook's pod. The replacer replaces DNS
-// names.
+// names in the arguments.
 func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr string, err error) {
 	args := []string{"-i"}
 	for _, v := range pod.Spec.Containers[0].Env {
@@ -28,7 +28,7 @@ func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr stri
 	return out + stderr, err
 }
 
-// runHooks replaces a kubelet: it runs the pods that Helm creates in the namespace.
+// runHooks does the work of a kubelet: it runs the pods that Helm creates in the namespace.
 func (s *apiServer) runHooks(t *testing.T, namespace string, hosts *strings.Replacer) {
 	t.Helper()
 	buildForwarder(t)
@@ -59,7 +59,7 @@ func (s *apiServer) runHooks(t *testing.T, namespace string, hosts *strings.Repl
 	})
 }
 
-// hookPod returns the pod of the hook with this name, or nil.
+// hookPod returns the pod of the hook with the given name, or nil.
 func (m manifests) hookPod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	for _, o := range m.of("Pod") {
@@ -71,8 +71,8 @@ func (m manifests) hookPod(t *testing.T, name string) *corev1.Pod {
 	return nil
 }
 
-// TestConfigCheck: before an installation or an upgrade, a pod finds the mistakes that the chart
-// can't find, and nothing is changed.
+// TestConfigCheck verifies that a pod finds the mistakes that the chart can't find, before an
+// installation or an upgrade changes anything.
 func TestConfigCheck(t *testing.T) {
 	buildForwarder(t)
 	for name, c := range map[string]struct{ wrong, right any }{
@@ -138,8 +138,8 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// TestHelmTest: helm test succeeds while the forwarder reports that all is well, and fails if it
-// doesn't answer.
+// TestHelmTest verifies that helm test succeeds while the forwarder reports that all is well, and
+// fails if the forwarder doesn't respond.
 func TestHelmTest(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "test", restricted)
@@ -169,8 +169,8 @@ func TestHelmTest(t *testing.T) {
 	}
 }
 
-// TestHooksAreApart: no selector of the chart matches the pod of a hook, so that it gets no
-// traffic and no disruption budget counts it.
+// TestHooksAreApart verifies that no selector of the chart matches a hook's pod. So the pod
+// receives no traffic, and no disruption budget counts it.
 func TestHooksAreApart(t *testing.T) {
 	m := render(t, "kuberelay", values{"config": values{"resources": "pods", "filter": "true"}, "commonLabels": values{"app.kubernetes.io/name": "kuberelay"}})
 	selected := m.podTemplate(t).Labels["app.kubernetes.io/name"]

@@ -17,14 +17,14 @@ import (
 	"testing"
 )
 
-// Limits of the image in bytes: its unpacked files, and its size in a registry.
+// Size limits of the image in bytes: unpacked, and compressed as in a registry.
 const (
 	maxImage      = 50_000_000
 	maxCompressed = 19_000_000
 )
 
-// TestImage builds the image with buildah, using the Makefile and a base of this machine's tools,
-// and runs the binary in it.
+// TestImage builds the image with buildah, using the Makefile and a base image that contains this
+// machine's tools. Then it runs the binary from the image.
 func TestImage(t *testing.T) {
 	if _, err := exec.LookPath("buildah"); err != nil {
 		t.Fatal("the image cannot be built: there is no buildah here (Debian: apt-get install buildah)")
@@ -86,12 +86,13 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// checkFiles checks that the image has only the binary and the certificates, and that it is small.
+// checkFiles verifies that the image contains only the binary and the certificates, and that it is
+// small.
 func checkFiles(t *testing.T, mounted string) {
 	t.Helper()
 	names, size := files(t, mounted)
 	want := []string{"etc/ssl/certs/ca-certificates.crt", "forwarder"}
-	// buildah leaves these where something was run.
+	// buildah leaves these files in a container where a command ran.
 	names = slices.DeleteFunc(names, func(s string) bool {
 		return s == "etc/hosts" || s == "etc/hostname" || s == "etc/resolv.conf" || s == "run/.containerenv"
 	})
@@ -104,8 +105,8 @@ func checkFiles(t *testing.T, mounted string) {
 	}
 }
 
-// checkBinary checks that the binary is static, has this commit, and doesn't contain paths of the
-// build.
+// checkBinary verifies that the binary is static, was built from this commit, and doesn't contain
+// paths of the build machine.
 func checkBinary(t *testing.T, file, head string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(file)
@@ -140,7 +141,7 @@ func checkBinary(t *testing.T, file, head string) {
 	}
 }
 
-// files returns the names of all files and their total size.
+// files returns the names of all files in a folder and their total size.
 func files(t *testing.T, dir string) (names []string, size int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -161,7 +162,7 @@ func files(t *testing.T, dir string) (names []string, size int64) {
 	return names, size
 }
 
-// builder is buildah with its own storage.
+// builder runs buildah with its own storage.
 type builder struct {
 	t      *testing.T
 	dir    string
@@ -180,14 +181,14 @@ func newBuilder(t *testing.T) *builder {
 		b.command(t, "buildah", append(b.flags, "umount", "--all")...)
 		b.command(t, "buildah", append(b.flags, "rm", "--all")...)
 		if err := os.RemoveAll(dir); err != nil {
-			b.command(t, "buildah", "unshare", "rm", "-rf", dir) // removes files of other users, if this isn't root
+			b.command(t, "buildah", "unshare", "rm", "-rf", dir) // removes other users' files, if this isn't root
 		}
 	})
 	return b
 }
 
 // base makes the image in which the binary is built. This machine's tool folders are mounted into
-// it only for a build.
+// the image only during a build.
 func (b *builder) base() {
 	b.t.Helper()
 	rootfs := filepath.Join(b.dir, "base")
@@ -246,14 +247,14 @@ func (b *builder) must(name string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// command runs a command that may fail, also after the end of the test.
+// command runs a command that may fail. It also works after the end of the test.
 func (b *builder) command(t *testing.T, name string, args ...string) {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Logf("%s %v: %v\n%s", name, args, err, out)
 	}
 }
 
-// TestImageWithoutTools: if no build tool is installed, make says what is missing.
+// TestImageWithoutTools verifies that make names the missing tools if no build tool is installed.
 func TestImageWithoutTools(t *testing.T) {
 	path, err := exec.LookPath("make")
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// apiServer is a control plane with the settings for these tests.
+// apiServer is a control plane with the settings for these tests, and its clients.
 type apiServer struct {
 	*controlplane.ControlPlane
 	client  kubernetes.Interface
@@ -66,7 +66,7 @@ func connect(t *testing.T, cp *controlplane.ControlPlane) *apiServer {
 	return s
 }
 
-// namespace creates a namespace with labels, such as restricted.
+// namespace creates a namespace with the given labels, for example restricted.
 func (s *apiServer) namespace(t *testing.T, name string, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Labels: labels}}
@@ -79,8 +79,8 @@ func (s *apiServer) namespace(t *testing.T, name string, labels map[string]strin
 
 var restricted = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
 
-// apply applies the manifests like kubectl, with field validation, and returns the first error.
-// The end of the test removes them.
+// apply applies the manifests with field validation, as kubectl does, and returns the first error.
+// It removes the objects at the end of the test.
 func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ...string) error {
 	t.Helper()
 	for _, o := range m {
@@ -118,12 +118,12 @@ func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ..
 	return nil
 }
 
-// awaitNoDefinition waits until a deleted definition is gone. Its finalizer takes a while, and
-// anything that is applied to it meanwhile is lost with it.
+// awaitNoDefinition waits until a deleted CustomResourceDefinition is gone. Its finalizer takes a
+// while to run, and the definition's end also deletes any object that is applied meanwhile.
 func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
 	t.Helper()
 	definitions := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	err := harness.Eventually(context.Background(), limit, name+" is gone", func(ctx context.Context) error { // the context of the test has ended
+	err := harness.Eventually(context.Background(), limit, name+" is gone", func(ctx context.Context) error { // the test's context has ended
 		_, err := definitions.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -150,8 +150,8 @@ func (s *apiServer) create(t *testing.T, namespace, text string) {
 	}
 }
 
-// kubeconfig writes a kubeconfig with a token of the pod's service account, after the account has
-// the permissions in the manifests.
+// kubeconfig waits until the pod's service account has the permissions in the manifests. Then it
+// writes a kubeconfig with a token of that account.
 func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m manifests) string {
 	t.Helper()
 	s.serviceAccount(namespace, serviceAccount).await(t, namespace, m)
@@ -165,7 +165,7 @@ func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m
 	}
 	admin.AuthInfos = map[string]*clientcmdapi.AuthInfo{"forwarder": {Token: token.Status.Token}}
 	admin.Contexts[admin.CurrentContext].AuthInfo = "forwarder"
-	admin.Contexts[admin.CurrentContext].Namespace = namespace // a pod reads it from a file beside its token
+	admin.Contexts[admin.CurrentContext].Namespace = namespace // a pod reads the namespace from a file beside its token
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*admin, file); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m
 	return file
 }
 
-// start is launch, and waits until the forwarder is ready.
+// start launches the forwarder and waits until it is ready.
 func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
 	f := launch(t, env, kubeconfig)
@@ -188,11 +188,12 @@ func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forw
 	return f
 }
 
-// launch starts the forwarder with exactly this environment, which must include its address.
+// launch starts the forwarder with exactly this environment, which must include the forwarder's
+// listen address.
 func launch(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
 	buildForwarder(t)
-	// Variables of the harness are removed.
+	// Remove the variables that the harness sets by default.
 	set := map[string]string{"NATS_URL": "", "LISTEN_ADDR": "", "CLUSTER_NAME": "", "LOG_LEVEL": "", "RETRY_MAX_DELAY": "", "NATS_ACK_TIMEOUT": "", "DATA_DIR": ""}
 	for name, text := range env {
 		set[strings.TrimPrefix(name, "KUBERELAY_")] = text
@@ -235,7 +236,7 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// request is a line of the audit log.
+// request is one line of the audit log.
 type request struct {
 	User           struct{ Username string }
 	UserAgent      string
@@ -244,8 +245,8 @@ type request struct {
 	ResponseStatus struct{ Code int }
 }
 
-// requests returns the requests of a user, and those that were refused. A request with invalid
-// credentials has no user: it counts for every user.
+// requests returns the number of a user's requests, and the requests that were refused. A request
+// with invalid credentials has no user, so it counts for every user.
 func requests(t *testing.T, user string) (all int, refused []string) {
 	t.Helper()
 	text := read(t, auditLog)
@@ -279,9 +280,9 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// TestInstalled: the chart is applied to a real API server, and the forwarder runs with its
-// environment and permissions. It publishes what was configured, including later changes, and
-// nothing else. It sends no request that is forbidden.
+// TestInstalled applies the chart to a real API server and runs the forwarder with the chart's
+// environment and permissions. It verifies that the forwarder publishes what was configured,
+// including later changes, and nothing else, and that it sends no forbidden request.
 func TestInstalled(t *testing.T) {
 	s := newAPIServer(t)
 	watched := s.namespace(t, "watched", map[string]string{"team": "a"})
@@ -297,7 +298,8 @@ func TestInstalled(t *testing.T) {
 		"by the labels of namespaces":  {config: values{"namespaceSelector": "team=a"}},
 		"in all namespaces but others": {config: values{"excludeNamespaces": []string{other, "kube-system", "kube-public", "kube-node-lease", "default"}}},
 		"in namespaces, by labels":     {config: values{"namespaces": []string{watched, other}, "namespaceSelector": "team=a"}},
-		// This shows that the audit log has the refused requests, and that there are few.
+		// This case shows that the audit log contains refused requests, and that the forwarder
+		// sends few of them.
 		"with the least of rights": {
 			config: values{"namespaces": []string{watched}}, rbac: values{"definitions": false, "clusterIdentity": false}, refused: 3,
 		},
@@ -383,8 +385,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// checkAllowed asks the API server what the service account may do. With a list of namespaces, it
-// may not read other namespaces.
+// checkAllowed asks the API server which requests the service account may send. If listed is true,
+// the values list the namespaces, and the account may not read other namespaces.
 func checkAllowed(t *testing.T, user account, release, watched string, listed bool) {
 	t.Helper()
 	if found := user.harmful(t, []string{release, watched}); len(found) > 0 {
@@ -398,7 +400,7 @@ func checkAllowed(t *testing.T, user account, release, watched string, listed bo
 	}
 }
 
-// checkNotes checks that the commands in NOTES.txt, run in the pod, print events.
+// checkNotes runs the forwarder commands that NOTES.txt shows and verifies their output.
 func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 	t.Helper()
 	code, out, stderr, err := f.Run(t.Context(), "tail", "--last", "--count=1", "--resource=configmaps", "--namespace="+namespace)
@@ -413,8 +415,9 @@ func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 
 var ownMetric = regexp.MustCompile(`kuberelay_[a-z_]+`)
 
-// checkAlerts: the alerts are made of metrics that there are, or that docs/metrics.md has: some have no
-// value before the first fault. TestAlerts in test/e2e plants the faults.
+// checkAlerts verifies that the alerts use only metrics that the forwarder serves or that
+// docs/metrics.md describes. Some metrics have no value before the first fault. TestAlerts in
+// test/e2e causes the faults.
 func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	t.Helper()
 	v = maps.Clone(v)
@@ -438,8 +441,8 @@ func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	}
 }
 
-// objects returns the objects with events, without those that Kubernetes creates by itself and the
-// Leases of forwarders.
+// objects returns the objects that have events. It leaves out the objects that Kubernetes creates
+// itself and the forwarders' Leases.
 func objects(recorder harness.Recorder) ([]string, error) {
 	all, missed, err := recorder.All()
 	if err != nil || missed {
@@ -462,8 +465,8 @@ func objects(recorder harness.Recorder) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// TestPodSecurity: with restricted Pod Security, the API server accepts the objects of the chart
-// with everything that values can add.
+// TestPodSecurity verifies that with restricted Pod Security, the API server accepts the chart's
+// objects with everything that values can add.
 func TestPodSecurity(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "restricted", restricted)
@@ -518,7 +521,7 @@ func TestPodSecurity(t *testing.T) {
 			if ro := made.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
 				t.Error("its root file system can be written to")
 			}
-			// The policy is active:
+			// Verify that the policy is active.
 			pod.Spec.Containers[0].SecurityContext.Capabilities = nil
 			if _, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), pod, dryRun); !apierrors.IsForbidden(err) {
 				t.Errorf("a pod that keeps its capabilities: got %v, want it forbidden", err)

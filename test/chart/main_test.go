@@ -1,5 +1,6 @@
-// Package chart tests charts/kuberelay and examples as users use them: Helm renders the chart, and
-// the result is applied to a real API server with RBAC, Pod Security admission and an audit log.
+// Package chart tests charts/kuberelay and the examples the way users use them. Helm renders the
+// chart, and the tests apply the result to a real API server with RBAC, Pod Security admission and
+// an audit log.
 package chart
 
 import (
@@ -23,13 +24,13 @@ const (
 	root  = "../.."
 	chart = root + "/charts/kuberelay"
 
-	// limit bounds every wait. It is generous, because only a failing test reaches it.
+	// limit limits every wait. The limit is generous, because only a failing test reaches it.
 	limit = 5 * time.Minute
 )
 
 var (
 	cluster  controlplanetest.Shared
-	auditLog string // of the API server: one line per completed request
+	auditLog string // the API server's audit log: one line per completed request
 	binary   string // built with the race detector if the test is
 )
 
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 	cluster.Options = controlplane.Options{APIServerFlags: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "policy.yaml"),
 		"--audit-log-path=" + auditLog,
-		"--audit-log-mode=blocking", // a request is logged before it is answered
+		"--audit-log-mode=blocking", // the API server logs a request before it responds
 	}}
 	code := cluster.Run(m)
 	os.RemoveAll(dir)

@@ -10,7 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The permissions that the forwarder needs for every selection
+// The permissions that the forwarder needs for every selection.
 var (
 	ofDefinitions = []string{
 		"get,list,watch customresourcedefinitions.apiextensions.k8s.io",
@@ -21,8 +21,8 @@ var (
 	always     = slices.Concat(ofDefinitions, ofIdentity)
 )
 
-// TestRights: the service account may do exactly what the test lists, in the cluster and in each
-// namespace.
+// TestRights verifies that the service account may do exactly what each case lists, cluster-wide
+// and in each namespace.
 func TestRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		config, rbac values
@@ -193,8 +193,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWideRightsAreRefused: Secrets, and groups with resources that the chart doesn't know, each
-// need a switch, which the error names.
+// TestWideRightsAreRefused verifies that two selections need an opt-in value, which the error
+// names: Secrets, and groups with resources that the chart doesn't know.
 func TestWideRightsAreRefused(t *testing.T) {
 	for _, resources := range [][]string{{"secrets"}, {"*", "secrets"}, {"secrets", "*"}} {
 		refused(t, values{
@@ -229,8 +229,8 @@ func allBuiltInGroups(t *testing.T) (selectors []string) {
 	return slices.Compact(selectors)
 }
 
-// TestSelectorsThatAreRefused: the error for a selector without an RBAC equivalent says what to
-// write.
+// TestSelectorsThatAreRefused verifies that the error for a selector without an RBAC equivalent
+// says what to write instead.
 func TestSelectorsThatAreRefused(t *testing.T) {
 	for selector, words := range map[string]string{
 		"deploy":             "write deployments.apps",
@@ -271,8 +271,9 @@ func rule(group, resource string, verbs ...string) values {
 	return values{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs}
 }
 
-// granted returns what the manifests allow the subject, by namespace, with "" for the cluster.
-// Every binding must have that subject and an existing role, and every role must be bound.
+// granted returns the permissions that the manifests grant to the subject, by namespace. The key ""
+// holds the cluster-wide permissions. Every binding must have that subject and an existing role,
+// and every role must be bound.
 func granted(t *testing.T, m manifests, want rbacv1.Subject) map[string][]string {
 	t.Helper()
 	roles, got := map[string][]string{}, map[string][]string{}

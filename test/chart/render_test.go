@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects of a chart or a file.
+// manifests are the objects in a rendered chart or a file.
 type manifests []*unstructured.Unstructured
 
-// values are the content of a file for helm --values.
+// values are the content of a values file for Helm.
 type values map[string]any
 
-// helmTemplate renders the chart as release "kr" in the namespace. If Helm refuses, it returns an
-// error with Helm's output.
+// helmTemplate renders the chart as the release "kr" in the namespace. If Helm fails, helmTemplate
+// returns an error with Helm's output.
 func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
 	t.Helper()
 	out, stderr, err := run(t.Context(), v.yaml(t), tool(t, "helm"), "template", "kr", chart, "--namespace", namespace, "--values", "-")
@@ -33,7 +33,7 @@ func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
 	return decode([]byte(out))
 }
 
-// render is helmTemplate without an error.
+// render is like helmTemplate, but fails the test on an error.
 func render(t *testing.T, namespace string, v values) manifests {
 	t.Helper()
 	m, err := helmTemplate(t, namespace, v)
@@ -52,7 +52,7 @@ func (v values) yaml(t *testing.T) string {
 	return string(content)
 }
 
-// decode parses YAML documents and leaves out the empty ones.
+// decode parses YAML documents and skips the empty ones.
 func decode(content []byte) (manifests, error) {
 	var m manifests
 	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
@@ -69,7 +69,7 @@ func decode(content []byte) (manifests, error) {
 	}
 }
 
-// of returns the manifests of a kind.
+// of returns the manifests of the given kind.
 func (m manifests) of(kind string) manifests {
 	var found manifests
 	for _, o := range m {
@@ -80,7 +80,7 @@ func (m manifests) of(kind string) manifests {
 	return found
 }
 
-// convert returns the typed object of a manifest. Unknown fields are an error.
+// convert returns the typed object of a manifest. It fails the test on an unknown field.
 func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
 	t.Helper()
 	var typed T
@@ -125,7 +125,7 @@ func environment(t *testing.T, pod corev1.PodSpec) map[string]string {
 	return env
 }
 
-// refused fails the test unless Helm refuses the values with this message.
+// refused fails the test unless Helm rejects the values with an error that contains all the words.
 func refused(t *testing.T, v values, words ...string) {
 	t.Helper()
 	_, err := helmTemplate(t, "kuberelay", v)

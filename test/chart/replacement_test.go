@@ -19,15 +19,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestPodReplaced: an object is deleted between the end of a pod and the start of its replacement.
-// The replacement has the files that the chart's volume keeps. By default that is all of them: the
-// delete is published, and no other event is repeated. With persistence.ephemeral there are none,
-// and the loss is what the documentation says.
+// TestPodReplaced deletes an object between the end of a pod and the start of its replacement. The
+// replacement has only the files that the chart's volume keeps. By default the volume keeps all
+// files, so the forwarder publishes the delete and repeats no other event. With
+// persistence.ephemeral the volume keeps no files, and the test verifies that the loss is the one
+// that the documentation describes.
 func TestPodReplaced(t *testing.T) {
 	s := newAPIServer(t)
 	for name, c := range map[string]struct {
 		persistence values
-		want        map[string]string // the bus in the end, by object name
+		want        map[string]string // the events on the bus at the end, by object name
 	}{
 		"by default": {persistence: values{}, want: map[string]string{"deleted": "snapshot deleted", "same": "snapshot"}},
 		"ephemeral":  {persistence: values{"ephemeral": true}, want: map[string]string{"same": "snapshot"}},
@@ -87,7 +88,7 @@ func TestPodReplaced(t *testing.T) {
 	}
 }
 
-// keeps reports whether the volume of a folder outlives the pod.
+// keeps reports whether the volume that is mounted at the folder outlives the pod.
 func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 	t.Helper()
 	for _, mount := range pod.Containers[0].VolumeMounts {
@@ -104,8 +105,8 @@ func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 	return false
 }
 
-// TestOnePodAtATime: with the built-in bus, no pod starts before its predecessor is gone. An
-// upgrade also replaces a pod that never became ready.
+// TestOnePodAtATime verifies that with the built-in bus, no pod starts before its predecessor is
+// gone. It also verifies that an upgrade replaces a pod that never became ready.
 func TestOnePodAtATime(t *testing.T) {
 	s := connect(t, controlplanetest.New(t, controlplane.Options{ControllerManager: true}))
 	namespace := s.namespace(t, "replaced", restricted)
@@ -146,8 +147,8 @@ func TestOnePodAtATime(t *testing.T) {
 	if err := pods.Bind(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The node is drained. The pod terminates until its kubelet confirms it, and there is no
-	// kubelet.
+	// Drain the node. The pod terminates until its kubelet confirms the end, and this cluster has
+	// no kubelet.
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: old.Name}}
 	eventually(t, "the pod is evicted", func(ctx context.Context) error { return pods.EvictV1(ctx, eviction) })
 	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=warn")
@@ -168,8 +169,9 @@ func TestOnePodAtATime(t *testing.T) {
 	await("there is a new pod", "warn")
 }
 
-// TestClaimOutlives: the claim of the built-in bus stays the same when it grows, when the bus
-// moves out of the pod and back, and when the release is uninstalled and installed again.
+// TestClaimOutlives verifies that the built-in bus keeps the same claim in three cases: when the
+// claim grows, when the bus moves out of the pod and back, and when the release is uninstalled and
+// installed again.
 func TestClaimOutlives(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "claim", restricted)

@@ -26,9 +26,9 @@ import (
 
 const goldenRights = "testdata/rights.golden"
 
-// TestExampleRights: testdata/rights.golden lists what each example in the documentation grants. A
-// real API server with exactly these roles confirms the list, and that none of them allows a
-// subresource, a Secret, or a write except to the Lease.
+// TestExampleRights compares the permissions that each example in the documentation grants with
+// testdata/rights.golden. A real API server with exactly these roles confirms the list. It also
+// confirms that no role allows a subresource, a Secret, or a write other than to the Lease.
 func TestExampleRights(t *testing.T) {
 	s := newAPIServer(t)
 	var golden strings.Builder
@@ -82,8 +82,8 @@ func TestExampleRights(t *testing.T) {
 	}
 }
 
-// TestHarmfulRightsAreFound: the checks of TestExampleRights find what a rule for all resources
-// allows.
+// TestHarmfulRightsAreFound verifies that the checks of TestExampleRights detect the harmful
+// permissions in a rule for all resources.
 func TestHarmfulRightsAreFound(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "rights", nil)
@@ -110,8 +110,8 @@ var (
 	review     = regexp.MustCompile(`^create (tokenreviews\.authentication|subjectaccessreviews\.authorization)\.k8s\.io$`)
 )
 
-// harmless reports whether a line of [granted] only reads named resources that aren't Secrets,
-// renews the Lease, or checks a reader of metrics.
+// harmless reports whether a line of [granted] only reads named resources other than Secrets,
+// renews the Lease, or checks the access of a metrics reader.
 func harmless(line string) bool {
 	_, resource, _ := strings.Cut(line, " ")
 	return line == writeLease || review.MatchString(line) || reads.MatchString(line) && resource != "secrets"
@@ -133,7 +133,7 @@ func writeRights(b *strings.Builder, name string, rights map[string][]string, re
 	b.WriteString("\n")
 }
 
-// bound returns a ClusterRole with rules, its binding, and the service account.
+// bound returns a ClusterRole with the rules, its binding, and the service account.
 func bound(t *testing.T, namespace string, rules ...rbacv1.PolicyRule) manifests {
 	t.Helper()
 	content, err := json.Marshal(rules)
@@ -177,8 +177,8 @@ func (s *apiServer) applyRights(t *testing.T, namespace string, m manifests) {
 	}
 }
 
-// TestWildcardRights: a forwarder that watches everything works with the permissions that the
-// chart renders for it, and sends no forbidden request.
+// TestWildcardRights verifies that a forwarder that watches everything works with the permissions
+// that the chart renders for it, and sends no forbidden request.
 func TestWildcardRights(t *testing.T) {
 	s := newAPIServer(t)
 	nats := natstest.Start(t)

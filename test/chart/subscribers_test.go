@@ -4,5 +4,6 @@ package chart
 
 import "testing"
 
-// subscribers are the examples that need only Go. "make test-tools" has the others.
+// subscribers contains the example subscribers that need only Go. With the build tag of "make
+// test-tools", it contains the others too.
 var subscribers = map[string]func(*testing.T) []string{"Go": goSubscriber}

@@ -9,10 +9,11 @@ import (
 
 var subscribers = map[string]func(*testing.T) []string{"Go": goSubscriber, "Python": pythonSubscriber}
 
-// natsPy is the version of the client that the example is tested with.
+// natsPy is the version of the Python client that the example is tested with.
 const natsPy = "nats-py==2.11.0"
 
-// pythonSubscriber installs the client into its own folder.
+// pythonSubscriber installs the Python client into its own folder and returns the command of the
+// example.
 func pythonSubscriber(t *testing.T) []string {
 	t.Helper()
 	venv := filepath.Join(t.TempDir(), "venv")

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// helm runs Helm in a namespace. It must succeed.
+// helm returns a function that runs Helm in the namespace and fails the test if Helm fails.
 func (s *apiServer) helm(t *testing.T, namespace string) func(stdin string, args ...string) {
 	return func(stdin string, args ...string) {
 		t.Helper()
@@ -32,14 +32,14 @@ func (s *apiServer) tryHelm(t *testing.T, namespace, stdin string, args ...strin
 	return nil
 }
 
-// TestUpgrade: the values of the first release install the chart with the one switch that they
-// lack, which the error names. An upgrade that changes one of them keeps the others.
-// testdata/values-0.1.0.yaml never changes: it shows whether a later chart still accepts existing
+// TestUpgrade verifies that the values of the first release still install the chart. They need one
+// additional value, which the error names. An upgrade that changes one value keeps the others.
+// Never change testdata/values-0.1.0.yaml: it shows whether a later chart still accepts existing
 // values.
 func TestUpgrade(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "upgrade", restricted)
-	s.runHooks(t, namespace, strings.NewReplacer()) // the values have a selector, which is checked
+	s.runHooks(t, namespace, strings.NewReplacer()) // the values have a selector, which a hook checks
 	first := string(read(t, "testdata/values-0.1.0.yaml"))
 	const fix = "rbac.groupsWithSubresources={cert-manager.io}"
 	if err := s.tryHelm(t, namespace, first, "install", "kr", chart, "--values", "-"); err == nil || !strings.Contains(err.Error(), fix) {
@@ -69,8 +69,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsTheLease: neither an upgrade nor a new installation changes the Lease of a
-// running forwarder, whether the chart or an earlier forwarder created it.
+// TestUpgradeKeepsTheLease verifies that neither an upgrade nor a new installation changes the
+// Lease of a running forwarder, whether the chart or an earlier forwarder created it.
 func TestUpgradeKeepsTheLease(t *testing.T) {
 	s := newAPIServer(t)
 	for name, existed := range map[string]bool{"of the chart": false, "of a forwarder": true} {
@@ -108,9 +108,9 @@ func TestUpgradeKeepsTheLease(t *testing.T) {
 	}
 }
 
-// TestNamespaceOverride: a release with its objects in another namespace grants the same
-// permissions to the service account there, keeps its Lease in an upgrade, and leaves only the
-// Lease behind.
+// TestNamespaceOverride verifies a release whose objects are in another namespace. It grants the
+// same permissions to the service account there, keeps its Lease during an upgrade, and leaves only
+// the Lease behind.
 func TestNamespaceOverride(t *testing.T) {
 	s := newAPIServer(t)
 	release, pods, watched := s.namespace(t, "release", nil), s.namespace(t, "pods", restricted), s.namespace(t, "watched", nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// checks are the commands that the pages use, each with the test of a call.
+// checks maps each command that the pages use to the function that checks a call.
 var checks = map[string]func(c call) error{
 	"forwarder": call.forwarder,
 	"make":      call.make,
@@ -24,8 +24,8 @@ var checks = map[string]func(c call) error{
 	"kubectl":   call.kubectl,
 }
 
-// unchecked are the commands that aren't run, with the reason. Paths among their arguments are
-// still checked.
+// unchecked lists the commands that aren't run, with the reason. The paths among their arguments
+// are still checked.
 var unchecked = map[string]string{
 	"cosign": "signs with an identity of the maintainer",
 	"gpg":    "signs with a key of the maintainer",
@@ -37,24 +37,26 @@ var unchecked = map[string]string{
 	"sleep":  "waits for a command",
 }
 
-// languages are the info strings of fenced blocks, and whether a block holds commands.
+// languages maps the info string of a fenced block to whether the block contains commands.
 var languages = map[string]bool{
 	"sh": true, "bash": true, "console": true,
 	"text": false, "yaml": false, "json": false, "sql": false, "go": false, "python": false,
 }
 
-// record names the variable with the folder in which a stand-in for a command records its call.
+// record is the environment variable that names the folder where a stand-in for a command records
+// its call.
 const record = "KUBERELAY_DOCS_RECORD"
 
-// call is one call of a command by a block.
+// call is one call of a command in a block.
 type call struct {
-	Args []string // the name of the command first
-	Env  []string // the variables of Kuberelay
+	Args []string // begin with the name of the command
+	Env  []string // Kuberelay's variables
 
-	binary string // the forwarder
+	binary string // the path of the forwarder
 }
 
-// TestMain stands in for each command that a block calls: it records the call.
+// TestMain records the call if the test binary runs as a stand-in for a command of a block.
+// Otherwise, it runs the tests.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(record)
 	if dir == "" {
@@ -83,8 +85,9 @@ var (
 	variable = regexp.MustCompile(config.Prefix + `[A-Z0-9_]*[A-Z0-9]`)
 )
 
-// A shell runs every command block with a stand-in for each command. The recorded calls are then
-// checked as far as possible without a cluster and a registry.
+// TestCommands verifies the commands in the documentation. A shell runs every command block with a
+// stand-in for each command. The test then checks the recorded calls as far as possible without a
+// cluster or a registry.
 func TestCommands(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "forwarder")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, root+"/cmd/forwarder").CombinedOutput(); err != nil {
@@ -121,7 +124,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// withoutOutput returns the lines after a prompt.
+// withoutOutput returns the commands of a console block, which are the text after each prompt.
 func withoutOutput(text string) string {
 	var script strings.Builder
 	for _, m := range prompt.FindAllStringSubmatch(text, -1) {
@@ -130,8 +133,9 @@ func withoutOutput(text string) string {
 	return script.String()
 }
 
-// calls runs a script with stand-ins and returns the calls. A last call of "forwarder config"
-// has the variables that the script sets. A command without a stand-in fails the test.
+// calls runs a script with stand-ins and returns the recorded calls. It adds a call of "forwarder
+// config", which receives the variables that the script sets. A command without a stand-in fails
+// the test.
 func calls(t *testing.T, script string) []call {
 	t.Helper()
 	self, err := os.Executable()
@@ -201,8 +205,9 @@ func (c call) check() error {
 	return nil
 }
 
-// forwarder runs "forwarder config" as it is. It runs every other call with an unknown variable: a
-// correct command line fails with that error and no earlier one.
+// forwarder runs "forwarder config" unchanged. It runs every other call with an unknown variable
+// added. A correct command line fails with the error about that variable, and an incorrect one
+// fails earlier with another error.
 func (c call) forwarder() error {
 	const stop = config.Prefix + "DOCS_STOP"
 	cmd := exec.Command(c.binary, c.Args[1:]...)
@@ -217,7 +222,7 @@ func (c call) forwarder() error {
 	return nil
 }
 
-// make prints the recipe, which must contain the value of every variable.
+// make prints the recipe with a dry run. The recipe must contain the value of every variable.
 func (c call) make() error {
 	args := []string{"--no-print-directory", "--dry-run", "-C", root}
 	var values []string
@@ -240,7 +245,7 @@ func (c call) make() error {
 	return nil
 }
 
-// helm renders what the command would install. The chart's schema checks every value.
+// helm renders what "helm install" would install. The chart's schema validates every value.
 func (c call) helm() error {
 	if len(c.Args) < 2 || c.Args[1] != "install" {
 		return errors.New("only helm install has a check")
@@ -254,7 +259,7 @@ func (c call) helm() error {
 	return run(cmd)
 }
 
-// kubectl needs a cluster, so only a call of the forwarder in a pod is checked.
+// kubectl checks only a call of the forwarder in a pod, because kubectl itself needs a cluster.
 func (c call) kubectl() error {
 	if i := slices.Index(c.Args, "--"); i >= 0 && c.Args[i+1] == "/forwarder" {
 		c.Args = c.Args[i+1:]
@@ -276,7 +281,7 @@ func TestVariables(t *testing.T) {
 		known[f.Name] = true
 	}
 	for name, page := range pages(t) {
-		if name == "docs/configuration.md" { // generated from these, and names variables of Services too
+		if name == "docs/configuration.md" { // generated from config.Fields, and also names variables of Services
 			continue
 		}
 		for _, v := range variable.FindAllString(page, -1) {

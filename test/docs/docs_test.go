@@ -1,5 +1,5 @@
-// Package docs tests the documentation: its links, its commands, its language, and that it names every
-// log message that asks for action.
+// Package docs tests the documentation: its links, its commands, its quotation marks, and whether
+// it describes every log message that asks for action.
 package docs
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// pages are the Markdown files, by path from the root of the project.
+// pages returns the Markdown files by their path from the root of the project.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -86,7 +86,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A shell doesn't understand typographic quotation marks that somebody copies.
+// TestStraightQuotes guards against typographic quotation marks, which a shell doesn't understand
+// in a copied command.
 func TestStraightQuotes(t *testing.T) {
 	for name, page := range pages(t) {
 		if i := strings.IndexAny(page, "«»“”‘’"); i >= 0 {
@@ -95,8 +96,8 @@ func TestStraightQuotes(t *testing.T) {
 	}
 }
 
-// docs/troubleshooting.md has a heading for each message at level warn or error, and no heading
-// for a message that the code doesn't have.
+// TestTroubleshootingNamesEveryMessage verifies that docs/troubleshooting.md has a heading for each
+// message at level warn or error, and no heading for a message that the code doesn't contain.
 func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 	page := pages(t)["docs/troubleshooting.md"]
 	var headings []string
@@ -120,7 +121,7 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 	}
 }
 
-// alerts are the names of the chart's alerts.
+// alerts returns the names of the chart's alerts.
 func alerts(t *testing.T) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "charts", "kuberelay", "templates", "_alerts.tpl"))
@@ -133,7 +134,8 @@ func alerts(t *testing.T) (names []string) {
 	return names
 }
 
-// A finding of forwarder status links to a heading that says more.
+// TestFindingsLinkToHeadings verifies that every finding of forwarder status links to a heading in
+// docs/troubleshooting.md.
 func TestFindingsLinkToHeadings(t *testing.T) {
 	headings := anchors(pages(t)["docs/troubleshooting.md"])
 	for _, c := range status.Causes() {
@@ -161,7 +163,7 @@ func messages(t *testing.T) (logged, literals []string) {
 			}
 			i, ok := at[f.Sel.Name]
 			if receiver, is := f.X.(*ast.Ident); !ok || len(n.Args) <= i || is && (receiver.Name == "t" || receiver.Name == "tb") {
-				break // Error of a test, not of the logger
+				break // a test's Error, not the logger's
 			}
 			if s, ok := text(n.Args[i]); ok {
 				logged = append(logged, s)

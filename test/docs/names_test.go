@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every name in the Makefile's list of slow tests is a test of a package in its list of slow
-// packages. Otherwise no target would run the test.
+// TestSlowTestsExist verifies that every name in the Makefile's list of slow tests is a test of a
+// package in its list of slow packages. No target would run a slow test of any other package.
 func TestSlowTestsExist(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -37,7 +37,8 @@ func TestSlowTestsExist(t *testing.T) {
 	}
 }
 
-// The section on a new sink names every file that decides by the sink, and no other.
+// TestFilesThatDecideByTheSink verifies that the section about a new sink names exactly the files
+// whose code depends on the configured sink.
 func TestFilesThatDecideByTheSink(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	if err != nil {
@@ -73,7 +74,7 @@ func TestFilesThatDecideByTheSink(t *testing.T) {
 	}
 }
 
-// The tests that a page names exist.
+// TestNamedTestsExist verifies that every test that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	packages, n := tests(t), 0
 	for name, page := range pages(t) {
@@ -88,7 +89,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// tests returns the folders that have a test of each name.
+// tests returns the folders that contain a test, by the name of the test.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
 	folders := map[string][]string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// slowAlerts are those of a bus that is slow, and of a watch that hangs.
+// slowAlerts plants a slow bus and a watch that hangs.
 func slowAlerts(t *testing.T, fired map[string]bool) {
 	l := newAlertsLab(t)
 	l.f.kill()
@@ -45,7 +45,7 @@ func slowAlerts(t *testing.T, fired map[string]bool) {
 	api.Pass()
 }
 
-// accessAlerts are those of a user whose rights are withdrawn.
+// accessAlerts withdraws the rights of the forwarder's user.
 func accessAlerts(t *testing.T, a *alerting) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

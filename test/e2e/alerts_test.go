@@ -15,18 +15,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// alerting are the rules of the chart, and the alerts that have fired.
+// alerting contains the chart's alerting rules and records the alerts that have fired.
 type alerting struct {
 	t     *testing.T
 	rules string
 	fired map[string]bool
 }
 
-// fault checks that no alert fires before a fault, and which alerts fire because of it. Plant plants the
-// fault and waits until it shows.
+// fault checks that no alert fires before a fault, and that exactly the wanted alerts fire because
+// of it. The function plant causes the fault and waits until the metrics show it.
 //
-// Only the metrics are real. That a state lasts is a scrape that is repeated: half an hour before the
-// fault, and half an hour after plant. For what must go on, plant scrapes several times.
+// Only the metrics are real. The timeline repeats a scrape to simulate a lasting state, for half an
+// hour before the fault and half an hour after plant. For a fault that must continue to change the
+// metrics, plant itself scrapes several times.
 func (a *alerting) fault(name string, of []*forwarder, plant func(h *timeline), want ...string) {
 	a.t.Helper()
 	h := &timeline{t: a.t, of: of}
@@ -47,7 +48,7 @@ func (a *alerting) fault(name string, of []*forwarder, plant func(h *timeline), 
 	}
 }
 
-// alertsLab is a cluster and a bus with a forwarder.
+// alertsLab is a cluster, a bus, and a forwarder between them.
 type alertsLab struct {
 	t         *testing.T
 	u         *user
@@ -65,13 +66,14 @@ func (l *alertsLab) change() {
 	l.u.create(configMaps, l.namespace, configMap(fmt.Sprintf("change-%d", l.objects), "1"))
 }
 
-// TestAlerts plants one fault after the other. Each alert of the chart is fired by at least one, and
-// no fault fires an alert that does not belong to it.
+// TestAlerts plants one fault after the other. It verifies that at least one fault fires each alert
+// of the chart, and that no fault fires an unrelated alert.
 //
-// Conditions must hold for 5 minutes instead of 15. Lags above 3 s are too high instead of 60 s, and
-// consistency points above 5 s too old instead of 15 minutes, where these are the fault.
+// The test shortens the alerts' thresholds. A condition must hold for 5 minutes instead of 15. For
+// the faults that cause them, a lag is too high above 3 s instead of 60 s, and a consistency point
+// is too old after 5 s instead of 15 minutes.
 func TestAlerts(t *testing.T) {
-	go func() { _, _ = program() }() // takes a while
+	go func() { _, _ = program() }() // compiles the program in the background
 	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m", "prometheusRule.thresholds.unsentSeconds=1"), fired: map[string]bool{}}
 	busAlerts(t, a)
 	slowAlerts(t, a.fired)
@@ -104,7 +106,7 @@ func newAlertsLab(t *testing.T) *alertsLab {
 func (l *alertsLab) settings() map[string]string {
 	return map[string]string{
 		"RESOURCES": "configmaps,services", "NAMESPACES": l.namespace, "RESOLVED_INTERVAL": "1s", "CHECKPOINT_REFRESH": "1s", "NATS_ACK_TIMEOUT": "30s",
-		"FILTER": `resource.resource != "configmaps" || size(object.data) > 0`, // fails for one without data
+		"FILTER": `resource.resource != "configmaps" || size(object.data) > 0`, // fails for a ConfigMap without data
 	}
 }
 
@@ -117,7 +119,7 @@ func (l *alertsLab) stream() jetstream.Stream {
 	return s
 }
 
-// busAlerts are those of the bus, the discovery and the objects.
+// busAlerts plants faults of the bus, of discovery and of objects.
 func busAlerts(t *testing.T, a *alerting) {
 	l := newAlertsLab(t)
 	f := l.f
@@ -258,7 +260,8 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 	a.fault("a memory limit that is too low", alone, func(*timeline) { start("GOMEMLIMIT=4MiB") }, "KuberelayMemoryLow")
 }
 
-// limit sets how many messages the stream may have.
+// limit sets the maximum number of messages in the stream and returns a function that removes the
+// limit.
 func (l *alertsLab) limit(messages int64) (remove func()) {
 	l.t.Helper()
 	set := func(ctx context.Context, messages int64) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// screen is what a terminal got.
+// screen records the output that a terminal receives.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,7 +41,8 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// holding is a kubeconfig for an API server that holds back requests for a path until held is closed.
+// holding returns a kubeconfig for a proxy to the API server. The proxy holds back requests for a
+// path until held is closed.
 func holding(t *testing.T, cp *controlplane.ControlPlane, path string, held <-chan struct{}) string {
 	t.Helper()
 	transport, err := rest.TransportFor(cp.Config())
@@ -76,8 +77,9 @@ func holding(t *testing.T, cp *controlplane.ControlPlane, path string, held <-ch
 	return file
 }
 
-// TestVerifyShowsItsProgress: on a terminal, verify shows a bar while a list of the cluster stands
-// still, and leaves nothing of it. Where it is piped, it writes no control characters.
+// TestVerifyShowsItsProgress verifies the progress bar of verify. On a terminal, verify shows a bar
+// while a list request hangs, and removes the bar at the end. In a pipe, verify writes no control
+// characters.
 func TestVerifyShowsItsProgress(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -94,7 +96,7 @@ func TestVerifyShowsItsProgress(t *testing.T) {
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
 	reader := newForwarder(t, holding(t, cp, "/configmaps", held), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "LOG_LEVEL": "warn"})
-	var piped bytes.Buffer // of one that waits for longer than the other
+	var piped bytes.Buffer // output of the command that waits in a pipe
 	behind := reader.Command(t.Context(), "verify", settle)
 	behind.Stdout, behind.Stderr = &piped, &piped
 	if err := behind.Start(); err != nil {
@@ -107,7 +109,7 @@ func TestVerifyShowsItsProgress(t *testing.T) {
 	defer terminal.Close()
 	var shown screen
 	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&shown, terminal) }) // until the command has ended
+	reading.Go(func() { _, _ = io.Copy(&shown, terminal) }) // until the command ends
 	var report bytes.Buffer
 	cmd := reader.Command(t.Context(), "verify", settle)
 	cmd.Stdout, cmd.Stderr = &report, tty

@@ -18,8 +18,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// bundled runs the command and returns the files of the bundle, with the heap profile
-// decompressed, and the parts.
+// bundled runs the bundle command and checks its exit code. It returns the files of the bundle, with
+// the heap profile decompressed, and the entries of the manifest.
 func (f *forwarder) bundled(code int, args ...string) (files map[string]string, parts map[string]bundle.Entry) {
 	f.t.Helper()
 	path := filepath.Join(f.t.TempDir(), "bundle.tar.gz")
@@ -82,7 +82,7 @@ func ungzip(t *testing.T, packed string) []byte {
 	return content
 }
 
-// has checks that files of a bundle contain these texts.
+// has checks that each of the named files in the bundle contains its text.
 func has(t *testing.T, files, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -92,14 +92,15 @@ func has(t *testing.T, files, want map[string]string) {
 	}
 }
 
-// ofForwarder are texts in the files that the forwarder serves.
+// ofForwarder contains a text from each file that the forwarder serves.
 var ofForwarder = map[string]string{
 	"status.txt": "configmaps", "status.json": `"level": "ok"`, "metrics.txt": "kuberelay_dirty_objects", "config.txt": "KUBERELAY_RESOURCES ",
 	"goroutines.txt": "relay.(*Relay).Run(...)", "heap.pprof": "inuse_space", "log.txt": `"msg":"serving metrics and health"`,
 }
 
-// TestBundle and TestBundleKafka: a bundle has every part. A part that can't be collected doesn't
-// keep out the others; the manifest and the exit code report it.
+// TestBundle and TestBundleKafka verify that a bundle contains every part. If one part can't be
+// collected, the bundle still contains the others, and the manifest and the exit code report the
+// error.
 func TestBundle(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -156,8 +157,8 @@ func TestBundleKafka(t *testing.T) {
 	f.stop()
 }
 
-// searchBundle searches every file of a bundle for canaries, and checks that each file has its
-// expected content.
+// searchBundle searches every file of a bundle for canaries and checks that each file contains its
+// expected text.
 func (h *hidden) searchBundle(when string, code int) {
 	h.t.Helper()
 	files, parts := h.bundled(code)

@@ -11,17 +11,17 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
-// anyBus is NATS or Kafka, for tests that are the same on both.
+// anyBus is NATS or Kafka, for tests that are identical on both.
 type anyBus struct {
 	t   *testing.T
-	url string            // of NATS
-	set map[string]string // variables of a forwarder that publishes to it
+	url string            // the URL of NATS, empty on Kafka
+	set map[string]string // variables of a forwarder that publishes to Kafka
 	harness.Recorder
 
-	foreign bool // programs other than forwarders publish to it
+	foreign bool // programs other than forwarders publish to the bus
 }
 
-// onBothBuses runs a test on its own stream and on its own topic.
+// onBothBuses runs a test once with a new stream and once with a new topic.
 func onBothBuses(t *testing.T, test func(t *testing.T, bus *anyBus)) {
 	t.Helper()
 	t.Run("nats", func(t *testing.T) {
@@ -58,7 +58,7 @@ func (b *anyBus) checkSchemas() {
 		if m.Body == nil {
 			continue // a tombstone or a consistency point
 		}
-		m.Attributes["datacontenttype"] = "application/json" // on Kafka the header is content-type
+		m.Attributes["datacontenttype"] = "application/json" // Kafka uses the header content-type for this attribute
 		text, err := schematest.Structured(m.Attributes, m.Data)
 		if err == nil {
 			err = schema.Validate(text)
@@ -72,7 +72,7 @@ func (b *anyBus) checkSchemas() {
 	}
 }
 
-// forwarder prepares a forwarder that publishes to the bus.
+// forwarder returns a forwarder that publishes to the bus. It isn't started.
 func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder {
 	all := map[string]string{}
 	for _, more := range []map[string]string{b.set, set} {
@@ -83,7 +83,7 @@ func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder 
 	return newForwarder(b.t, kubeconfig, b.url, all)
 }
 
-// all returns everything that is on the bus now.
+// all returns every message that is currently on the bus.
 func (b *anyBus) all() []harness.Received {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
@@ -98,7 +98,7 @@ func (b *anyBus) all() []harness.Received {
 	return all
 }
 
-// events returns the events of objects on the bus, by the partition keys of the objects.
+// events returns the object events on the bus by partition key.
 func (b *anyBus) events() map[string][]harness.Received {
 	b.t.Helper()
 	events := map[string][]harness.Received{}
@@ -111,7 +111,7 @@ func (b *anyBus) events() map[string][]harness.Received {
 	return events
 }
 
-// count returns the number of events of objects.
+// count returns the number of object events.
 func (b *anyBus) count() int {
 	b.t.Helper()
 	n := 0
@@ -121,7 +121,7 @@ func (b *anyBus) count() int {
 	return n
 }
 
-// awaitKinds waits until the events of an object have these types, in order.
+// awaitKinds waits until the events of an object have these types, in order, and returns the events.
 func (b *anyBus) awaitKinds(key, want string) []harness.Received {
 	b.t.Helper()
 	var of []harness.Received

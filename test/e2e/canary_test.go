@@ -27,17 +27,17 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// canaries are values that must not leak, by description.
+// canaries maps descriptions to secret values that must not leak.
 type canaries map[string]string
 
-// add makes a new canary.
+// add creates a canary with this description.
 func (c canaries) add(what string) string {
 	c[what] = "Canary" + rand.Text()[:16]
 	return c[what]
 }
 
-// TestCanaryEncodings: a value is found in every encoding, at every offset and whatever follows
-// it.
+// TestCanaryEncodings verifies that the search finds a value in every encoding, at every offset, and
+// before any other text.
 func TestCanaryEncodings(t *testing.T) {
 	const value = "Canary/one+two=three"
 	twice := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -57,14 +57,15 @@ func TestCanaryEncodings(t *testing.T) {
 	}
 }
 
-// needles returns a value in every encoding that is searched for.
+// needles returns the value in every encoding that the search looks for.
 func needles(value string) map[string]string {
 	all := map[string]string{"plain": value, "in a URL": url.QueryEscape(value), "in a path": url.PathEscape(value), "in hex": hex.EncodeToString([]byte(value))}
-	// The data of a Secret is Base64, and so is its replacement, so a value can be encoded twice.
+	// The data of a Secret is Base64, and so is the replacement of a secret value. A value can
+	// therefore be encoded twice.
 	for times, text := range []string{value, base64.StdEncoding.EncodeToString([]byte(value))} {
 		for shift := range 3 { // offset in the encoded text
 			encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + strings.TrimRight(text, "=")))
-			from := []int{0, 2, 3}[shift] // cut what depends on the neighboring bytes
+			from := []int{0, 2, 3}[shift] // cut the characters that depend on neighboring bytes
 			encoded = encoded[from : len(encoded)-len(encoded)%4]
 			all[fmt.Sprintf("in Base64, %d times, shifted by %d", times+1, shift)] = encoded
 			all[fmt.Sprintf("in Base64 of URLs, %d times, shifted by %d", times+1, shift)] = strings.NewReplacer("+", "-", "/", "_").Replace(encoded)
@@ -73,7 +74,7 @@ func needles(value string) map[string]string {
 	return all
 }
 
-// search reports every canary in the content.
+// search fails the test for every canary that the content contains.
 func (c canaries) search(t *testing.T, where string, content []byte) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(c)) {
@@ -85,8 +86,8 @@ func (c canaries) search(t *testing.T, where string, content []byte) {
 	}
 }
 
-// searchFiles searches all files below the folders. It fails if none of them contains the visible
-// text, because then the search would prove nothing.
+// searchFiles searches all files below the folders. It fails the test if no file contains the
+// visible text, because the search would then prove nothing.
 func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...string) {
 	t.Helper()
 	seen := false
@@ -112,7 +113,8 @@ func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...strin
 	}
 }
 
-// searchBus searches every message on the bus.
+// searchBus searches every message on the bus. It fails the test if no message contains the visible
+// text.
 func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorder, visible string) {
 	t.Helper()
 	if err := recorder.CatchUp(t.Context(), limit); err != nil {
@@ -132,8 +134,8 @@ func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorde
 	c.search(t, where, content.Bytes())
 }
 
-// secretManifest returns a Secret with canaries in every place for a value, and a label that is
-// visible.
+// secretManifest returns a Secret with a canary in every place that can hold a value, and a visible
+// label.
 func secretManifest(c canaries, name, visible string) string {
 	applied := c.add(name + ": last-applied-configuration")
 	return fmt.Sprintf(`
@@ -150,7 +152,7 @@ stringData: {plain: %[7]s}`, name, visible, applied, base64.StdEncoding.EncodeTo
 		base64.StdEncoding.EncodeToString([]byte(c.add(name+": data"))), c.add(name+": stringData"))
 }
 
-// hidden is a forwarder that watches Secrets and whose own credentials are canaries.
+// hidden is a forwarder that watches Secrets. Its own credentials are canaries.
 type hidden struct {
 	*forwarder
 	canaries  canaries
@@ -158,10 +160,10 @@ type hidden struct {
 	namespace string
 
 	token      *volume
-	kubeconfig string // the file has its path
+	kubeconfig string // path of the kubeconfig
 }
 
-// newHidden prepares a forwarder for the bus in set.
+// newHidden returns a forwarder for the bus in set. The forwarder isn't started.
 func newHidden(t *testing.T, cp *controlplane.ControlPlane, c canaries, natsURL string, set map[string]string) *hidden {
 	t.Helper()
 	h := &hidden{canaries: c, user: newUser(t, cp)}
@@ -186,8 +188,8 @@ func newHidden(t *testing.T, cp *controlplane.ControlPlane, c canaries, natsURL 
 
 var secretsResource = gvr("", "v1", "secrets")
 
-// live publishes the life of Secrets: they exist before the forwarder starts, and are changed,
-// recreated and deleted while it runs and while it doesn't.
+// live publishes the events of several Secrets. Some exist before the forwarder starts. They are
+// created, changed, recreated and deleted while it runs, and changed and deleted while it is down.
 func (h *hidden) live(visible string) {
 	h.t.Helper()
 	u, c := h.user, h.canaries
@@ -208,7 +210,7 @@ func (h *hidden) live(visible string) {
 	h.start().idle()
 }
 
-// change gives a Secret a new value.
+// change gives a Secret a new canary.
 func (h *hidden) change(name string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
@@ -224,7 +226,7 @@ func (h *hidden) change(name string) {
 	}
 }
 
-// searchAnswers searches everything that the forwarder serves and its commands print.
+// searchAnswers searches everything that the forwarder serves and the output of its commands.
 func (h *hidden) searchAnswers(when string) {
 	h.t.Helper()
 	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz", "/api/v1/status", "/api/v1/trace?resource=secrets&name=early&namespace=" + h.namespace} {
@@ -253,8 +255,8 @@ func (h *hidden) searchCommand(when string, args ...string) (code int, output st
 	return code, stdout + stderr
 }
 
-// searchRest searches the rest: events that tail prints, a difference that verify finds, errors
-// after the API server refuses the credentials, and the whole log.
+// searchRest searches the remaining output: events that tail prints, a difference that verify finds,
+// errors after the API server refuses the credentials, and the whole log.
 func (h *hidden) searchRest(visible string) {
 	h.t.Helper()
 	if _, out := h.searchCommand("while it runs", "tail", "--last", "--count=3", "-o", "json", "--resource=secrets", "--cluster=*"); !strings.Contains(out, visible) {
@@ -298,8 +300,8 @@ func (h *hidden) fails(t *testing.T, what string, set map[string]string) {
 	h.canaries.search(t, "the error of "+what, []byte(stdout+stderr))
 }
 
-// TestCanaryNATS and TestCanaryKafka: no secret value leaks, neither in normal operation nor in
-// errors.
+// TestCanaryNATS and TestCanaryKafka verify that no secret value leaks, neither in normal operation
+// nor in errors.
 func TestCanaryNATS(t *testing.T) {
 	const visible = "visible-on-nats"
 	c := canaries{}
@@ -405,7 +407,7 @@ func TestCanaryKafka(t *testing.T) {
 	secured := func(set map[string]string) map[string]string {
 		all := onKafka(topic{t, address, topicName}, map[string]string{
 			"KAFKA_TLS": "true", "KAFKA_TLS_CA_FILE": own.path("ca"), "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user,
-			"KAFKA_PASSWORD_FILE": own.path("password"), "KAFKA_COMPRESSION": "none", // so that its files are readable
+			"KAFKA_PASSWORD_FILE": own.path("password"), "KAFKA_COMPRESSION": "none", // keeps the broker's files searchable
 		})
 		maps.Copy(all, set)
 		return all
@@ -422,7 +424,7 @@ func TestCanaryKafka(t *testing.T) {
 		t.Cleanup(recorder.Close)
 		has := visible
 		if name != topicName {
-			has = "early" // the checkpoint has only keys
+			has = "early" // the checkpoint contains only keys
 		}
 		c.searchBus(t, "the topic "+name, recorder, has)
 	}
@@ -439,7 +441,7 @@ func TestCanaryKafka(t *testing.T) {
 	own.put(map[string]string{"password": password})
 	h.idle()
 	h.searchRest(visible)
-	// The cluster's own metadata log is left out: it has the credentials of users.
+	// The search omits the metadata log of the Kafka cluster, which contains the users' credentials.
 	topics, err := filepath.Glob(filepath.Join(dir, "data", topicName+"*"))
 	if err != nil {
 		t.Fatal(err)

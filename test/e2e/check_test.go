@@ -22,8 +22,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// checked runs "forwarder check" with some settings. Exactly the checks named in want must warn or
-// fail, and their message and fix must contain these words.
+// checked runs "forwarder check" with the given settings. Only the checks named in want may warn or
+// fail, and their message and fix must contain the given text.
 func (f *forwarder) checked(what string, set, want map[string]string, args ...string) map[string]check.Result {
 	f.t.Helper()
 	f.Configure(set)
@@ -49,7 +49,7 @@ func (f *forwarder) checked(what string, set, want map[string]string, args ...st
 	return by
 }
 
-// written writes a file and returns its path.
+// written writes a temporary file and returns its path.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -59,8 +59,8 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-// TestCheck causes one fault after the other. The command must name the cause, and only the cause,
-// and must change nothing.
+// TestCheck causes one fault after the other. The command must name the cause and nothing else, and
+// must change nothing.
 func TestCheck(t *testing.T) {
 	bus := natstest.StartProcess(t, `
 accounts: {
@@ -168,7 +168,8 @@ accounts: {
 	f.stop()
 }
 
-// watches returns what "forwarder resources" says about a resource: "yes" or "no".
+// watches returns a check of what "forwarder resources" reports as watched for a resource: "yes" or
+// "no".
 func (f *forwarder) watches(resource, want string) func(context.Context) error {
 	return func(context.Context) error {
 		_, stdout, stderr := f.run("resources", resource)
@@ -179,7 +180,8 @@ func (f *forwarder) watches(resource, want string) func(context.Context) error {
 	}
 }
 
-// TestCheckPermissions revokes permissions in the cluster, and then the credentials.
+// TestCheckPermissions verifies that check names missing permissions in the cluster, and then
+// invalid credentials.
 func TestCheckPermissions(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -207,7 +209,7 @@ func TestCheckPermissions(t *testing.T) {
 	newForwarder(t, withToken(t, cp, "wrong"), bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
 }
 
-// TestCheckKafka does the same on Kafka.
+// TestCheckKafka is TestCheck for Kafka.
 func TestCheckKafka(t *testing.T) {
 	const name = "checked"
 	broker, as := guardedBroker(t, name)
@@ -251,7 +253,7 @@ func TestCheckKafka(t *testing.T) {
 	f.checked("partitions", merged(settings, map[string]string{"KAFKA_PARTITIONS": "5"}), map[string]string{"kafka-partitions": "has 3 partitions"})
 	f.checked("cleanup policy", merged(settings, map[string]string{"KAFKA_CLEANUP_POLICY": "delete"}),
 		map[string]string{"kafka-topic-settings": "kafka-configs.sh"})
-	// The reader may not describe the checkpoint topic, so the topic seems to be missing.
+	// The reader may not describe the checkpoint topic, so check reports the topic as missing.
 	f.checked("ACL", as("reader", "r-password", namespace), map[string]string{
 		"kafka-permissions": "kafka-acls.sh", "kafka-topic-settings": "grant DescribeConfigs", "kafka-checkpoint-topic": "",
 	})

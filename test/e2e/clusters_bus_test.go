@@ -18,20 +18,20 @@ import (
 
 // fleetBus is a stream or a topic that several clusters share.
 type fleetBus struct {
-	url string            // of NATS
-	set map[string]string // the variables that configure it
+	url string            // the URL of NATS, empty on Kafka
+	set map[string]string // the variables of a forwarder that publishes to the bus
 
-	// objects returns the events of each object of a cluster by name, oldest first. all returns
-	// every subject or key, with the number of its messages.
+	// objects returns the events of each object of a cluster by name, oldest first. all returns the
+	// number of messages for each subject or key.
 	objects func(cluster string) map[string][]fleetEvent
 	all     func() map[string]int
-	claims  func(cluster string) []string // UIDs of the owners, oldest first
+	claims  func(cluster string) []string // the owners' UIDs in the claims, oldest first
 	purged  func(cluster, name string) error
-	// connections returns the names of the connections of forwarders; nil on Kafka.
+	// connections returns the names of the forwarders' connections. It is nil on Kafka.
 	connections func() []string
 }
 
-// fleetEvent is an event as a subscriber of either bus reads it.
+// fleetEvent is an event as a subscriber reads it from either bus.
 type fleetEvent struct {
 	kind, id, uid, sequence, previous, version string
 	data                                       []byte
@@ -54,7 +54,7 @@ func natsFleet(t *testing.T) fleetBus {
 		defer sub.mu.Unlock()
 		return maps.Clone(sub.events)
 	}
-	// The history is long enough to keep every event.
+	// The history is long enough to retain every event.
 	return fleetBus{
 		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
 		connections: func() (names []string) {
@@ -158,7 +158,7 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 	}
 }
 
-// awaitKinds waits until the events of an object of a cluster have these types, in order.
+// awaitKinds waits until the events of a cluster's object have these types, in order.
 func (b fleetBus) awaitKinds(t *testing.T, cluster, name, want string) {
 	t.Helper()
 	eventually(t, name+" of "+cluster+" has "+want, func(context.Context) error {
@@ -198,7 +198,7 @@ func onFleets(t *testing.T, name string, test func(*testing.T, fleetBus)) {
 	t.Run("kafka", func(t *testing.T) { test(t, kafkaFleet(t, name)) })
 }
 
-// forwarder prepares a forwarder of the member.
+// forwarder returns a forwarder for the member. It isn't started.
 func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *forwarder {
 	t.Helper()
 	set := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": shared, "CLUSTER_NAME": m.name}
@@ -207,8 +207,8 @@ func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *fo
 	return newForwarder(t, m.cp.Kubeconfig(), b.url, set)
 }
 
-// check compares the member's part of the bus with its cluster. It runs verify and looks at every
-// event: no event is repeated, and each follows the one before it.
+// check compares the member's part of the bus with the member's cluster. It runs verify and checks
+// every event: no event is repeated, and each event follows the previous one.
 func (b fleetBus) check(t *testing.T, m *member, f *forwarder) {
 	t.Helper()
 	if code, stdout, stderr := f.run("verify", settle); code != 0 || !strings.Contains(stdout, "0 differences") {
@@ -260,13 +260,13 @@ func checkEvents(t *testing.T, object string, events []fleetEvent) {
 		case e.kind != "deleted" && e.sequence <= sequence:
 			t.Errorf("%s: sequence %s follows %s", object, e.sequence, sequence)
 		}
-		if e.kind != "deleted" { // a reconciled delete has the version of the event before it
+		if e.kind != "deleted" { // an inferred delete has the version of the previous event
 			sequence = e.sequence
 		}
 	}
 }
 
-// claimsAndObjects returns everything on the bus except the markers of writers.
+// claimsAndObjects returns all counts of messages except those of writer markers.
 func (b fleetBus) claimsAndObjects() map[string]int {
 	all := b.all()
 	maps.DeleteFunc(all, func(name string, _ int) bool { return strings.Contains(name, "/_control/writer/") })

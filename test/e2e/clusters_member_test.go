@@ -15,15 +15,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// shared is a namespace in every cluster, with objects of the same names.
+// shared is a namespace that exists in every cluster and contains objects with the same names.
 const shared = "shared"
 
-// member is one of the clusters on a bus. It has its own real control plane. Only the test changes
-// its ConfigMaps.
+// member is one of the clusters on a bus, with its own real control plane. Only the test changes its
+// ConfigMaps.
 type member struct {
 	*user
 	name string
-	uid  string // of kube-system
+	uid  string // the UID of the namespace kube-system
 	cp   *controlplane.ControlPlane
 }
 
@@ -42,8 +42,8 @@ func newMember(t *testing.T, name string) *member {
 	return m
 }
 
-// change makes one of many changes to one of a few objects. The objects have the same names in
-// every member.
+// change makes the nth change to one of a few objects. The objects have the same names in every
+// member.
 func (m *member) change(ctx context.Context, n int) error {
 	const names = 7
 	name := fmt.Sprintf("c%d", n%names)
@@ -62,7 +62,7 @@ func (m *member) change(ctx context.Context, n int) error {
 	return err
 }
 
-// in returns the same cluster for a subtest, without the objects of earlier subtests.
+// in returns the same cluster for a subtest, without the ConfigMaps of earlier subtests.
 func (m *member) in(t *testing.T) *member {
 	t.Helper()
 	u := newUser(t, m.cp)

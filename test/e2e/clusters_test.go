@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Two clusters on one bus change objects with the same names at the same time, and the forwarder
-// of one is killed. In the end, both replicas are exact. A forwarder purges only the events of its
-// own cluster.
+// TestClustersShareABus verifies that two clusters can share one bus. Both change objects with the
+// same names at the same time, and the test kills the forwarder of one cluster. In the end, the bus
+// agrees with both clusters. A forwarder purges only the events of its own cluster.
 func TestClustersShareABus(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	onFleets(t, "fleet", func(t *testing.T, bus fleetBus) {
@@ -61,9 +61,9 @@ func TestClustersShareABus(t *testing.T) {
 			}
 		}
 
-		// Both clusters delete the same name. Only the one with the expired retention purges it.
-		// The delete is published by another process than the one that purges, because on Kafka a
-		// forwarder doesn't purge its own newest event of a partition.
+		// Both clusters delete an object with the same name. Only the cluster with the expired
+		// retention purges its delete. One process publishes the delete and another purges it,
+		// because a forwarder on Kafka doesn't purge its own newest event in a partition.
 		for _, m := range []*member{management, workload} {
 			m.create(configMaps, shared, configMap("doomed", m.name))
 		}
@@ -95,8 +95,9 @@ func TestClustersShareABus(t *testing.T) {
 	})
 }
 
-// A second cluster with the same name is refused, and the first keeps running. A rebuilt cluster
-// takes the name over when it is told to, and the forwarder of the first cluster ends.
+// TestTwoClustersWithOneName verifies that the bus refuses a second cluster with the same name, and
+// that the first keeps running. A rebuilt cluster takes over the name when its configuration says
+// so, and the forwarder of the first cluster then ends.
 func TestTwoClustersWithOneName(t *testing.T) {
 	old, anew := newMember(t, "prod"), newMember(t, "prod")
 	onFleets(t, "namesakes", func(t *testing.T, bus fleetBus) {
@@ -163,8 +164,8 @@ func TestTwoClustersWithOneName(t *testing.T) {
 	})
 }
 
-// endsReplaced waits until a forwarder has ended because another cluster owns its name. On NATS
-// the forwarder reads that from the claim; on Kafka it is fenced.
+// endsReplaced waits until the forwarder has ended because another cluster owns its name. On NATS,
+// the forwarder reads the new owner from the claim. On Kafka, the brokers fence it.
 func (f *forwarder) endsReplaced() {
 	f.t.Helper()
 	select {

@@ -17,8 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// outlived checks that the last two events are a delete and the object that outlived it, that only
-// deletes of an object share an id, and that consistent reads were rare.
+// outlived checks the events of an object that outlived its published delete. The last two events
+// must be that delete and a create with the same version, and only deletes may share an id.
+// Consistent reads must have been rare.
 func (f *forwarder) outlived(all []harness.Received) {
 	f.t.Helper()
 	gone, back := all[len(all)-2], all[len(all)-1]
@@ -38,9 +39,9 @@ func (f *forwarder) outlived(all []harness.Received) {
 	f.undecided(20)
 }
 
-// undecided checks how often a consistent read was needed. While nothing changes, that is at most
-// once per resync, which runs every second. most is the bound for a forwarder that runs for fewer
-// seconds than that.
+// undecided checks the number of decisions that needed a consistent read. While nothing changes, a
+// resync needs at most one, and a resync happens every second. The argument most is the bound for a
+// forwarder that has run for fewer seconds than that.
 func (f *forwarder) undecided(most int) {
 	f.t.Helper()
 	most = max(most, int(time.Since(time.Unix(int64(f.metric("process_start_time_seconds")), 0)).Seconds()))
@@ -62,8 +63,9 @@ func (f *forwarder) undecided(most int) {
 	}
 }
 
-// TestASelectorIsWidened: an object leaves a label selector and gets a delete with the version of
-// that change. When the selector is widened, the object exists in the same version.
+// TestASelectorIsWidened verifies that an object can return in the version of its delete. The object
+// leaves a label selector, and its delete has the version of that change. After the selector is
+// widened, the object exists in the same version.
 func TestASelectorIsWidened(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -89,7 +91,7 @@ func TestASelectorIsWidened(t *testing.T) {
 		f.start().idle()
 		f.outlived(bus.awaitKinds(k, "snapshot deleted created"))
 
-		// Later changes work as before.
+		// Later changes are published as usual.
 		u.label(configMaps, ns, "a", "y")
 		bus.awaitKinds(k, "snapshot deleted created updated")
 		u.delete(configMaps, ns, "a")
@@ -98,9 +100,9 @@ func TestASelectorIsWidened(t *testing.T) {
 	})
 }
 
-// TestADefinitionLosesItsFinalizer: when somebody removes the finalizer of a definition, its
-// objects stay in etcd. When the definition is applied again, they exist with the same UIDs and
-// versions as their inferred deletes.
+// TestADefinitionLosesItsFinalizer verifies that objects can return with the UIDs and versions of
+// their inferred deletes. If someone removes the finalizer of a CustomResourceDefinition, its
+// objects stay in etcd. They exist again when the definition is applied again.
 func TestADefinitionLosesItsFinalizer(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -115,7 +117,7 @@ func TestADefinitionLosesItsFinalizer(t *testing.T) {
 		if err := u.of(definitions, "").Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		bus.awaitKinds(k, "snapshot updated") // it is being deleted, and its finalizer keeps it
+		bus.awaitKinds(k, "snapshot updated") // it is being deleted, but its finalizer keeps it
 		eventually(t, "the definition's finalizer is removed", func(ctx context.Context) error {
 			_, err := u.of(definitions, "").Patch(ctx, "widgets.example.com", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			return err
@@ -140,12 +142,13 @@ func TestADefinitionLosesItsFinalizer(t *testing.T) {
 		})
 		bus.awaitKinds(k, "snapshot updated deleted created deleted")
 		f.verifyClean()
-		u.delete(definitions, "", "widgets.example.com") // the test on the other bus defines it too
+		u.delete(definitions, "", "widgets.example.com") // the subtest on the other bus defines it again
 	})
 }
 
-// TestAForgedDelete: a writer of the stream publishes a delete of an existing object with its
-// present version, and repeats it after the correction.
+// TestAForgedDelete verifies that the forwarder corrects a forged delete. A foreign writer publishes
+// a delete of an existing object with the object's current version, and repeats it after the
+// correction.
 func TestAForgedDelete(t *testing.T) {
 	server := natsServer(t)
 	cp := cluster.ControlPlane(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// served waits until the API server returns an object with this spec without a write to it, and
-// returns its version.
+// served waits until the API server returns an object with this spec, without a write to the object.
+// It returns the object's resourceVersion.
 func (u *user) served(of schema.GroupVersionResource, namespace, name, spec string) string {
 	u.t.Helper()
 	var version string
@@ -33,8 +33,9 @@ func (u *user) served(of schema.GroupVersionResource, namespace, name, spec stri
 	return version
 }
 
-// TestContentChangesWithoutAVersion: a definition gets a default, and prunes a field, while the
-// forwarder runs and while it doesn't.
+// TestContentChangesWithoutAVersion verifies that a content change without a new resourceVersion is
+// published. A definition gains a default and then prunes a field, each while the forwarder runs and
+// while it is down.
 func TestContentChangesWithoutAVersion(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -45,7 +46,8 @@ func TestContentChangesWithoutAVersion(t *testing.T) {
 		u.defineGadgets(group, noConversion, "v1*")
 		u.createServed(of, ns, gadget(group+"/v1", "g", 1))
 		u.createServed(of, ns, gadget(group+"/v1", "other", 1))
-		// Neither a resync nor a refresh of the checkpoint helps.
+		// The default periods of resyncs and checkpoint refreshes are longer than the test, so
+		// neither helps.
 		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "gadgets." + group, "NAMESPACES": ns})
 		f.start().idle()
 		k := strings.Replace(key("gadgets", ns, "g"), "/core/", "/"+group+"/", 1)
@@ -94,7 +96,7 @@ func TestContentChangesWithoutAVersion(t *testing.T) {
 			ids[m.Attributes["id"]] = true
 		}
 
-		// Nothing changed, so nothing is published and nothing is read from the bus.
+		// Nothing has changed, so a restart must publish nothing.
 		n := bus.count()
 		f.kill()
 		f.start().idle()

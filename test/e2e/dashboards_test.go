@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// dashboardQueries are the queries of a dashboard, by panel or variable.
+// dashboardQueries returns the queries of a dashboard, by panel or variable.
 func dashboardQueries(t *testing.T, file string) map[string]string {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -54,10 +54,11 @@ func dashboardQueries(t *testing.T, file string) map[string]string {
 	return queries
 }
 
-// TestDashboards evaluates every query of the dashboards with the metrics of a forwarder on NATS and
-// one on Kafka. Each has a result, and so has each metric in it.
+// TestDashboards evaluates every query of the dashboards with the metrics of one forwarder on NATS
+// and one on Kafka. Every query must return a series, and every metric selector in it must match
+// one.
 func TestDashboards(t *testing.T) {
-	go func() { _, _ = program() }() // takes a while
+	go func() { _, _ = program() }() // compiles the program in the background
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
@@ -65,7 +66,7 @@ func TestDashboards(t *testing.T) {
 		"RESOURCES": "configmaps,services,*.dashboards.example.com", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "100ms", "LEASE_NAMESPACE": namespace,
 	}
 	bus := natsServer(t)
-	u.defineGadgets("dashboards.example.com", deadConversion, "v1*", "v2") // degraded, once there is one
+	u.defineGadgets("dashboards.example.com", deadConversion, "v1*", "v2") // degraded once a gadget exists
 	u.createServed(gvr("dashboards.example.com", "v1", "gadgets"), namespace, gadget("dashboards.example.com/v1", "one", 1))
 	h := &timeline{t: t, of: []*forwarder{
 		newForwarder(t, cp.Kubeconfig(), bus.URL, merged(shortLease, settings, map[string]string{"LEASE_NAME": "on-nats"})),
@@ -118,7 +119,7 @@ func TestDashboards(t *testing.T) {
 			t.Errorf("%s: %s\nhas %d series, %s", names[i], list[i], r.Series, r.Error)
 		}
 		for _, selector := range r.Empty {
-			if !strings.Contains(selector, `"ALERTS"`) { // Prometheus makes it of alerts that fire
+			if !strings.Contains(selector, `"ALERTS"`) { // Prometheus generates ALERTS from alerts that fire
 				t.Errorf("%s: %s\nhas nothing of %s", names[i], list[i], selector)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestADefinitionThatComesAndGoesWhileWeRun creates and deletes a definition twice. Each time its
-// objects appear and disappear with it.
+// TestADefinitionThatComesAndGoesWhileWeRun creates and deletes a CustomResourceDefinition twice.
+// Each time, the forwarder must publish the creation and deletion of its objects.
 func TestADefinitionThatComesAndGoesWhileWeRun(t *testing.T) {
 	const group = "coming.example.com"
 	of := gvr(group, "v1", "gadgets")
@@ -52,9 +52,10 @@ func TestADefinitionThatComesAndGoesWhileWeRun(t *testing.T) {
 	f.stop()
 }
 
-// TestADefinitionMovesToAnotherVersion: the new version is served and preferred, then stored, and
-// finally the old one is removed. None of these steps deletes, creates or publishes an object. The
-// next change of an object is published in the new version.
+// TestADefinitionMovesToAnotherVersion verifies that a migration to a new version publishes nothing.
+// The definition first serves and prefers the new version, then stores it, and finally removes the
+// old version. None of these steps may publish an event. The next change of an object is published
+// in the new version.
 func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	const group = "moving.example.com"
 	alpha, v1 := gvr(group, "v1alpha1", "gadgets"), gvr(group, "v1", "gadgets")
@@ -87,7 +88,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 		t.Errorf("both versions are served, so all can be compared: %s", out)
 	}
 
-	u.defineGadgets(group, noConversion, "v1alpha1", "v1*") // the stored version
+	u.defineGadgets(group, noConversion, "v1alpha1", "v1*") // v1 becomes the stored version
 	u.label(v1, namespace, "changed", "twice")
 	eventually(t, "the second change is on the bus", func(context.Context) error {
 		if got := len(sub.of(on["changed"])); got != 3 {
@@ -95,7 +96,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 		}
 		return nil
 	})
-	u.defineGadgets(group, noConversion, "v1alpha1-", "v1*") // the old version is gone
+	u.defineGadgets(group, noConversion, "v1alpha1-", "v1*") // the old version is no longer served
 	u.label(v1, namespace, "later", "once")
 	sub.awaitLast(on["later"], "updated", group+"/v1")
 	f.idle()
@@ -113,7 +114,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 		t.Errorf("verify does not say what it could not compare: %s", out)
 	}
 
-	// A start finds everything unchanged, too.
+	// A restart finds everything unchanged, too.
 	f.kill()
 	f.start().idle()
 	sub.end()
@@ -123,8 +124,9 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	f.stop()
 }
 
-// TestAConversionWebhookThatIsDown: the resource that needs the webhook is reported as degraded.
-// Its events stay, and all other resources continue. When the webhook is back, so is the resource.
+// TestAConversionWebhookThatIsDown verifies that a resource whose conversion webhook fails is
+// reported as degraded. The events of its objects stay on the bus, and all other resources continue.
+// The resource recovers when the webhook does.
 func TestAConversionWebhookThatIsDown(t *testing.T) {
 	const group, other = "converted.example.com", "plain.example.com"
 	alpha, v1, plain := gvr(group, "v1alpha1", "gadgets"), gvr(group, "v1", "gadgets"), gvr(other, "v1", "gadgets")
@@ -140,7 +142,7 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	one := subject(alpha, namespace, "one")
 	first := sub.awaitLastIsNot(one, "deleted").kind()
 
-	// Objects stored as v1alpha1 can't be read as v1 now.
+	// The API server can no longer read objects that are stored as v1alpha1 as v1.
 	u.defineGadgets(group, deadConversion, "v1alpha1*", "v1")
 	f.awaitMetric(`kuberelay_informer_state{reason="failing",resource="gadgets.`+group+`",state="degraded"} 1`, true)
 	for n := range 3 {
@@ -154,7 +156,8 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	if got := sub.kinds(one); got != first {
 		t.Errorf("with the webhook down: %q, want %q", got, first)
 	}
-	// After a restart, only the bus knows the objects. They must not be deleted.
+	// After a restart, only the bus knows the objects. The forwarder must not publish deletes for
+	// them.
 	f.kill()
 	f.start()
 	f.awaitMetric(`kuberelay_informer_state{reason="failing",resource="gadgets.`+group+`",state="degraded"} 1`, true)
@@ -175,9 +178,9 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	f.stop()
 }
 
-// TestAnAPIServiceWithoutABackEnd: nothing is concluded about the resources of its group, not even
-// a removal by their definition. Other resources continue. The forwarder notices when the
-// APIService is repaired or removed.
+// TestAnAPIServiceWithoutABackEnd verifies that the forwarder concludes nothing about a group whose
+// discovery fails, not even from a change of the definition. Other resources continue. The forwarder
+// notices when the APIService is removed.
 func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 	const group, other = "backed.example.com", "rest.example.com"
 	of, plain := gvr(group, "v1", "gadgets"), gvr(other, "v1", "gadgets")
@@ -192,7 +195,7 @@ func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 	one := subject(of, namespace, "one")
 	first := sub.awaitLastIsNot(one, "deleted").kind()
 
-	// It takes v1 away from the definition.
+	// The APIService takes the version v1 away from the definition.
 	failing := `kuberelay_discovery_failing{group="` + group + `"} 1`
 	u.takeOver(group, "v1")
 	f.awaitMetric(failing, true)
@@ -211,7 +214,7 @@ func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 		t.Errorf("after a restart with the back end away: %q, want %q", got, first)
 	}
 
-	// Without it, the API server serves v1 itself again.
+	// Without the APIService, the API server serves v1 itself again.
 	if err := u.of(apiServices, "").Delete(t.Context(), "v1."+group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -225,9 +228,10 @@ func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 	f.stop()
 }
 
-// TestDiscoveryPollsWithoutWatchPermission: the user may neither read nor watch definitions and
-// APIServices. So there is no proof that a resource is gone, and its informer stays. The deletes
-// of its objects come from the watch.
+// TestDiscoveryPollsWithoutWatchPermission verifies discovery for a user who may neither read nor
+// watch definitions and APIServices. Without this permission, the forwarder has no proof that a
+// resource is gone, so its informer stays. The deletes of the resource's objects arrive through the
+// watch.
 func TestDiscoveryPollsWithoutWatchPermission(t *testing.T) {
 	const group = "polling.example.com"
 	of := gvr(group, "v1", "gadgets")

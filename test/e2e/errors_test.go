@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestConfigurationErrors: the forwarder ends at once with a nonzero exit code and one clear error
-// when a retry can't help.
+// TestConfigurationErrors verifies that the forwarder ends at once, with a nonzero exit code and one
+// clear error, if a retry can't help.
 func TestConfigurationErrors(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -84,8 +84,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// TestStartWaitsForServers starts the forwarder before the API server and the bus. It reports what
-// it waits for on /readyz and in the log, and continues when they are up.
+// TestStartWaitsForServers starts the forwarder before the API server and the bus. The forwarder
+// must report on /readyz and in the log which server it waits for, and continue when both are up.
 func TestStartWaitsForServers(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	if err := cp.StopAPIServer(t.Context()); err != nil {
@@ -106,7 +106,7 @@ func TestStartWaitsForServers(t *testing.T) {
 	f.stop()
 }
 
-// awaitReason waits until /readyz is not ready for this reason.
+// awaitReason waits until /readyz fails with a body that contains part.
 func (f *forwarder) awaitReason(part string) {
 	f.t.Helper()
 	eventually(f.t, "not ready because of "+part, func(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// printed is the output of an example subscriber.
+// printed collects the output lines of an example subscriber.
 type printed struct {
 	mu    sync.Mutex
 	lines []string
@@ -56,7 +56,7 @@ func runExample(t *testing.T, url string, command []string) *printed {
 	return p
 }
 
-// goExample builds the example.
+// goExample builds the Go example and returns its command.
 func goExample(t *testing.T) []string {
 	t.Helper()
 	built := filepath.Join(t.TempDir(), "subscriber")
@@ -67,17 +67,18 @@ func goExample(t *testing.T) []string {
 	return []string{built}
 }
 
-// TestExamplesRefuseCredentials: the examples end if the URL has credentials, without the URL.
+// TestExamplesRefuseCredentials verifies that the examples exit if the URL contains credentials.
+// Their message must not contain the URL.
 func TestExamplesRefuseCredentials(t *testing.T) {
 	for name, prepare := range examples {
 		t.Run(name, func(t *testing.T) { checkCredentials(t, prepare(t)...) })
 	}
 }
 
-// TestExamplesWhoseBusComesBackEmpty: the bus loses all data while stock clients stay connected.
-// Without an error, they used to wait until the new stream reached their position in the old one,
-// and missed everything before it. Now they get everything in the new stream, and are told that it
-// is a new one.
+// TestExamplesWhoseBusComesBackEmpty verifies that the examples notice a new stream. The bus loses
+// all data while their stock clients stay connected. Earlier versions of the examples reported no
+// error. They waited until the new stream reached their position in the old one, and missed every
+// event before it. Now they receive every event in the new stream and report that the stream is new.
 func TestExamplesWhoseBusComesBackEmpty(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
@@ -85,7 +86,7 @@ func TestExamplesWhoseBusComesBackEmpty(t *testing.T) {
 	namespace := controlplanetest.Namespace(t, cp)
 	u.create(configMaps, namespace, configMap("old", "0"))
 	f.start().idle()
-	for round := range 100 { // makes the old stream longer than the new one
+	for round := range 100 { // make the old stream longer than the new one
 		u.label(configMaps, namespace, "old", fmt.Sprint(round))
 		f.idle()
 	}

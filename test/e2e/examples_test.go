@@ -4,5 +4,5 @@ package e2e
 
 import "testing"
 
-// examples are the examples that need only Go. "make test-tools" has the others.
+// examples contains the examples that need only Go. "make test-tools" also runs the others.
 var examples = map[string]func(*testing.T) []string{"Go": goExample}

@@ -10,10 +10,10 @@ import (
 
 var examples = map[string]func(*testing.T) []string{"Go": goExample, "Python": pythonExample}
 
-// natsPy is the version of the client that the example is tested with.
+// natsPy is the client version that the test installs for the Python example.
 const natsPy = "nats-py==2.11.0"
 
-// pythonExample installs the client into a folder of its own.
+// pythonExample installs the client into a virtual environment and returns the example's command.
 func pythonExample(t *testing.T) []string {
 	t.Helper()
 	venv := filepath.Join(t.TempDir(), "venv")

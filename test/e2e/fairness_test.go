@@ -25,13 +25,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// BenchmarkFairness measures how long a change in one of fifty quiet namespaces takes from the
-// answer of the API server to a subscriber: first alone, then while another namespace changes more
-// objects than the bus can take. The link between the forwarder and the bus has a limited
-// bandwidth. Run it with -benchtime 1x.
+// BenchmarkFairness measures the latency of a change in one of fifty quiet namespaces, from the API
+// server's response until a subscriber receives the event. It first measures without other load, and
+// then while another namespace changes more objects than the bus can accept. The link from the
+// forwarder to the bus has a limited bandwidth. Run the benchmark with -benchtime 1x.
 func BenchmarkFairness(b *testing.B) {
 	const (
-		quiet, hot, size = 50, 3000, 4000 // namespaces, objects of the hot one, and their bytes
+		quiet, hot, size = 50, 3000, 4000 // namespaces, objects in the hot namespace, and the size of each in bytes
 		bandwidth        = 2 << 20        // bytes per second
 		changes          = 300            // in quiet namespaces, per phase
 	)
@@ -49,7 +49,7 @@ func BenchmarkFairness(b *testing.B) {
 	}
 	arrivals := subscribeToArrivals(b, bus.URL)
 	create := func(namespace, name string, size int) {
-		data := make([]byte, size/2) // hex compresses to no less than half
+		data := make([]byte, size/2) // a compressor can at best halve the hexadecimal text
 		for i := range data {
 			data[i] = byte(rand.Int())
 		}
@@ -105,7 +105,7 @@ func BenchmarkFairness(b *testing.B) {
 			}
 			begun := time.Now()
 			arrivals.expect(namespace, version, func(at time.Time) { all = append(all, at.Sub(begun)) })
-			time.Sleep(50 * time.Millisecond) // rate of changes
+			time.Sleep(50 * time.Millisecond) // limits the rate of changes
 		}
 		eventually(b, "every change is on the bus", arrivals.done)
 		slices.Sort(all)
@@ -142,7 +142,7 @@ func BenchmarkFairness(b *testing.B) {
 }
 
 // arrivals matches the messages on a bus with expected versions. A later version of the object
-// counts too, because quick changes arrive as one event.
+// counts too, because rapid changes can arrive as one event.
 type arrivals struct {
 	mu      sync.Mutex
 	last    map[string]arrival // by namespace
@@ -179,7 +179,8 @@ func subscribeToArrivals(b *testing.B, url string) *arrivals {
 	return a
 }
 
-// expect calls then with the time at which a version arrives. It may have arrived already.
+// expect calls then with the time at which the version, or a later one, arrives. The version may
+// have arrived already.
 func (a *arrivals) expect(namespace, version string, then func(time.Time)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +203,7 @@ func (a *arrivals) done(context.Context) error {
 	return nil
 }
 
-// slowLink forwards connections to a target, with a limited rate from the clients.
+// slowLink forwards connections to target and limits the rate of bytes from the clients.
 func slowLink(b *testing.B, target string, bytesPerSecond int) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

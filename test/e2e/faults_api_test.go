@@ -17,11 +17,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// faultyAPI is an API server in front of the real one, as its administrator, which forces the faults
-// that a proxy of connections can't.
+// faultyAPI is a proxy in front of the API server that authenticates as the administrator. It causes
+// faults that a TCP proxy can't.
 type faultyAPI struct {
 	kubeconfig string
-	skew       atomic.Int64 // nanoseconds that its clock is ahead
+	skew       atomic.Int64 // nanoseconds by which its clock is ahead
 
 	mu      sync.Mutex
 	held    func(*http.Request) bool
@@ -58,7 +58,8 @@ func newFaultyAPI(t *testing.T, cp *controlplane.ControlPlane) *faultyAPI {
 	return a
 }
 
-// hold keeps back the answers to some requests, also those that have begun; nil for none.
+// hold delays the responses to requests that match held, including responses that have begun.
+// hold(nil) releases all of them.
 func (a *faultyAPI) hold(held func(*http.Request) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +68,8 @@ func (a *faultyAPI) hold(held func(*http.Request) bool) {
 	a.changed = make(chan struct{})
 }
 
-// wait returns when the answer to a request is not held, or nobody waits for it.
+// wait blocks while the response to the request is held. It also returns when the client stops
+// waiting.
 func (a *faultyAPI) wait(r *http.Request) {
 	for {
 		a.mu.Lock()
@@ -84,7 +86,7 @@ func (a *faultyAPI) wait(r *http.Request) {
 	}
 }
 
-// heldBody is the body of an answer, which can be kept back.
+// heldBody is a response body that can be held back.
 type heldBody struct {
 	io.ReadCloser
 	api     *faultyAPI

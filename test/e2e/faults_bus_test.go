@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// plantOnNATS has the faults of a stream, of its server, and of who else uses it.
+// plantOnNATS plants faults of a stream, of its server, and of other users of the stream.
 func (x *faultTable) plantOnNATS(t *testing.T) {
 	bus := natstest.StartProcess(t, `
 accounts: {
@@ -84,7 +84,7 @@ accounts: {
 	}
 	x.named(f, "somebody else writes to the stream", "events that another writer published", "check")
 	f.stop()
-	f.start().idle() // the finding about the object that is too large lasts until then
+	f.start().idle() // until this restart, the finding about the object that is too large remains
 	bus.Freeze()
 	x.named(f, "the bus is frozen", "the server does not answer", "status")
 	bus.Thaw()
@@ -126,7 +126,7 @@ accounts: {
 	x.named(f, "another cluster has the name", "the name "+clusterName+" belongs to another cluster on this bus", "check")
 }
 
-// plantOnKafka has the faults of topics, and of who writes to them.
+// plantOnKafka plants faults of topics and of other writers to them.
 func (x *faultTable) plantOnKafka(t *testing.T) {
 	const name = "faults"
 	broker, as := guardedBroker(t, name)
@@ -160,7 +160,7 @@ func (x *faultTable) plantOnKafka(t *testing.T) {
 	x.named(f, "the brokers are away", "the bus is away for ", "status")
 }
 
-// alter changes a setting of a topic.
+// alter changes a topic's setting.
 func alter(t *testing.T, admin *kafkago.Client, topic, setting, value string) {
 	t.Helper()
 	eventually(t, topic+" has "+setting+"="+value, func(ctx context.Context) error {

@@ -17,15 +17,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// askLimit is how long a command may take to name a cause.
+// askLimit limits the time in which a command must name a cause.
 const askLimit = 5 * time.Second
 
-// faultTable is what TestFaultsAreNamed has found: for each fault, the command that names it, how
-// long the command took, and the line in which it does.
+// faultTable is the result of TestFaultsAreNamed. Each row contains a fault, the command that names
+// it, the duration of the command, and the line that names the fault.
 type faultTable struct{ rows [][]string }
 
-// named waits until a command names the cause of a fault: a line that it prints has the words. A
-// command that takes longer than askLimit is stopped.
+// named waits until a command names the cause of a fault, that is, until one line of its output
+// contains words. A command that takes longer than askLimit is stopped.
 func (x *faultTable) named(f *forwarder, fault, words string, args ...string) {
 	f.t.Helper()
 	command := strings.Join(args, " ")
@@ -64,7 +64,7 @@ func (x *faultTable) log(t *testing.T) {
 }
 
 // TestFaultsAreNamed plants one fault after the other. One of the commands status, check and trace
-// must name its cause, and no other command is needed.
+// must name the cause, so that no other command is needed.
 func TestFaultsAreNamed(t *testing.T) {
 	x := &faultTable{}
 	defer x.log(t)
@@ -77,7 +77,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// plantInCluster has the faults of permissions, of settings, and of what the cluster serves.
+// plantInCluster plants faults of permissions, of settings, and of the API that the cluster serves.
 func (x *faultTable) plantInCluster(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -133,7 +133,7 @@ func (x *faultTable) plantInCluster(t *testing.T) {
 	f.kill()
 }
 
-// plantInAnswers has the faults of an API server that answers late, never, or with another time.
+// plantInAnswers plants faults of an API server that responds late, never, or with a wrong time.
 func (x *faultTable) plantInAnswers(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -181,7 +181,7 @@ func withToken(t *testing.T, cp *controlplane.ControlPlane, token string) (kubec
 	return file
 }
 
-// writeKubeconfig writes a kubeconfig without credentials.
+// writeKubeconfig writes a kubeconfig without credentials and returns its path.
 func writeKubeconfig(t *testing.T, server string) (kubeconfig string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")

@@ -11,7 +11,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// contextsOf returns a kubeconfig with a context for each member, and the namespace shared in it.
+// contextsOf returns a kubeconfig with a context for each member. The default namespace of each
+// context is shared.
 func contextsOf(t *testing.T, members map[string]*member) string {
 	t.Helper()
 	all := clientcmdapi.NewConfig()
@@ -31,7 +32,7 @@ func contextsOf(t *testing.T, members map[string]*member) string {
 	return file
 }
 
-// awaitLeads waits until a forwarder leads a cluster (want 1), or stands by (0).
+// awaitLeads waits until the forwarder leads the cluster (want 1) or is a standby (want 0).
 func (f *forwarder) awaitLeads(cluster string, want float64) {
 	f.t.Helper()
 	f.await(fmt.Sprintf("kuberelay_leader of %s is %v", cluster, want), func(ctx context.Context) error {
@@ -43,8 +44,8 @@ func (f *forwarder) awaitLeads(cluster string, want float64) {
 	})
 }
 
-// Two processes have the contexts of one kubeconfig. One of them leads each cluster. The other takes
-// over all clusters of a process that is killed.
+// TestProcessesShareTheClusters runs two processes with the contexts of one kubeconfig. One process
+// must lead each cluster. After one process is killed, the other must take over all its clusters.
 func TestProcessesShareTheClusters(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	onFleets(t, "contexts", func(t *testing.T, bus fleetBus) {

@@ -24,18 +24,18 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// fleetForwarder prepares a forwarder of several clusters.
+// fleetForwarder returns a forwarder for several clusters. It isn't started.
 func fleetForwarder(t *testing.T, bus fleetBus, kubeconfig string, more map[string]string) *forwarder {
 	t.Helper()
 	set := map[string]string{"RESOURCES": "configmaps,machines.cluster.x-k8s.io,nodes", "EXCLUDE_NAMESPACES": "kube-system", "CLUSTER_NAME": ""}
 	maps.Copy(set, bus.set)
 	maps.Copy(set, more)
 	f := newForwarder(t, kubeconfig, bus.url, set)
-	f.watched = true // a cluster that is down is retried
+	f.watched = true // skips the check at rest, because the forwarder retries a cluster that is down
 	return f
 }
 
-// crd is a minimal CustomResourceDefinition of Cluster API.
+// crd returns a minimal CustomResourceDefinition of Cluster API.
 func crd(kind, plural string) string {
 	return fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -52,7 +52,7 @@ spec:
 `, kind, plural, strings.TrimSuffix(plural, "s"))
 }
 
-// addCRD creates a definition and waits until objects of it can be created.
+// addCRD creates a definition and waits until the API server serves its objects.
 func (m *member) addCRD(kind, plural string) {
 	m.t.Helper()
 	m.create(gvr("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", crd(kind, plural))
@@ -62,8 +62,8 @@ func (m *member) addCRD(kind, plural string) {
 	})
 }
 
-// awaitCluster waits until a forwarder copies a cluster (want 1), cannot copy it (0), or does not know
-// it (-1).
+// awaitCluster waits until the forwarder copies the cluster (want 1), can't copy it (want 0), or
+// doesn't have it (want -1).
 func (f *forwarder) awaitCluster(name string, want float64) {
 	f.t.Helper()
 	f.await(fmt.Sprintf("kuberelay_cluster_up of %s is %v", name, want), func(ctx context.Context) error {
@@ -80,7 +80,8 @@ func (f *forwarder) awaitCluster(name string, want float64) {
 	})
 }
 
-// awaitObject waits until the bus has an object of any resource of a cluster.
+// awaitObject waits until the bus has an event for the named object of a cluster, whatever its
+// resource.
 func (b fleetBus) awaitObject(t *testing.T, cluster, name string) {
 	t.Helper()
 	eventually(t, "the bus has "+name+" of "+cluster, func(context.Context) error {
@@ -93,8 +94,8 @@ func (b fleetBus) awaitObject(t *testing.T, cluster, name string) {
 	})
 }
 
-// exact runs verify for a cluster of the forwarder, and checks that the events of each object are in
-// order and exist once.
+// exact runs verify for one of the forwarder's clusters. It checks that the events of each object
+// are in order and that no event is repeated.
 func (b fleetBus) exact(t *testing.T, m *member, f *forwarder) {
 	t.Helper()
 	if code, out, errs := f.run("verify", settle, "--cluster="+m.name); code != 0 || !strings.Contains(out, "0 differences") {
@@ -105,7 +106,8 @@ func (b fleetBus) exact(t *testing.T, m *member, f *forwarder) {
 	}
 }
 
-// awaitPage waits until the status page of a cluster, "" for all, is sent a text.
+// awaitPage waits until the stream of a cluster's status page contains text. The cluster "" selects
+// the page for all clusters.
 func (f *forwarder) awaitPage(cluster, text string) {
 	f.t.Helper()
 	f.await("the page of "+cluster+" gets "+text, func(ctx context.Context) error {
@@ -127,7 +129,8 @@ func (f *forwarder) awaitPage(cluster, text string) {
 	})
 }
 
-// checkClusters runs check. It must fail exactly for the clusters for which want is false.
+// checkClusters runs check. The command must fail for exactly the clusters whose value in want is
+// false.
 func (f *forwarder) checkClusters(want map[string]bool) {
 	f.t.Helper()
 	run := func(args ...string) (report check.Report, code int) {
@@ -153,7 +156,7 @@ func (f *forwarder) checkClusters(want map[string]bool) {
 	}
 }
 
-// writeFile replaces a file as a careful writer does.
+// writeFile replaces a file atomically.
 func writeFile(t *testing.T, path string, content string) {
 	t.Helper()
 	hidden := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
@@ -165,8 +168,9 @@ func writeFile(t *testing.T, path string, content string) {
 	}
 }
 
-// One forwarder copies two clusters of a folder. A cluster that comes, is broken, hangs, ends or goes
-// affects no other.
+// TestOneForwarderOfSeveralClusters verifies that one forwarder copies the two clusters in a folder
+// of kubeconfigs. A cluster that appears, is broken, hangs, ends or is removed must not affect the
+// other.
 func TestOneForwarderOfSeveralClusters(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	management.addCRD("Machine", "machines")
@@ -202,7 +206,7 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 				t.Errorf("status of %s ended with %d:\n%s", m.name, code, out)
 			}
 			bus.exact(t, m, f)
-			// It ends with 1 if there is none.
+			// get ends with 1 if it finds no object.
 			if code, out, errs := f.run("get", "nodes", "--cluster="+m.name); code > 1 || strings.Contains(out, "node-a") != (m == workload) {
 				t.Errorf("get of %s ended with %d:\n%s%s", m.name, code, out, errs)
 			}
@@ -220,7 +224,8 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 			})
 		}
 
-		// changes makes changes of the management cluster and waits until the bus has each of them.
+		// changes creates objects in the management cluster and waits until the bus has an event for
+		// each.
 		round := 0
 		changes := func() {
 			for range 5 {
@@ -266,8 +271,9 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 	})
 }
 
-// A forwarder copies the clusters of Cluster API objects. A Secret is replaced, and the credentials in
-// the old one are revoked.
+// TestClusterAPIRotatesACredential verifies the rotation of a credential. A forwarder copies the
+// clusters of Cluster API objects. The test replaces a Secret and revokes the credentials in the old
+// one.
 func TestClusterAPIRotatesACredential(t *testing.T) {
 	onFleets(t, "clusterapi", rotateACredential)
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgery is a message from a foreign writer, made from a genuine one.
+// forgery describes a message from a foreign writer that is derived from a genuine one.
 type forgery struct {
-	object string            // name
-	change map[string]string // attributes; "" removes one
+	object string            // name of the object
+	change map[string]string // attributes to change; "" removes an attribute
 	data   string            // "" keeps the genuine data
-	raw    string            // replaces the whole message with text that isn't an event
-	gone   bool              // the object was deleted before the forgery
-	hidden bool              // the message does not contradict the cluster
+	raw    string            // replaces the whole message with text that isn't a CloudEvent
+	gone   bool              // the test deletes the object before the forgery
+	hidden bool              // the message doesn't contradict the cluster
 }
 
 const future = "00000999999999999999"
@@ -60,7 +60,7 @@ func merged(all ...map[string]string) map[string]string {
 	return m
 }
 
-// of returns the attributes and the data of the forgery.
+// of returns the attributes and the data of the forgery, derived from the message m.
 func (f forgery) of(m harness.Received) (attributes map[string]string, data []byte) {
 	attributes, data = merged(m.Attributes, f.change), m.Data
 	maps.DeleteFunc(attributes, func(_, value string) bool { return value == "" })
@@ -74,7 +74,7 @@ func (f forgery) of(m harness.Received) (attributes map[string]string, data []by
 	return attributes, data
 }
 
-// forge publishes a forgery like any client with write permission.
+// forge publishes a forgery, as any client with write permission can.
 func (b *anyBus) forge(f forgery, m harness.Received) {
 	b.t.Helper()
 	b.foreign = true
@@ -115,8 +115,8 @@ func (b *anyBus) forge(f forgery, m harness.Received) {
 	}
 }
 
-// problems runs verify. It returns the number of foreign events and the other problems. A hidden
-// forgery isn't repaired and breaks rules of order.
+// problems runs verify. It returns the number of foreign events and all other problems. It ignores
+// the problems of hidden forgeries, which aren't repaired and break rules about the order.
 func (f *forwarder) problems() (others []string, foreign int) {
 	f.t.Helper()
 	hidden := map[string]bool{}
@@ -141,8 +141,8 @@ func (f *forwarder) problems() (others []string, foreign int) {
 	return others, foreign
 }
 
-// TestForeignEvents: a foreign writer publishes events of objects. After the next refresh of the
-// checkpoint, the bus agrees with the cluster again, and the foreign events are counted.
+// TestForeignEvents verifies that the forwarder repairs and counts the events of a foreign writer.
+// After the next refresh of the checkpoint, the bus agrees with the cluster again.
 func TestForeignEvents(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -158,7 +158,7 @@ func TestForeignEvents(t *testing.T) {
 				u.delete(configMaps, namespace, of.object)
 			}
 		}
-		for _, of := range forgeries() { // the forwarder may be idle because it has not seen the deletes yet
+		for _, of := range forgeries() { // the forwarder may be idle because it hasn't received the deletes yet
 			if of.gone {
 				bus.awaitKinds(key("configmaps", namespace, of.object), "snapshot deleted")
 			}
@@ -199,7 +199,7 @@ func TestForeignEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.rests() // through a refresh
+		f.rests() // longer than the refresh period
 		if now, err := bus.Stored(t.Context()); err != nil || now != stored {
 			t.Errorf("%d messages were stored at rest, %v", now-stored, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// claims is how many claims of a cluster name the bus has now.
+// claims returns the number of claims of a cluster name on the bus.
 func (b *anyBus) claims(cluster string) (n int) {
 	b.t.Helper()
 	for _, m := range b.all() {
@@ -22,7 +22,8 @@ func (b *anyBus) claims(cluster string) (n int) {
 	return n
 }
 
-// eventsOf gives the kinds of the events of each object of a cluster, and whether a tombstone is last.
+// eventsOf returns the types of each object's events in a cluster, and the number of objects whose
+// last message is a tombstone.
 func (b *anyBus) eventsOf(cluster string) (kinds map[string]string, tombstones int) {
 	b.t.Helper()
 	kinds = map[string]string{}
@@ -47,9 +48,9 @@ func (b *anyBus) eventsOf(cluster string) (kinds map[string]string, tombstones i
 	return kinds, tombstones
 }
 
-// TestForget: two clusters are on a bus, and the forwarder of one is gone for good. After forget, no table
-// and no command shows an object of it, and everything of the other is as it was. If the forwarder comes
-// back, it publishes everything again.
+// TestForget verifies the command forget. Two clusters share a bus, and the forwarder of one is gone
+// for good. After forget, no table and no command shows an object of that cluster, and the other
+// cluster's events are unchanged. If the forwarder returns, it publishes every object again.
 func TestForget(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -69,7 +70,7 @@ func TestForget(t *testing.T) {
 		old.idle()
 		stays.idle()
 		old.stop()
-		const objects = 4 // with kube-root-ca.crt
+		const objects = 4 // including kube-root-ca.crt
 		before, _ := bus.eventsOf(clusterName)
 		oldBefore, _ := bus.eventsOf("old")
 		forget := func(code int, words string, args ...string) {
@@ -149,7 +150,7 @@ func TestForget(t *testing.T) {
 			}
 		}
 		has("when the forwarder is back,", 3)
-		u.delete(configMaps, namespace, "a") // for the second time, as far as the bus knows
+		u.delete(configMaps, namespace, "a") // the bus already contains an earlier delete of it
 		has("after another delete,", 2)
 		old.idle()
 		old.verify(0, settle)
@@ -160,8 +161,9 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestVerifyNamesOtherSettings: verify says which variables differ from the forwarder's. A start with
-// other settings says so on the bus once, and a start without a change writes nothing.
+// TestVerifyNamesOtherSettings verifies that verify names the variables that differ from the
+// forwarder's. A start with other settings records them on the bus once. A start without a change
+// writes nothing.
 func TestVerifyNamesOtherSettings(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)

@@ -11,16 +11,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// forwarder is a process of the built binary whose errors fail the test.
+// forwarder is a process of the built binary. Its errors fail the test.
 type forwarder struct {
 	*harness.Forwarder
 	t       *testing.T
-	watched bool // Rest was checked
+	watched bool // the check at rest was done or is skipped
 }
 
-// newForwarder prepares a forwarder of the cluster and the bus at url. set adds or overrides
-// variables, without their prefix. Consistency points are off by default, because many tests count
-// messages.
+// newForwarder returns a forwarder for the cluster of the kubeconfig and the bus at url. The
+// forwarder isn't started. set adds or overrides variables, without their prefix. Consistency points
+// are off by default, because many tests count messages.
 func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *forwarder {
 	t.Helper()
 	address, err := harness.FreePort()
@@ -41,21 +41,22 @@ func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *
 	return f
 }
 
-// restWindow is short, because every test waits for it. A loop without a pause exceeds the bounds
-// a hundred times in it. The torture suite uses a longer window.
+// restWindow is short, because every test waits for it. In this window, a loop without a pause
+// exceeds the bounds a hundredfold. The torture suite uses a longer window.
 const restWindow = 2 * time.Second
 
 // rests checks that a healthy forwarder does no work while nothing changes. It runs once for each
-// forwarder, when the forwarder is stopped or its test ends.
+// forwarder, when the forwarder stops or its test ends.
 func (f *forwarder) rests() {
-	ctx, cancel := context.WithTimeout(context.Background(), limit) // the context of the test may have ended
+	ctx, cancel := context.WithTimeout(context.Background(), limit) // the test's context may have ended
 	defer cancel()
 	dirty, err := f.Metric(ctx, "kuberelay_dirty_objects")
 	if f.watched || f.t.Failed() || err != nil || dirty > 0 || f.Ready(ctx) != nil {
 		return
 	}
 	f.watched = true
-	// The test or a cleanup changed the cluster a moment ago. A loop would not end.
+	// The test or a cleanup may just have changed the cluster, so the first check may fail. A loop
+	// would fail both checks.
 	for range 2 {
 		if err = f.Rest(ctx, restWindow); err == nil {
 			return
@@ -86,7 +87,7 @@ func (f *forwarder) idle() {
 	f.await("the forwarder has nothing to do", f.Idle)
 }
 
-// await fails at once if the process has ended.
+// await waits until is returns nil. It fails the test at once if the process has ended.
 func (f *forwarder) await(what string, is func(context.Context) error) {
 	f.t.Helper()
 	eventually(f.t, what, func(ctx context.Context) error {
@@ -116,7 +117,7 @@ func (f *forwarder) metric(name string) float64 {
 // kill kills the process with SIGKILL.
 func (f *forwarder) kill() { f.Kill() }
 
-// stop asks the process to end and checks that it ends without an error.
+// stop sends SIGTERM to the process and checks that it ends without an error.
 func (f *forwarder) stop() {
 	f.t.Helper()
 	f.rests()
@@ -129,7 +130,7 @@ func (f *forwarder) stop() {
 
 func (f *forwarder) log() string { return f.Log() }
 
-// awaitLog waits until the log contains a text. The process may log after it acts.
+// awaitLog waits until the log contains a text. The process may log an action only after it.
 func (f *forwarder) awaitLog(text string) {
 	f.t.Helper()
 	f.await("the log says "+text, func(context.Context) error {
@@ -140,7 +141,7 @@ func (f *forwarder) awaitLog(text string) {
 	})
 }
 
-// run runs another command of the binary with the environment of f until it ends.
+// run runs another command of the binary with the environment of f and waits for its end.
 func (f *forwarder) run(args ...string) (code int, stdout, stderr string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
@@ -152,7 +153,7 @@ func (f *forwarder) run(args ...string) (code int, stdout, stderr string) {
 	return code, stdout, stderr
 }
 
-// sharedForwarder is a forwarder of the shared control plane.
+// sharedForwarder returns a forwarder for the shared control plane. The forwarder isn't started.
 func sharedForwarder(t *testing.T, url string, set map[string]string) (*forwarder, *controlplane.ControlPlane) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)

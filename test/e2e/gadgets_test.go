@@ -18,8 +18,8 @@ import (
 
 var apiServices = gvr("apiregistration.k8s.io", "v1", "apiservices")
 
-// gadgets returns a CustomResourceDefinition with its own group and a structural schema. Version
-// "v1" is served, "v1-" isn't, and "v1*" is the storage version.
+// gadgets returns a CustomResourceDefinition with its own group and a structural schema. The suffix
+// of a version selects its role: "v1" is served, "v1-" isn't served, and "v1*" is served and stored.
 func gadgets(group, conversion string, versions ...string) string {
 	var list []string
 	for _, v := range versions {
@@ -51,7 +51,7 @@ const (
 	deadConversion = `{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/convert"}}}`
 )
 
-// defineGadgets creates or changes the definition. The end of the test deletes it.
+// defineGadgets creates or changes the definition. The definition is deleted at the end of the test.
 func (u *user) defineGadgets(group, conversion string, versions ...string) {
 	u.t.Helper()
 	name := "gadgets." + group
@@ -101,7 +101,7 @@ func gadget(apiVersion, name string, size int) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: Gadget\nmetadata: {name: %s}\nspec: {size: %d}\n", apiVersion, name, size)
 }
 
-// createServed creates an object as soon as its path is served.
+// createServed creates an object as soon as the API server serves its resource.
 func (u *user) createServed(of schema.GroupVersionResource, namespace, manifest string) *unstructured.Unstructured {
 	u.t.Helper()
 	o := &unstructured.Unstructured{}
@@ -116,7 +116,8 @@ func (u *user) createServed(of schema.GroupVersionResource, namespace, manifest 
 	return created
 }
 
-// awaitMetric waits until a line of /metrics has this prefix.
+// awaitMetric waits until /metrics has a line that begins with start, or until it has none if there
+// is false.
 func (f *forwarder) awaitMetric(start string, there bool) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%s on /metrics: %t", start, there), func(ctx context.Context) error {
@@ -137,7 +138,7 @@ func (f *forwarder) awaitMetric(start string, there bool) {
 	})
 }
 
-// awaitGone waits until no informer metric mentions a resource.
+// awaitGone waits until no informer metric contains the resource.
 func (f *forwarder) awaitGone(resource string) {
 	f.t.Helper()
 	for _, name := range []string{"kuberelay_informer_objects", "kuberelay_informer_synced", "kuberelay_informer_lists_total", "kuberelay_informer_watches_total", "informer_queued_items"} {
@@ -146,7 +147,8 @@ func (f *forwarder) awaitGone(resource string) {
 	f.awaitMetric(`kuberelay_informer_state{reason="",resource="`+resource+`"`, false)
 }
 
-// clean runs verify, which must find no problem.
+// clean waits until the forwarder is idle and runs verify, which must find no problem. It returns
+// the output.
 func (f *forwarder) clean() string {
 	f.t.Helper()
 	f.idle()
@@ -157,7 +159,7 @@ func (f *forwarder) clean() string {
 	return stdout
 }
 
-// awaitLast waits until the last event of a subject is of this kind and API version.
+// awaitLast waits until the last event of a subject has this type and API version.
 func (s *subscriber) awaitLast(subject, kind, apiVersion string) received {
 	s.t.Helper()
 	var last received
@@ -177,7 +179,7 @@ func (s *subscriber) awaitLast(subject, kind, apiVersion string) received {
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
 
-// awaitLastIsNot waits until the last event is of another kind.
+// awaitLastIsNot waits until the last event of a subject has another type than kind.
 func (s *subscriber) awaitLastIsNot(subject, kind string) received {
 	s.t.Helper()
 	var last received
@@ -207,7 +209,7 @@ func (u *user) takeOver(group, version string) {
 	u.t.Cleanup(func() { _ = u.client.Resource(apiServices).Delete(context.Background(), name, metav1.DeleteOptions{}) })
 }
 
-// labelServed changes a label as soon as the object is reachable.
+// labelServed changes a label as soon as the API server can write the object.
 func (u *user) labelServed(of schema.GroupVersionResource, namespace, name, value string) {
 	u.t.Helper()
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}})

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestGet compares the output of get with a list from the API server: after a delete while no
-// forwarder ran, and with events whose data is a change.
+// TestGet compares the output of get with a list from the API server. One object is deleted while no
+// forwarder runs, and the events use the data form change.
 func TestGet(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

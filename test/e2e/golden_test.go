@@ -23,15 +23,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// goldenBuses has a folder for each release, with what its forwarder wrote: the files of a NATS server
-// and of a Kafka broker, and the files of the etcd that they are a copy of.
+// goldenBuses has a folder for each release. Each folder contains the files of a NATS server and of
+// a Kafka broker that the release's forwarder wrote, and the files of the etcd from which it copied.
 const goldenBuses = "testdata/golden"
 
 var writeGolden = flag.String("golden", "", "write a golden bus with this name, such as v1.2.3")
 
 const goldenNamespace = "golden"
 
-// goldenBus is a kind of bus that starts from the files in dir.
+// goldenBus is a kind of bus that can start from the files in a folder.
 type goldenBus struct {
 	name  string
 	start func(t *testing.T, dir string) (url string, set map[string]string, stop func())
@@ -50,11 +50,12 @@ func goldenKinds() []goldenBus {
 	}
 }
 
-// changedLater are the events of what changed after the forwarder that wrote a golden bus had ended.
+// changedLater counts the changes after the end of the forwarder that wrote a golden bus, by event
+// type.
 var changedLater = map[string]int{"created": 1, "updated": 1, "deleted": 1}
 
-// TestGoldenBuses takes over what earlier releases wrote. The forwarder publishes what changed in
-// between, and nothing else. A restart publishes nothing.
+// TestGoldenBuses starts a forwarder on the buses that earlier releases wrote. The forwarder must
+// publish only the changes since then. A restart must publish nothing.
 func TestGoldenBuses(t *testing.T) {
 	if *writeGolden != "" {
 		makeGolden(t, filepath.Join(goldenBuses, *writeGolden))
@@ -93,15 +94,15 @@ func TestGoldenBuses(t *testing.T) {
 	}
 }
 
-// goldenSettings are those of the forwarders that write and read a golden bus. Deletes stay, however
-// old the bus is.
+// goldenSettings returns the settings of the forwarders that write and read a golden bus. The delete
+// retention is so long that deletes stay even on an old bus.
 func goldenSettings(more map[string]string) map[string]string {
 	return merged(map[string]string{"RESOURCES": "configmaps", "NAMESPACES": goldenNamespace, "DELETE_RETENTION": "876000h"}, more)
 }
 
 var publishedLine = regexp.MustCompile(`(?m)^kuberelay_events_published_total\{.*type="([a-z]+)".*\} ([0-9]+)$`)
 
-// published returns how many events of each type the bus has acknowledged since the start.
+// published returns the number of events of each type that the bus has acknowledged since the start.
 func (f *forwarder) published() map[string]int {
 	f.t.Helper()
 	_, body, err := f.get(f.t.Context(), "/metrics")
@@ -117,9 +118,9 @@ func (f *forwarder) published() map[string]int {
 	return all
 }
 
-// makeGolden writes a golden bus of this build, with objects in every state that a bus can show: one
-// from before the first sync, created, updated, deleted, and created again. Three change after the
-// forwarder has ended.
+// makeGolden writes a golden bus with this build. Its objects are in every state that a bus can
+// show: snapshot, created, updated, deleted and recreated. Three objects change after the forwarder
+// has ended.
 func makeGolden(t *testing.T, to string) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	u := newUser(t, cp)
@@ -163,7 +164,7 @@ func makeGolden(t *testing.T, to string) {
 	pack(t, disk, filepath.Join(to, "etcd.tar.gz"))
 }
 
-// temporary matches files of a broker that aren't part of the bus.
+// temporary matches a broker's files that aren't part of the bus.
 var temporary = regexp.MustCompile(`^(tmp|kafka\.log|server\.properties)(/|$)`)
 
 // pack writes the files of a folder to an archive.
@@ -196,7 +197,7 @@ func pack(t *testing.T, dir, archive string) {
 	}
 }
 
-// unpack writes the files of an archive to a folder.
+// unpack extracts the files of an archive into a folder.
 func unpack(t *testing.T, archive, dir string) {
 	t.Helper()
 	in, err := os.Open(archive)

@@ -15,13 +15,13 @@ var (
 	kills     = flag.Int("handover.kills", 5, "how often it is killed")
 )
 
-// TestHandover measures how long nothing is published when a leader shuts down and when it is
-// killed, with the default times of the election. "make handover" runs it.
+// TestHandover measures how long publishing stops when a leader shuts down and when it is killed,
+// with the default durations of the election. "make handover" runs it.
 func TestHandover(t *testing.T) {
 	lease := map[string]string{"LEASE_DURATION": "", "LEASE_RENEW_DEADLINE": "", "LEASE_RETRY_PERIOD": "", "LOG_LEVEL": "info"}
 	onEachBus(t, lease, func(r *replicas) {
 		leader, other, endLoad := r.begin()
-		r.leads() // so that everything it needs exists
+		r.leads() // wait until everything that the leader needs exists
 		var drained, next, killed []time.Duration
 		for n := range *handovers + *kills {
 			f, probe := r.all[leader], fmt.Sprintf("probe%d", n)
@@ -52,7 +52,7 @@ func TestHandover(t *testing.T) {
 	})
 }
 
-// leads makes the leader publish something.
+// leads waits until the leader has published an object.
 func (r *replicas) leads() {
 	r.t.Helper()
 	r.user.create(configMaps, r.namespace, configMap("first", "1"))

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// carriers are kinds that often contain secrets: the resource with its group, the kind, and an
-// object with a canary in each %s.
+// carriers are kinds that often contain secrets. Each has the plural and the group of its resource,
+// its kind, and the content of an object with a canary for each %s.
 var carriers = []struct{ plural, group, kind, content string }{
 	{"kubeadmconfigs", "bootstrap.cluster.x-k8s.io", "KubeadmConfig", `spec: {initConfiguration: {bootstrapTokens: [{token: %s}]}, files: [{path: /etc/a, content: %s}],
   joinConfiguration: {discovery: {tlsBootstrapToken: %s, bootstrapToken: {token: %s}}}}`},
@@ -28,7 +28,7 @@ var carriers = []struct{ plural, group, kind, content string }{
 	{"vaults", "example.com", "Vault", `spec: {entries: [{key: open, value: plain}, {key: PASSWORD, value: %s}], token: [%s, {a: %s}]}`},
 }
 
-// fill puts a new canary into each place.
+// fill replaces each %s with a new canary.
 func (c canaries) fill(what, text string) string {
 	for n := 0; strings.Contains(text, "%s"); n++ {
 		text = strings.Replace(text, "%s", c.add(fmt.Sprintf("%s, %d", what, n)), 1)
@@ -36,8 +36,8 @@ func (c canaries) fill(what, text string) string {
 	return text
 }
 
-// TestCanariesInMetadataAndOtherKinds: the bus doesn't get values of Secrets that labels or
-// annotations repeat in another form, nor values in kinds that often contain secrets, nor in
+// TestCanariesInMetadataAndOtherKinds verifies that more secrets stay off the bus: Secret values
+// that labels or annotations repeat in another form, values in kinds that often contain secrets, and
 // fields that the configuration names.
 func TestCanariesInMetadataAndOtherKinds(t *testing.T) {
 	const visible = "visible-1.2.3"
@@ -101,9 +101,9 @@ spec:
 	c.search(t, "the log", []byte(f.log()))
 }
 
-// TestAFieldThatIsHiddenNow: a field that the configuration newly hides isn't published again,
-// neither in the previous state of an update nor in the last state of a deleted object, although
-// the forwarder reads both back from the bus.
+// TestAFieldThatIsHiddenNow verifies that a newly hidden field isn't published again, neither in the
+// previous state of an update nor in the last state of a deleted object. The forwarder reads both
+// states back from the bus.
 func TestAFieldThatIsHiddenNow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)

@@ -36,19 +36,19 @@ const (
 	quietPeriod = 250 * time.Millisecond
 )
 
-// TestHostileTenant measures what a tenant who may create objects in one namespace does to a
-// forwarder with a memory limit of 256 MiB, and to another namespace ("make hostile"). The objects
-// are random, at the limits of the API server.
+// TestHostileTenant measures the effect of a hostile tenant on a forwarder with a memory limit of
+// 256 MiB, and on another namespace. The tenant may create objects in one namespace. The objects are
+// random and reach the limits of the API server. "make hostile" runs the test.
 func TestHostileTenant(t *testing.T) {
 	bus := natsServer(t)
-	cp := controlplanetest.New(t, controlplane.Options{}) // kube-controller-manager would look up each owner
+	cp := controlplanetest.New(t, controlplane.Options{}) // without kube-controller-manager, which would look up each owner
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
 		"RESOURCES": "configmaps,widgets.example.com", "FOLLOW": "ownerReferences", "DATA": "change", "LOG_LEVEL": "error",
 	})
 	u := newUser(t, cp)
 	u.define("widgets", "Widget", "Namespaced")
 	hostile, quiet := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
-	if err := f.Start(fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit/10*9)); err != nil { // the forwarder sets this in a container
+	if err := f.Start(fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit/10*9)); err != nil { // the forwarder sets this itself in a container
 		t.Fatal(err)
 	}
 	f.idle()
@@ -86,7 +86,7 @@ func TestHostileTenant(t *testing.T) {
 	}
 }
 
-// percentile returns the p-th percentile.
+// percentile returns the p-th percentile of the durations.
 func percentile(all []time.Duration, p int) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -95,9 +95,9 @@ func percentile(all []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)-1)*p/100].Round(10 * time.Microsecond)
 }
 
-// pulse changes one object of a quiet namespace repeatedly, until it has done so most times or
-// over returns true. It returns how long each change took from the answer of the API server to the
-// bus.
+// pulse changes one object in a quiet namespace repeatedly. It stops after most changes or when over
+// returns true. It returns the latency of each change, from the API server's response until the
+// event arrives.
 func pulse(t *testing.T, u *user, url, namespace string, most int, over func() bool) (took []time.Duration) {
 	t.Helper()
 	conn, err := nats.Connect(url)
@@ -135,11 +135,11 @@ func pulse(t *testing.T, u *user, url, namespace string, most int, over func() b
 	return took
 }
 
-// tenant may do everything in one namespace.
+// A tenant has all rights in one namespace.
 type tenant struct {
 	*user
 	namespace      string
-	bytes, changes *rate.Limiter // what the test's API server and etcd can take
+	bytes, changes *rate.Limiter // rates that the test's API server and etcd can sustain
 
 	requests, refused, sent atomic.Int64
 }
@@ -169,8 +169,8 @@ func (t *tenant) act(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// object returns a random object. Most are small and change often. The others are as large, as
-// deep or as wide as the API server allows.
+// object returns a random object. Most objects are small and change often. The others are as large,
+// as deep or as wide as the API server allows.
 func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]any) {
 	configMap := func(name string, metadata, data map[string]any) (schema.GroupVersionResource, map[string]any) {
 		if metadata == nil {
@@ -188,7 +188,7 @@ func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]a
 	switch kind := r.IntN(200); {
 	case kind < 100: // often
 		return configMap("often-"+name, nil, map[string]any{"n": fmt.Sprint(r.Int())})
-	case kind < 180: // each leaves a tombstone with a long name
+	case kind < 180: // each object leaves a tombstone with a long name
 		return configMap(fmt.Sprintf("%s-%d", strings.Repeat("x", 230), r.IntN(20000)), nil, map[string]any{"n": fmt.Sprint(r.Int())})
 	case kind == 180: // long
 		items := make([]any, 350_000)

@@ -24,19 +24,20 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// informer is a client-go informer whose list-watch reads the bus.
+// informer is a client-go informer that lists and watches a replica of the bus instead of the API
+// server.
 type informer struct {
 	cache.SharedIndexInformer
 	lists *lists
 
 	mu      sync.Mutex
-	handled map[string]string // resourceVersions by key, from the handlers
+	handled map[string]string // resourceVersions by name, from the event handlers
 }
 
-// lists counts the lists that a reflector requests, including streaming lists.
+// lists counts a reflector's list requests, including streaming lists.
 type lists struct {
 	*replica.ListerWatcher
-	classic bool // no streaming lists
+	classic bool // disables streaming lists
 	n       atomic.Int32
 }
 
@@ -54,7 +55,7 @@ func (l *lists) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	return l.ListerWatcher.WatchWithContext(ctx, o)
 }
 
-// runInformer runs an informer of the ConfigMaps in one namespace until the test ends.
+// runInformer runs an informer for the ConfigMaps in one namespace until the test ends.
 func runInformer(t *testing.T, bus *replica.Bus, namespace string, object runtime.Object, classic bool) *informer {
 	t.Helper()
 	l := &lists{classic: classic, ListerWatcher: bus.ListerWatcher(configMaps, replica.Options{Cluster: clusterName, Namespace: namespace, Object: object})}
@@ -87,7 +88,7 @@ func runInformer(t *testing.T, bus *replica.Bus, namespace string, object runtim
 	return i
 }
 
-// equals compares the store with the API server.
+// equals compares the informer's store with the objects from the API server.
 func (i *informer) equals(of *unstructured.UnstructuredList, typed *corev1.ConfigMapList) error {
 	want, versions := map[string]any{}, map[string]string{}
 	for n := range of.Items {
@@ -131,16 +132,16 @@ func (i *informer) equals(of *unstructured.UnstructuredList, typed *corev1.Confi
 	return nil
 }
 
-// restartable is a bus that can be killed and can lose all data.
+// restartable is a bus that can be killed and can lose all its data.
 type restartable interface {
 	Kill()
 	Forget()
 	Start()
 }
 
-// TestInformersOnTheBus: stock informers whose list-watch reads the bus hold what the API server
-// has, whatever happens to the forwarder and the bus. They list again only after the bus lost its
-// messages.
+// TestInformersOnTheBus verifies that stock informers that read the bus hold the same objects as the
+// API server, whatever happens to the forwarder and the bus. The informers list again only after the
+// bus has lost its messages.
 func TestInformersOnTheBus(t *testing.T) {
 	t.Run("nats", func(t *testing.T) {
 		server := natsServer(t)
@@ -204,7 +205,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	for _, name := range []string{"kept", "lost", "away"} {
 		u.create(configMaps, namespace, configMap(name, "1"))
 	}
-	for name, i := range informers { // they wait for the bus
+	for name, i := range informers { // without a bus, no informer syncs
 		if i.HasSynced() {
 			t.Errorf("the %s informer has synced before the forwarder", name)
 		}
@@ -215,7 +216,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	f.start().idle()
 	equal("after the first snapshot", 0)
 	for _, i := range informers {
-		i.lists.n.Store(1) // they listed before, without success
+		i.lists.n.Store(1) // ignores the earlier lists, which failed
 	}
 	change("1")
 	equal("after changes", 1)
@@ -235,7 +236,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	f.kill()
 	server.Kill()
 	server.Forget()
-	u.delete(configMaps, namespace, "lost") // no event can tell the informers
+	u.delete(configMaps, namespace, "lost") // no event tells the informers
 	server.Start()
 	f.start().idle()
 	equal("after the bus lost everything", 0)

@@ -14,7 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// The ACLs in docs/permissions.md suffice for the forwarder and for readers. Readers can't write.
+// TestKafkaPermissions verifies that the ACLs in docs/permissions.md suffice for the forwarder and for
+// readers, and that readers can't write.
 func TestKafkaPermissions(t *testing.T) {
 	const name = "guarded"
 	broker, as := guardedBroker(t, name)
@@ -27,7 +28,7 @@ func TestKafkaPermissions(t *testing.T) {
 	topic{t, broker.Addr(), name}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "snapshot"})
 	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password", namespace)).verified()
 	f.stop()
-	f.start().idle() // the topics exist now, and are checked
+	f.start().idle() // the topics now exist, and the forwarder checks their settings
 	f.stop()
 
 	mechanism, err := scram.Mechanism(scram.SHA512, "reader", "r-password")
@@ -48,8 +49,9 @@ func TestKafkaPermissions(t *testing.T) {
 	}
 }
 
-// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. as returns the
-// variables of a forwarder that logs in as one of the users and selects the config maps of a namespace.
+// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. The function as
+// returns the variables of a forwarder that logs in as one of the users and selects the ConfigMaps
+// in a namespace.
 func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, as func(user, password, namespace string) map[string]string) {
 	t.Helper()
 	broker = kafkabrokertest.Start(t, kafkabroker.Options{
@@ -66,7 +68,7 @@ func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, a
 	}
 }
 
-// parseACLs parses lines with commands of kafka-acls.sh.
+// parseACLs parses the commands of kafka-acls.sh, one on each line.
 func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	t.Helper()
 	operations := map[string]kafkago.ACLOperationType{
@@ -104,8 +106,8 @@ func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	return entries
 }
 
-// createACLs waits until the broker applies the ACLs. The controller answers before the broker
-// learns of them.
+// createACLs creates the ACLs and waits until the broker applies them. The controller responds
+// before the broker receives the ACLs.
 func createACLs(t *testing.T, client *kafkago.Client, entries []kafkago.ACLEntry) {
 	t.Helper()
 	response, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: entries})

@@ -12,22 +12,22 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// record is a record of an event topic. The test reads it without the forwarder's code.
+// record is a record of an event topic, read without the forwarder's code.
 type record struct {
 	partition  int
 	offset     int64
 	attributes map[string]string
 	data       json.RawMessage
-	tombstone  bool // a tombstone follows
+	tombstone  bool // a tombstone follows the record
 }
 
-// kind returns the last word of the type.
+// kind returns the last part of the event type.
 func (r record) kind() string {
 	t := r.attributes["type"]
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-// readTopic reads a topic from its start to its present end, by key.
+// readTopic reads a topic from its start to its current end. It returns the records by key.
 func readTopic(ctx context.Context, addr, topic string) (map[string][]record, error) {
 	client := &kafkago.Client{Addr: kafkago.TCP(addr)}
 	meta, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
@@ -44,7 +44,7 @@ func readTopic(ctx context.Context, addr, topic string) (map[string][]record, er
 			return nil, err
 		}
 		if err := errors.Join(p.Error, offsets.Topics[topic][0].Error); err != nil {
-			return nil, err // otherwise the topic would seem empty
+			return nil, err // without this check, the topic would seem empty
 		}
 		end := offsets.Topics[topic][0].LastOffset
 		if err := readPartition(ctx, addr, topic, p.ID, end, all); err != nil {
@@ -82,7 +82,7 @@ func readPartition(ctx context.Context, addr, topic string, partition int, end i
 	}
 }
 
-// parseRecord parses a record by the CloudEvents Kafka binding, in both modes.
+// parseRecord parses a record according to the CloudEvents Kafka binding, in either content mode.
 func parseRecord(m kafkago.Message) (record, error) {
 	r := record{partition: m.Partition, offset: m.Offset, attributes: map[string]string{}, data: m.Value}
 	for _, h := range m.Headers {
@@ -102,7 +102,7 @@ func parseRecord(m kafkago.Message) (record, error) {
 			}
 			return r, nil
 		}
-		if h.Key == "kuberelay_data" { // of a control record, which has no value
+		if h.Key == "kuberelay_data" { // belongs to a control record, which has no value
 			r.data = h.Value
 			continue
 		}
@@ -111,7 +111,7 @@ func parseRecord(m kafkago.Message) (record, error) {
 	return r, nil
 }
 
-// topic is the subscriber of one test.
+// topic is a topic under test.
 type topic struct {
 	t          *testing.T
 	addr, name string
@@ -128,7 +128,7 @@ func (s topic) read() map[string][]record {
 	return all
 }
 
-// kinds returns the types of the events of an object in the core group.
+// kinds returns the types of the events, separated by spaces.
 func kinds(all []record) string {
 	words := make([]string, len(all))
 	for i, r := range all {
@@ -159,7 +159,7 @@ func (s topic) awaitKinds(want map[string]string) map[string][]record {
 	return all
 }
 
-// events counts the records except the markers of writers and consistency points.
+// events counts the records, except writer markers and consistency points.
 func events(all map[string][]record) int {
 	n := 0
 	for key, records := range all {
@@ -170,9 +170,9 @@ func events(all map[string][]record) int {
 	return n
 }
 
-// checkOrder checks every record: the records of an object are in one partition, no two adjacent
-// ones have the same id, and versions don't decrease within a UID. Every partition has consistency
-// points.
+// checkOrder checks every record. The records of an object must be in one partition, adjacent
+// records must have different ids, and versions must not decrease within a UID. It skips the keys of
+// consistency points, which are in every partition.
 func (s topic) checkOrder() {
 	s.t.Helper()
 	for key, all := range s.read() {
@@ -193,7 +193,7 @@ func (s topic) checkOrder() {
 	}
 }
 
-// checkUnique checks that every event of an object exists once.
+// checkUnique checks that no event of an object is repeated.
 func (s topic) checkUnique() {
 	s.t.Helper()
 	seen := map[string]string{}

@@ -27,8 +27,8 @@ func onKafka(s topic, more map[string]string) map[string]string {
 	return set
 }
 
-// quietNamespace creates a namespace and waits until it has everything that controllers create in
-// it.
+// quietNamespace creates a namespace and waits until it contains everything that controllers create
+// in a new namespace.
 func quietNamespace(t *testing.T, u *user) string {
 	t.Helper()
 	namespace := controlplanetest.Namespace(t, cluster.ControlPlane(t))
@@ -49,8 +49,9 @@ func (f *forwarder) verified() {
 	f.t.Logf("verify: %s", strings.TrimSpace(stdout))
 }
 
-// The life of objects on Kafka: objects that existed before, changes while the forwarder runs, a
-// restart without a change, and changes while the forwarder was down.
+// TestKafka verifies the life of objects on Kafka: objects that existed before the first start,
+// changes while the forwarder runs, a restart without a change, and changes while the forwarder is
+// down.
 func TestKafka(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
@@ -128,8 +129,8 @@ func sameJSON(t *testing.T, a, b json.RawMessage) bool {
 	return reflect.DeepEqual(decode(t, a), decode(t, b))
 }
 
-// The broker is killed under load. After it is back, the topic has every change in between, once
-// and in order.
+// TestKafkaOutage kills the broker under load. After the broker's return, the topic must contain
+// every change, once and in order.
 func TestKafkaOutage(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	bus := topic{t, broker.Addr(), "outage"}
@@ -146,7 +147,7 @@ func TestKafkaOutage(t *testing.T) {
 		case 20:
 			broker.Kill()
 		case 40:
-			u.delete(configMaps, namespace, "c39") // the bus never had it
+			u.delete(configMaps, namespace, "c39") // the bus has never stored it
 			broker.Start()
 		}
 		want[key("configmaps", namespace, name)] = "created"
@@ -159,7 +160,8 @@ func TestKafkaOutage(t *testing.T) {
 	f.stop()
 }
 
-// A second forwarder takes over. The first one ends by itself and says why.
+// TestKafkaTakeover starts a second forwarder, which takes over. The first one must end by itself
+// and log the reason.
 func TestKafkaTakeover(t *testing.T) {
 	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("takeover")}
 	cp := cluster.ControlPlane(t)
@@ -188,7 +190,7 @@ func TestKafkaTakeover(t *testing.T) {
 	second.stop()
 }
 
-// A topic for each resource.
+// TestKafkaTopicsOfResources verifies a topic name template that gives each resource its own topic.
 func TestKafkaTopicsOfResources(t *testing.T) {
 	addr, name := kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("each")
 	template := topic{t, addr, name + ".{group}.{resource}"}
@@ -210,7 +212,7 @@ func TestKafkaTopicsOfResources(t *testing.T) {
 	f.stop()
 }
 
-// Without idempotent producing, everything else still holds.
+// TestKafkaWithoutIdempotence verifies a forwarder that doesn't use the idempotent producer.
 func TestKafkaWithoutIdempotence(t *testing.T) {
 	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("plain")}
 	cp := cluster.ControlPlane(t)

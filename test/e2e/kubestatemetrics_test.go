@@ -19,9 +19,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// TestKubeStateMetrics runs two kube-state-metrics from its module, one with its list-watches on
-// the bus and one on the API server. Their metrics are equal byte by byte, also after the
-// forwarder was killed.
+// TestKubeStateMetrics runs two processes of kube-state-metrics. One lists and watches a replica of
+// the bus, the other the API server. Their metrics must be identical, even after the forwarder was
+// killed.
 func TestKubeStateMetrics(t *testing.T) {
 	program := buildProgram(t, "-C", "../kubestatemetrics", ".")
 	server := natsServer(t)
@@ -96,7 +96,7 @@ func TestKubeStateMetrics(t *testing.T) {
 
 func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
 
-// createPod creates a pod with a status.
+// createPod creates a pod and sets its status.
 func createPod(t *testing.T, in typedcorev1.PodInterface, i int) {
 	t.Helper()
 	p := pods.Pod(7, i)
@@ -112,7 +112,7 @@ func createPod(t *testing.T, in typedcorev1.PodInterface, i int) {
 	}
 }
 
-// scrape returns the metrics, sorted.
+// scrape returns the lines of the metrics, sorted.
 func scrape(ctx context.Context, address string) ([]string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {

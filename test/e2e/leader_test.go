@@ -17,7 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// replicas are forwarders that elect a leader. Each reaches the API server through its own proxy.
+// replicas is a group of forwarders that elect a leader. Each forwarder reaches the API server
+// through its own proxy.
 type replicas struct {
 	t         *testing.T
 	user      *user
@@ -25,12 +26,13 @@ type replicas struct {
 	all       []*forwarder
 	api       []*faultproxy.Proxy
 
-	await      func(name, kinds string) // waits until the object's events have these types
-	checkOrder func()                   // checks every event so far, and that each exists once
+	await      func(name, kinds string) // waits until the events of the named object have these types
+	checkOrder func()                   // checks the order of all events so far, and that no event is repeated
 }
 
-// shortLease is the duration of the lease for the tests that wait for its end. On a slow machine,
-// a leader must not lose a lease by itself: the tests would find an unexpected leader.
+// shortLease configures a short lease for tests that wait until a lease expires. The lease must be
+// long enough that a leader on a slow machine doesn't lose it. Otherwise the tests would find an
+// unexpected leader.
 var shortLease = map[string]string{
 	"LEADER_ELECTION": "true", "LEASE_DURATION": "8s", "LEASE_RENEW_DEADLINE": "6s", "LEASE_RETRY_PERIOD": "500ms",
 }
@@ -76,7 +78,7 @@ func newReplicas(t *testing.T, bus, more map[string]string) *replicas {
 	return r
 }
 
-// through returns a copy of a kubeconfig with another address of the API server.
+// through returns a copy of a kubeconfig with another address for the API server.
 func through(t *testing.T, kubeconfig, address string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -93,7 +95,8 @@ func through(t *testing.T, kubeconfig, address string) string {
 	return file
 }
 
-// leading waits until exactly one of the replicas leads, and returns it.
+// leading waits until exactly one of the replicas leads. It returns the index of the leader and of
+// the other replica.
 func (r *replicas) leading() (leader, other int) {
 	r.t.Helper()
 	eventually(r.t, "one leads", func(ctx context.Context) error {
@@ -128,7 +131,7 @@ func (f *forwarder) standsBy(ctx context.Context) error {
 	return err
 }
 
-// led waits until a replica leads.
+// led waits until replica n leads.
 func (r *replicas) led(n int) {
 	r.t.Helper()
 	r.all[n].await("it leads", func(ctx context.Context) error {
@@ -140,8 +143,7 @@ func (r *replicas) led(n int) {
 	})
 }
 
-// load changes objects continuously until it is stopped: it creates, changes, deletes and
-// recreates them.
+// load continuously creates, changes, deletes and recreates objects until end is called.
 func (r *replicas) load() (end func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -166,8 +168,8 @@ func (r *replicas) load() (end func()) {
 	return sync.OnceFunc(func() { close(over); <-ended })
 }
 
-// settled checks at the end that the bus is a copy of the cluster, and that all events are in
-// order and exist once.
+// settled checks the final state: the bus agrees with the cluster, all events are in order, and no
+// event is repeated.
 func (r *replicas) settled() {
 	r.t.Helper()
 	leader, _ := r.leading()
@@ -178,7 +180,7 @@ func (r *replicas) settled() {
 	r.checkOrder()
 }
 
-// begin starts both replicas with some existing objects and under load. One of them leads.
+// begin starts both replicas with some existing objects and under load. The first replica leads.
 func (r *replicas) begin() (leader, other int, endLoad func()) {
 	r.t.Helper()
 	for n := range 20 {
@@ -193,8 +195,8 @@ func (r *replicas) begin() (leader, other int, endLoad func()) {
 	return 0, 1, endLoad
 }
 
-// TestLeadershipIsHandedOver: the leader shuts down under load, and the standby continues where
-// the leader stopped.
+// TestLeadershipIsHandedOver verifies that the standby continues where the leader stopped when the
+// leader shuts down under load.
 func TestLeadershipIsHandedOver(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -220,8 +222,8 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestALeaderIsKilled: the standby takes over when the lease has expired, and finds what happened
-// in between.
+// TestALeaderIsKilled verifies that the standby takes over when the lease has expired, and that it
+// publishes the changes in between.
 func TestALeaderIsKilled(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -241,8 +243,9 @@ func TestALeaderIsKilled(t *testing.T) {
 	})
 }
 
-// TestALeaderThatWakesUp: a leader that was stopped for longer than its lease neither overwrites
-// nor repeats what its successor has written. Then it becomes a standby, and can lead again.
+// TestALeaderThatWakesUp verifies that a leader that was frozen for longer than its lease neither
+// overwrites nor repeats its successor's events. The former leader becomes a standby and can lead
+// again.
 func TestALeaderThatWakesUp(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -273,9 +276,10 @@ func TestALeaderThatWakesUp(t *testing.T) {
 	})
 }
 
-// TestAnIdleLeaderThatWakesUpAlone: a leader was stopped for longer than its lease. When it
-// continues, it has nothing to write, and can't reach the API server. On Kafka it learns from the
-// bus that it was replaced, before its elector gives up. It becomes a standby and can lead again.
+// TestAnIdleLeaderThatWakesUpAlone verifies a former leader that was frozen for longer than its
+// lease and wakes up with nothing to write and without the API server. On Kafka, it learns from the
+// bus that another writer replaced it, before its elector gives up. It becomes a standby and can
+// lead again.
 func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -303,8 +307,8 @@ func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 	})
 }
 
-// TestTheAPIServerIsAwayForLongerThanALease: in that time nobody leads. Afterwards one replica
-// does, and both still have their caches.
+// TestTheAPIServerIsAwayForLongerThanALease verifies that no replica leads while the API server is
+// away for longer than a lease. Afterward, one replica leads, and both still have their caches.
 func TestTheAPIServerIsAwayForLongerThanALease(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		_, _, endLoad := r.begin()

@@ -33,8 +33,8 @@ func leafNode(t *testing.T) *natstest.Server {
 	})
 }
 
-// TestLeafNode: a forwarder and the readers connect to a leaf node, and the stream is in the domain of
-// the hub. The readers also read a mirror of the stream in the domain of the leaf.
+// TestLeafNode verifies a forwarder and readers that connect to a leaf node, while the stream is in
+// the hub's domain. The readers also read a mirror of the stream in the leaf's domain.
 func TestLeafNode(t *testing.T) {
 	leaf := leafNode(t)
 	cp := cluster.ControlPlane(t)
@@ -76,7 +76,7 @@ func TestLeafNode(t *testing.T) {
 		t.Errorf("verify of the mirror ended with %d:\n%s%s", code, stdout, stderr)
 	}
 
-	// A forwarder can't write to a mirror.
+	// A forwarder must refuse to write to a mirror.
 	if err := mirror.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func inspected(t *testing.T, f *forwarder) {
 	}
 }
 
-// readFrom checks that the commands and package replica read the stream.
+// readFrom checks that the commands get and tail and package replica read the stream.
 func readFrom(t *testing.T, f *forwarder, o replica.NATSOptions, namespace string) {
 	t.Helper()
 	if code, stdout, stderr := f.run("get", "configmaps", "-n", namespace); code != 0 || !strings.Contains(stdout, "\na ") || strings.Contains(stdout, "deleted") {

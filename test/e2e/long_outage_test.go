@@ -17,9 +17,9 @@ var (
 	outageObjects = flag.Int("outage.objects", 5000, "objects that change meanwhile")
 )
 
-// TestLongOutage measures the cost of an outage of the bus ("make outage"): the memory of the
-// process before and after a long outage under change. Afterwards the last state of each object is
-// published, once.
+// TestLongOutage measures the memory that a long outage of the bus costs while objects change.
+// Afterward, the forwarder must publish the last state of each object once. "make outage" runs the
+// test.
 func TestLongOutage(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "LOG_LEVEL": "error"})
@@ -32,7 +32,7 @@ func TestLongOutage(t *testing.T) {
 	change := func(round int) {
 		inParallel(t, *outageObjects, func(n int) { u.label(configMaps, namespace, name(n), fmt.Sprint(round)) })
 	}
-	change(0) // the same work as later, before the first measurement of the heap
+	change(0) // does the later work once before the first measurement of the memory
 	f.idle()
 	sub := subscribe(t, bus.URL)
 	sub.end()

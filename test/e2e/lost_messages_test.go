@@ -8,8 +8,8 @@ import (
 )
 
 // TestMessagesAreDeletedByHand deletes the messages of a thousand objects from the stream. verify
-// names them. After the next refresh of the checkpoint they are there again, and verify finds no
-// problem.
+// must name these objects. After the next refresh of the checkpoint, the bus must have the objects
+// again, and verify must find no problem.
 func TestMessagesAreDeletedByHand(t *testing.T) {
 	const objects, lost = 1_200, 1_000
 	bus := natsServer(t)

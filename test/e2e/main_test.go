@@ -1,5 +1,5 @@
-// Package e2e tests the forwarder as users run it: the built binary, a real API server with its
-// controllers, a real bus, and subscribers that use only a client of the bus.
+// Package e2e tests the forwarder as users run it, with the built binary, a real API server with its
+// controllers, and a real bus. The subscribers in the tests use only a client of the bus.
 package e2e
 
 import (
@@ -21,8 +21,8 @@ import (
 // broker that is killed under load. A machine can be ten times slower.
 const limit = 5 * time.Minute
 
-// settle is how long verify waits for messages in flight when it must find no difference. It is
-// less than limit, so that verify reports a difference before the test gives up.
+// settle is the time for which verify waits for messages in flight when it must find no difference.
+// It is shorter than limit, so that verify reports a difference before the test gives up.
 const settle = "--settle=1m"
 
 var (
@@ -31,7 +31,7 @@ var (
 		Users:             map[string][]string{"little": nil},
 		APIServerFlags:    []string{"--etcd-compaction-interval=0"}, // tests list old versions
 	}}
-	binary string // built with the race detector if the test is
+	binary string // built with the race detector if the test is built with it
 )
 
 func TestMain(m *testing.M) {

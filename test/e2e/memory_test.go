@@ -10,10 +10,10 @@ import (
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// resident returns the resident memory of the process in bytes.
+// resident returns the resident memory of the forwarder's process in bytes.
 func (f *forwarder) resident() int64 { return f.memory("VmRSS:") }
 
-// peak returns the maximum resident memory of the process so far, in bytes.
+// peak returns the maximum resident memory of the forwarder's process so far, in bytes.
 func (f *forwarder) peak() int64 { return f.memory("VmHWM:") }
 
 func (f *forwarder) memory(line string) int64 {

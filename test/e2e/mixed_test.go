@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// TestMixedVersionsOfTheAPIServer: another API server behind the same address doesn't serve one of
-// the built-in resources. That causes no delete, and discovery stops no informer, neither while
-// the forwarder runs nor when it starts.
+// TestMixedVersionsOfTheAPIServer verifies that API servers of different versions behind one address
+// cause no delete. One of them doesn't serve a built-in resource. Discovery must not stop the
+// resource's informer, neither while the forwarder runs nor when it starts.
 func TestMixedVersionsOfTheAPIServer(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	older, err := cp.AddAPIServer(t.Context(), "--runtime-config=policy/v1=false")

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// user changes the cluster as kubectl would.
+// user changes the cluster through its API, as kubectl does.
 type user struct {
 	t      *testing.T
 	client dynamic.Interface
@@ -67,7 +67,7 @@ func (u *user) label(gvr schema.GroupVersionResource, namespace, name, value str
 	return o
 }
 
-// inVersion returns an object in an earlier version.
+// inVersion returns the state of an object at an earlier resourceVersion.
 func (u *user) inVersion(gvr schema.GroupVersionResource, namespace, name, version string) *unstructured.Unstructured {
 	u.t.Helper()
 	list, err := u.of(gvr, namespace).List(u.t.Context(), metav1.ListOptions{
@@ -98,8 +98,9 @@ func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
 	})
 }
 
-// letRead lets the user "little" get, list and watch core resources of a namespace, written as in
-// JSON. It returns a function that lets it read others instead.
+// letRead grants the user "little" get, list and watch on core resources in a namespace. The
+// argument lists the resources as in a JSON array, without the brackets. The returned function
+// replaces the granted resources.
 func (u *user) letRead(namespace, resources string) (instead func(resources string)) {
 	u.t.Helper()
 	roles := gvr("rbac.authorization.k8s.io", "v1", "roles")
@@ -121,8 +122,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 }
 
-// awaitAccess waits until the user "little" may list a resource, or may not. The API server's
-// authorizer learns of roles later than whoever changes them.
+// awaitAccess waits until the user "little" may list a resource, or may not if allowed is false. The
+// API server's authorizer sees a changed role later than the client that changed it.
 func awaitAccess(t *testing.T, cp *controlplane.ControlPlane, of schema.GroupVersionResource, namespace string, allowed bool) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.ConfigFor("little"))
@@ -167,15 +168,15 @@ spec:
 `
 }
 
-// define creates a CustomResourceDefinition and waits until its objects can be created. The end of
-// the test deletes it.
+// define creates a CustomResourceDefinition and waits until the API server serves its objects. The
+// definition is deleted at the end of the test.
 func (u *user) define(plural, kind, scope string) {
 	u.t.Helper()
 	name := plural + ".example.com"
 	eventually(u.t, name+" of an earlier test is gone", func(ctx context.Context) error {
 		o, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // create needs the name of an object that stays
+		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // if the definition stays, create fails and reports its name
 			return nil
 		case err == nil:
 			err = errStillThere
@@ -197,8 +198,8 @@ func configMap(name, value string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {value: \"" + value + "\"}\n"
 }
 
-// asPublished returns the data of an event of o: the object without the fields that are never
-// published.
+// asPublished returns the data that an event for o contains, that is, the object without the fields
+// that are never published.
 func asPublished(o *unstructured.Unstructured) map[string]any {
 	c := o.DeepCopy()
 	unstructured.RemoveNestedField(c.Object, "metadata", "managedFields")
@@ -214,7 +215,7 @@ func asPublished(o *unstructured.Unstructured) map[string]any {
 	return plain
 }
 
-// inParallel calls do with 0 to n-1, eight at a time.
+// inParallel calls do for 0 to n-1, with at most eight calls at a time.
 func inParallel(t *testing.T, n int, do func(int)) {
 	t.Helper()
 	group, _ := errgroup.WithContext(context.Background())

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes and recreates
-// some, and starts the bus again. The last state of every object is published, once.
+// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes and recreates some,
+// and starts the bus again. The forwarder must publish the last state of every object once.
 func TestTheBusIsDownUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -59,8 +59,8 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			sub.end()
 			checkReplicaIn(t, u, sub, configMaps, namespace)
 			sub.checkOrder()
-			// A few states were published before the forwarder noticed the outage, or were in
-			// flight, but fewer than one in ten.
+			// The forwarder may publish a few states before it notices the outage, or while they are
+			// in flight, but fewer than one in ten.
 			if got := sub.total() - before; got > 3*objects {
 				t.Errorf("%d messages for %d objects that changed 10 times", got, objects)
 			}
@@ -71,8 +71,8 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 	}
 }
 
-// TestABusThatLostItsStream: the bus loses all data while the forwarder runs. The forwarder writes
-// it again as soon as the bus is back, without waiting for the next refresh of the checkpoint.
+// TestABusThatLostItsStream verifies that the forwarder rewrites a bus that lost all its data. It
+// does so as soon as the bus is back, without waiting for the next refresh of the checkpoint.
 func TestABusThatLostItsStream(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
@@ -96,12 +96,13 @@ func TestABusThatLostItsStream(t *testing.T) {
 	f.stop()
 }
 
-// TestDrainPublishesKeysInBackoff stops a forwarder shortly after its bus came back.
+// TestDrainPublishesKeysInBackoff stops a forwarder shortly after the return of its bus. The
+// forwarder must publish a change that waits for its retry.
 func TestDrainPublishesKeysInBackoff(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{
 		"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
-		"NATS_ACK_TIMEOUT": "1m", // no retry after a slow acknowledgement
+		"NATS_ACK_TIMEOUT": "1m", // no acknowledgement is so slow that it causes a retry
 	})
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -122,8 +123,8 @@ func TestDrainPublishesKeysInBackoff(t *testing.T) {
 	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
 }
 
-// TestCreatedAndDeletedDuringOutage: an object that exists only during an outage isn't kept. No
-// subscriber needs to know it.
+// TestCreatedAndDeletedDuringOutage verifies that the forwarder keeps no record of an object that
+// exists only during an outage. No subscriber has seen the object.
 func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -159,8 +160,8 @@ func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 	f.stop()
 }
 
-// TestTheAPIServerIsRestartedUnderChange kills the API server twice. The second time, its history
-// is compacted, so that the watch can't resume.
+// TestTheAPIServerIsRestartedUnderChange kills the API server twice. The second time, it also
+// compacts the history, so that the watch can't resume.
 func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := controlplanetest.New(t, controlplane.Options{})
@@ -172,7 +173,7 @@ func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
 	for round, compact := range []bool{false, true} {
-		for n := round; n < 20; n++ { // the earlier ones are deleted
+		for n := round; n < 20; n++ { // the test has deleted the earlier ones
 			u.label(configMaps, "default", fmt.Sprintf("c%d", n), fmt.Sprint(round))
 		}
 		if err := cp.KillAPIServer(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/browsertest"
 )
 
-// TestStatusPageDocument: the page shows what the forwarder of TestStatusPage doesn't have: long work, failing resources,
-// a standby, and no names.
+// TestStatusPageDocument verifies how the page shows states that the forwarder of TestStatusPage
+// doesn't have: long work, failing resources, a standby, and a document without names.
 func TestStatusPageDocument(t *testing.T) {
 	var mu sync.Mutex
 	number := func(n int64) *int64 { return &n }
@@ -78,7 +78,7 @@ func TestStatusPageDocument(t *testing.T) {
 	p.contrast("failing, dark")
 
 	mu.Lock()
-	// The resources are new. The page's handler still encodes the former ones.
+	// Replace the slice of resources: the page's handler may still encode the former one.
 	d.Resources, d.Work, d.Bus.State = []status.Resource{{Name: "nodes", State: "synced"}}, nil, status.BusUnused
 	d.Lease = &status.Lease{Name: "kuberelay/kuberelay", Holder: "kuberelay-1"}
 	mu.Unlock()
@@ -88,8 +88,9 @@ func TestStatusPageDocument(t *testing.T) {
 	p.clean()
 }
 
-// TestStatusPageClusters: the page of a forwarder of several clusters has a row for each, failing ones first, and
-// leads to the page of one and back.
+// TestStatusPageClusters verifies the page of a forwarder of several clusters. It has a row for
+// each cluster, with failing clusters first. Each row links to the page of one cluster, and that
+// page links back.
 func TestStatusPageClusters(t *testing.T) {
 	clean := 0
 	member := func(name string) status.Document {

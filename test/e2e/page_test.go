@@ -26,7 +26,7 @@ import (
 
 var updatePictures = flag.Bool("update", false, "write the pictures of docs/images")
 
-// maxPicture is the size of a picture in the documentation.
+// maxPicture is the maximum size in bytes of a picture in the documentation.
 const maxPicture = 150 << 10
 
 var roles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
@@ -34,7 +34,7 @@ var roles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Vers
 // hostileName is a name that a tenant can give to a Role.
 const hostileName = `<img src=x onerror="document.title='owned'">`
 
-// statusPage is the page of a forwarder in a browser.
+// statusPage is a forwarder's status page in a browser.
 type statusPage struct {
 	*browsertest.Tab
 	t    *testing.T
@@ -50,13 +50,13 @@ func openPage(t *testing.T, address string) statusPage {
 	return p
 }
 
-// says waits until an element has a text.
+// says waits until an element contains a text.
 func (p statusPage) says(selector, text string) {
 	p.t.Helper()
 	p.Await(fmt.Sprintf("%s says %q", selector, text), fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, text))
 }
 
-// clean checks that the console has no error, and that every request went to the forwarder.
+// clean verifies that the console shows no error, and that every request went to the forwarder.
 func (p statusPage) clean() {
 	p.t.Helper()
 	for _, problem := range p.Problems() {
@@ -69,8 +69,8 @@ func (p statusPage) clean() {
 	}
 }
 
-// picture checks that a picture in the documentation is small. With -update it takes it, after a while with changes
-// in a namespace, "" for none.
+// picture verifies that a picture in the documentation exists and is small. With -update, picture
+// first takes a new one. If namespace isn't "", it changes objects there for a minute before that.
 func (p statusPage) picture(name string, u *user, namespace string) {
 	p.t.Helper()
 	if *updatePictures && namespace != "" {
@@ -97,7 +97,7 @@ func (p statusPage) picture(name string, u *user, namespace string) {
 	}
 }
 
-// paletted returns a picture with its most frequent colors only, which takes a third of the space.
+// paletted returns a picture reduced to its most frequent colors, which takes a third of the space.
 func paletted(i image.Image) *image.Paletted {
 	count := map[color.Color]int{}
 	for y := range i.Bounds().Dy() {
@@ -112,7 +112,7 @@ func paletted(i image.Image) *image.Paletted {
 	return small
 }
 
-// fits checks that the page needs no horizontal scrolling.
+// fits verifies that the page needs no horizontal scrolling.
 func (p statusPage) fits(what string) {
 	p.t.Helper()
 	wide := browsertest.Eval[string](p.Tab, `(() => {
@@ -125,7 +125,7 @@ func (p statusPage) fits(what string) {
 	}
 }
 
-// contrast checks that every text has the contrast that WCAG 2 asks for at level AA.
+// contrast verifies that every text has the contrast that WCAG 2 requires at level AA.
 func (p statusPage) contrast(what string) {
 	p.t.Helper()
 	for _, text := range browsertest.Eval[[]string](p.Tab, contrastScript) {
@@ -156,8 +156,9 @@ const contrastScript = `(() => {
 	return low.slice(0, 10);
 })()`
 
-// TestStatusPage opens the page of a real forwarder in a real browser: it shows events as they happen, traces an object,
-// asks no other host, fits on a phone, and says what is wrong.
+// TestStatusPage opens the page of a real forwarder in a real browser. It verifies that the page
+// shows events as they happen, traces an object, sends no request to another host, fits on a phone,
+// and reports faults.
 func TestStatusPage(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -233,7 +234,7 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
-// live checks that the page shows what happens, and what the forwarder knows of an object.
+// live verifies that the page shows new events, and that a search shows the trace of an object.
 func (p statusPage) live(u *user, namespace string) {
 	p.t.Helper()
 	u.create(configMaps, namespace, configMap("settings", "1"))
@@ -260,7 +261,8 @@ func (p statusPage) live(u *user, namespace string) {
 	p.says("#traced", "on the bus: version ")
 }
 
-// pictured returns a namespace with objects. It has a name for readers only if pictures are taken.
+// pictured returns a namespace with objects. The namespace has a readable name only if pictures are
+// taken.
 func pictured(u *user) string {
 	u.t.Helper()
 	namespace := "shop"
@@ -277,7 +279,7 @@ func pictured(u *user) string {
 	return namespace
 }
 
-// history changes objects for a minute, so that a picture shows charts.
+// history changes objects for a minute, so that a picture shows charts with data.
 func (u *user) history(namespace string) {
 	u.t.Helper()
 	ticker := time.NewTicker(time.Second)
@@ -290,7 +292,7 @@ func (u *user) history(namespace string) {
 	}
 }
 
-// search fills the form in with the keyboard.
+// search fills in the form with the keyboard and submits it.
 func (p statusPage) search(resource, namespace, name string) {
 	p.t.Helper()
 	p.Type("#trace [name=resource]", resource)

@@ -29,8 +29,8 @@ func documentedPermissions(t *testing.T, heading string) string {
 	return code
 }
 
-// TestPermissionsNATS: the permissions in docs/permissions.md suffice for a forwarder that
-// publishes, purges and restarts, and for readers. Readers can't write.
+// TestPermissionsNATS verifies that the permissions in docs/permissions.md suffice for readers and
+// for a forwarder that publishes, purges and restarts. It also verifies that readers can't write.
 func TestPermissionsNATS(t *testing.T) {
 	configuration := strings.ReplaceAll(documentedPermissions(t, "NATS"), "prod-eu1", clusterName)
 	bus := natstest.StartProcess(t, configuration)
@@ -94,7 +94,7 @@ func TestPermissionsNATS(t *testing.T) {
 		if err := write(); err == nil {
 			t.Errorf("the reader may publish to %s", to)
 		}
-		eventually(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // no answer shows it
+		eventually(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // a denied request gets no response
 			if last := nc.LastError(); !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), to) {
 				return fmt.Errorf("it says: %w", last)
 			}
@@ -103,8 +103,8 @@ func TestPermissionsNATS(t *testing.T) {
 	}
 }
 
-// TestBuiltInToken: the same user's commands read the built-in server with the token that the
-// forwarder generates. Nobody else gets in.
+// TestBuiltInToken verifies that commands with the forwarder's data folder read the built-in server
+// with the generated token. Commands with another data folder are refused.
 func TestBuiltInToken(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

@@ -21,7 +21,7 @@ import (
 )
 
 // TestConsistencyPoints rebuilds the objects from the bus at every consistency point and compares
-// them with a list from the API server at the same version. Meanwhile objects change, and the
+// them with a list from the API server at the same version. Objects change meanwhile, and the
 // forwarder is killed.
 func TestConsistencyPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
@@ -59,7 +59,7 @@ func TestConsistencyPoints(t *testing.T) {
 	})
 }
 
-// change creates, changes and deletes objects n times.
+// change makes n changes: each one deletes an object, or creates it if it doesn't exist.
 func (b *anyBus) change(u *user, namespace string, round, n int) {
 	for i := range n {
 		name := fmt.Sprintf("c%d", i%17)
@@ -88,8 +88,8 @@ func (b *anyBus) points() []harness.Received {
 	return points
 }
 
-// seen is a state of an object: the last event so far in a partition, or what the API server or a
-// store has.
+// seen is a state of an object, from the last event in a partition, from the API server, or from a
+// store.
 type seen struct {
 	version uint64
 	gone    bool
@@ -110,7 +110,7 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 		}
 	}
 	states, lists, checked := map[int]map[string]seen{}, map[string]map[string]seen{}, 0
-	reached := map[int]uint64{} // the last point of each partition
+	reached := map[int]uint64{} // the version of each partition's last point
 	for _, m := range all {
 		if states[m.Partition] == nil {
 			states[m.Partition] = map[string]seen{}
@@ -141,7 +141,7 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 			state[m.Attributes["name"]] = is
 		}
 	}
-	present := map[string]seen{} // nothing changes after the last point
+	present := map[string]seen{} // no object changes after the last point
 	for _, state := range states {
 		for name, is := range state {
 			if !is.gone {
@@ -160,8 +160,8 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 }
 
 // compare compares a state with a list at a version. Only objects that changed after the version
-// may differ. If the list has an object that the state doesn't have, the object was deleted later,
-// and its event before the delete was skipped: the callers look for the later event.
+// may differ. An object in the list can be missing from the state if the object was deleted later
+// and the event before the delete was skipped. The callers verify the later event.
 func compare(state, list map[string]seen, version uint64, here func(string) bool) error {
 	var wrong []error
 	for name, want := range list {
@@ -192,8 +192,8 @@ func (b *anyBus) listAt(u *user, namespace, version string) map[string]seen {
 	return objects
 }
 
-// TestStoreAtPoints compares the store of an informer on the bus with the API server at the
-// version of its consistency point, repeatedly, while objects change.
+// TestStoreAtPoints compares the store of an informer on the bus with the API server at the version
+// of the store's consistency point. It compares repeatedly while objects change.
 func TestStoreAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// process runs a program until stop is called or the test ends.
+// process starts a program. The program runs until stop is called or the test ends.
 func process(t *testing.T, output *os.File, environment []string, command ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -41,7 +41,8 @@ func process(t *testing.T, output *os.File, environment []string, command ...str
 	return stop
 }
 
-// buildProgram builds a package, the last argument.
+// buildProgram builds the package that the last argument names. The other arguments are build
+// flags.
 func buildProgram(t *testing.T, args ...string) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "program")
@@ -53,9 +54,9 @@ func buildProgram(t *testing.T, args ...string) (program string) {
 	return program
 }
 
-// TestReplicaExample: the table of the example equals the cluster after the forwarder was killed,
-// after the example was killed, and after the stream was lost. It has all rows while the
-// forwarder has published only some objects again.
+// TestReplicaExample verifies that the example's table equals the cluster after each of three
+// faults: the forwarder was killed, the example was stopped, or the stream was lost. The table
+// keeps all its rows while the forwarder has published only some of the objects again.
 func TestReplicaExample(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -145,8 +146,8 @@ func TestReplicaExample(t *testing.T) {
 	})
 }
 
-// loseAllBut replaces the stream by one that has only the last message of a subject, as while the
-// forwarder publishes everything again.
+// loseAllBut replaces the stream with one that contains only the last message of a subject. This is
+// the state while the forwarder publishes everything again.
 func loseAllBut(t *testing.T, url, subject string) {
 	t.Helper()
 	js := jetStream(t, url)
@@ -159,7 +160,7 @@ func loseAllBut(t *testing.T, url, subject string) {
 		t.Fatal(err)
 	}
 	config := stream.CachedInfo().Config
-	config.FirstSeq = uint64(time.Now().UnixMicro()) // as the forwarder sets it
+	config.FirstSeq = uint64(time.Now().UnixMicro()) // as the forwarder does
 	if err := js.DeleteStream(t.Context(), config.Name); err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +175,8 @@ func loseAllBut(t *testing.T, url, subject string) {
 	}
 }
 
-// TestWorkqueueExample runs client-go's example controller with its informer on the bus. Its
-// source is that of the module except for the list-watch.
+// TestWorkqueueExample runs client-go's example controller with its informer on the bus. The
+// example's source is unchanged except for the list-watch.
 func TestWorkqueueExample(t *testing.T) {
 	const (
 		listWatch = `cache.NewListWatchFromClient(clientset.CoreV1().RESTClient(), "pods", v1.NamespaceDefault, fields.Everything())`
@@ -253,7 +254,7 @@ func onTheBus(cache.ListerWatcher) cache.ListerWatcher {
 	}
 	u.create(pods, "default", pod("workqueue-a"))
 	f.start().idle()
-	process(t, out, []string{"NATS_URL=" + server.URL}, program, "-master=http://127.0.0.1:1") // without an API server
+	process(t, out, []string{"NATS_URL=" + server.URL}, program, "-master=http://127.0.0.1:1") // this address has no API server
 	printed("Sync/Add/Update for Pod workqueue-a")
 	printed("Pod default/mypod does not exist anymore") // the program assumes at its start that the pod exists
 	f.kill()

@@ -17,8 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// timeline is what a Prometheus that scrapes each minute would have of some forwarders. The metrics
-// are real, the times are not: a minute passes at each scrape, and when the last one is repeated.
+// timeline contains the scrapes that a Prometheus would have if it scraped some forwarders every
+// minute. The metrics are real, but the times aren't: each scrape, or repetition of a scrape, adds
+// one minute.
 type timeline struct {
 	t       *testing.T
 	of      []*forwarder
@@ -26,7 +27,7 @@ type timeline struct {
 	scrapes []scraped
 }
 
-// scraped is part of the input of test/prometheus, like the next type.
+// scraped is part of the input of test/prometheus, like the type evaluation.
 type scraped struct {
 	At     int64
 	Labels map[string]string
@@ -41,7 +42,7 @@ type evaluation struct {
 	Queries []string
 }
 
-// verdict is its output.
+// verdict is the output of test/prometheus.
 type verdict struct {
 	Firing []struct {
 		At                  int64
@@ -54,12 +55,12 @@ type verdict struct {
 	}
 }
 
-// target are the labels that a ServiceMonitor of the chart gives to the n-th pod.
+// target returns the labels that the chart's ServiceMonitor gives to the n-th pod.
 func target(n int) map[string]string {
 	return map[string]string{"cluster": "prod-eu1", "namespace": "kuberelay", "service": "kr-kuberelay", "pod": fmt.Sprintf("kr-%d", n), "job": "kr-kuberelay"}
 }
 
-// scrape scrapes all forwarders, and keeps the result for some minutes.
+// scrape scrapes all forwarders once and records the result for the given number of minutes.
 func (h *timeline) scrape(minutes int) {
 	h.t.Helper()
 	var now []scraped
@@ -90,7 +91,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// evaluate has Prometheus' engine evaluate rules and queries.
+// evaluate evaluates rules and queries with the Prometheus engine.
 func (h *timeline) evaluate(rules string, queries ...string) (v verdict) {
 	h.t.Helper()
 	path, err := program()
@@ -114,8 +115,8 @@ func (h *timeline) evaluate(rules string, queries ...string) (v verdict) {
 	return v
 }
 
-// fired returns the alerts that fire in the last minute before a minute, and those that do at some
-// minute after it.
+// fired returns the alerts that fire one minute before the given minute, and the alerts that fire
+// at or after it.
 func (h *timeline) fired(rules string, minute int64) (before, after []string) {
 	h.t.Helper()
 	early, late := map[string]bool{}, map[string]bool{}
@@ -133,7 +134,7 @@ func (h *timeline) fired(rules string, minute int64) (before, after []string) {
 	return slices.Sorted(maps.Keys(early)), slices.Sorted(maps.Keys(late))
 }
 
-// chartRules renders the alerts of the chart as a file that Prometheus reads.
+// chartRules renders the chart's alerts as a rule file for Prometheus.
 func chartRules(t *testing.T, set ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-s", "-C", "../..", "which-helm").Output()
@@ -164,7 +165,7 @@ func chartRules(t *testing.T, set ...string) string {
 	return string(rules)
 }
 
-// alertNames are the names in a file of rules.
+// alertNames returns the names of the alerts in a rule file.
 func alertNames(t *testing.T, rules string) (names []string) {
 	t.Helper()
 	var file struct {
@@ -180,7 +181,7 @@ func alertNames(t *testing.T, rules string) (names []string) {
 	return names
 }
 
-// reaches waits until a metric, or the sum of one with labels, is at least some number.
+// reaches waits until a metric, or the sum of its series, is at least the given number.
 func (f *forwarder) reaches(metric string, least float64) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%s reaches %v", metric, least), func(ctx context.Context) error {
@@ -192,7 +193,7 @@ func (f *forwarder) reaches(metric string, least float64) {
 	})
 }
 
-// falls waits until a metric is at most some number.
+// falls waits until a metric is at most the given number.
 func (f *forwarder) falls(metric string, most float64) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%s falls to %v", metric, most), func(ctx context.Context) error {

@@ -32,8 +32,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// BenchmarkReaders runs these numbers of readers on the bus, and of informers on the API server,
-// with this many pods, some of which change.
+// The sizes of BenchmarkReaders: the number of pods, some of which change, and the number of
+// readers.
 var (
 	benchPods    = flag.Int("readers.pods", 1_000, "pods")
 	benchReaders = flag.Int("readers.bus", 300, "readers on the bus")
@@ -43,17 +43,18 @@ var (
 
 const benchChanges = 100
 
-// BenchmarkReaders measures what readers cost the API server: its CPU time and the bytes of its
-// answers, from the first list until each reader has seen all changes. Readers on the bus cost
-// what the forwarder costs, however many there are. In the end their stores equal the API server
-// at a consistency point. Informers on the API server read protobuf. All readers of a run exist
-// until its end and share this process. With 1,000 pods, the benchmark takes about two minutes. With
-// 20,000, it takes ten minutes and 12 GB of memory with GOGC=50, GOMEMLIMIT=12GiB and -readers.at-once 6.
+// BenchmarkReaders measures the API server's CPU time and the bytes that it sends, from the first
+// list until each reader has seen all changes. Readers on the bus add only the cost of the
+// forwarder, regardless of their number. At the end, their stores must equal the API server at a
+// consistency point. Informers on the API server read protobuf. All readers of a run exist until
+// its end and share this process. With 1,000 pods, the benchmark takes about two minutes. With
+// 20,000 pods, it takes ten minutes and 12 GB of memory with GOGC=50, GOMEMLIMIT=12GiB and
+// -readers.at-once 6.
 //
 //	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -timeout 0 -readers.pods 1000 -readers.bus 300
 //
-// The API server also works for itself meanwhile: api-server-idle-cpu-ms/s is its CPU time without
-// readers, and seconds how long the readers took.
+// The API server also uses CPU time without readers. The benchmark reports that time as
+// api-server-idle-cpu-ms/s, and the duration of the run as seconds.
 func BenchmarkReaders(b *testing.B) {
 	b.Run("api-server", func(b *testing.B) {
 		for range b.N {
@@ -106,7 +107,8 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 	eventually(b, "the forwarder has nothing to do", f.Idle)
 }
 
-// benchmarkReaders starts readers on their own cluster. prepare starts what they need.
+// benchmarkReaders starts the readers with their own cluster. The function prepare starts
+// everything that the readers need and returns a constructor of readers.
 func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object)) {
 	b.Helper()
 	b.StopTimer()
@@ -128,7 +130,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	b.StartTimer()
 
 	newReader := prepare(cp)
-	var seen atomic.Int64 // changes
+	var seen atomic.Int64 // changes that readers have seen
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(b.Context())
 	defer running.Wait()
@@ -140,7 +142,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		var object apiruntime.Object
 		lw, object = newReader()
 		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
-		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would fill the memory
+		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would exhaust the memory
 			m := o.(metav1.Object)
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion(), Labels: map[string]string{"changed": m.GetLabels()["changed"]},
@@ -200,13 +202,13 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(readers), "api-server-MB/reader")
 }
 
-// equalAtPoint waits until each store has reached a version, and compares it with the API server
-// at the version of its consistency point. Nothing changes meanwhile.
+// equalAtPoint waits until each store has reached a version. Then it compares the store with the
+// API server at the version of the store's consistency point. No object may change meanwhile.
 func equalAtPoint(b *testing.B, client kubernetes.Interface, stores []cache.Store, version string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
-	lists := map[string]map[string]string{} // versions by name, by version of the list
+	lists := map[string]map[string]string{} // resource versions by pod, by the version of the list
 	for _, store := range stores {
 		p, err := replica.WaitForResourceVersion(ctx, store, version)
 		if err != nil {
@@ -256,10 +258,10 @@ func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
 	return all
 }
 
-// idleWindow is long enough for the CPU time of an idle API server.
+// idleWindow is long enough to measure the CPU time of an idle API server.
 const idleWindow = 20 * time.Second
 
-// apiServerIdle returns the CPU time per second of an API server without readers.
+// apiServerIdle returns the CPU seconds per second that an API server without readers uses.
 func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
 	b.Helper()
 	before, _ := apiServerCost(b, client)
@@ -271,8 +273,8 @@ func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
 	return (after - before) / idleWindow.Seconds()
 }
 
-// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the lists and
-// watch events of pods that it has sent, before compression.
+// apiServerCost returns the API server's CPU time in seconds, and the bytes of pod lists and pod
+// watch events that it has sent, before compression.
 func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
 	b.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())

@@ -18,17 +18,17 @@ func natsServer(t *testing.T) *natstest.Process {
 	return natstest.StartProcess(t)
 }
 
-// forTest returns the same subscriber for another test.
+// forTest returns a view of the subscriber for another test.
 func (s *subscriber) forTest(t *testing.T) *view { return &view{s, t} }
 
-// view is a subscriber within a subtest.
+// view is a subscriber that reports failures to a subtest.
 type view struct {
 	*subscriber
 	t *testing.T
 }
 
-// checkReplica checks that the last messages of the subjects of the sampled resources are exactly
-// what the API server lists.
+// checkReplica verifies that the last events of the sampled resources equal the objects that the
+// API server lists.
 func checkReplica(t *testing.T, u *user, sub *subscriber, of []sample) {
 	t.Helper()
 	for _, s := range of {

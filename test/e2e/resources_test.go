@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// sample is a kind of object to create, change and delete.
+// sample is a kind of object that a test creates, changes and deletes.
 type sample struct {
 	gvr        schema.GroupVersionResource
 	kind       string
@@ -66,7 +66,7 @@ func (s sample) yaml(name string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\n%s\n", api, s.kind, quoted, body(s.manifest))
 }
 
-// body removes the outer braces of a manifest, so that it can follow other members.
+// body removes the outer braces of a manifest, so that other members can precede it.
 func body(manifest string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(manifest, "{"), "}")
 }
@@ -89,9 +89,9 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// TestEveryResource creates, changes and deletes an object of each kind. It checks every attribute
-// of every event. It compares the data with what the API server has in that version, because a
-// controller may change the object before the forwarder publishes it.
+// TestEveryResource creates, changes and deletes an object of each kind, and verifies every
+// attribute of every event. It compares the data of an event with the object in the same version,
+// because a controller may change the object before the forwarder publishes it.
 func TestEveryResource(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "*"})
@@ -100,7 +100,7 @@ func TestEveryResource(t *testing.T) {
 	u.define("planets", "Planet", "Cluster")
 	namespace := controlplanetest.Namespace(t, cp)
 	f.start().ready()
-	for _, of := range []string{"widgets", "planets"} { // discovery may show them later than their paths are served
+	for _, of := range []string{"widgets", "planets"} { // discovery may list them later than the API server serves their paths
 		f.awaitMetric(`kuberelay_informer_state{reason="",resource="`+of+`.example.com",state="synced"} 1`, true)
 	}
 	sub := subscribe(t, bus.URL)
@@ -125,7 +125,7 @@ func TestEveryResource(t *testing.T) {
 				return found
 			}
 			labels := func(r received) any { return decode(t, r.data)["metadata"].(map[string]any)["labels"] }
-			// check compares an event that has a state with the object in the same version.
+			// check compares the data of an event with the object in the same version.
 			check := func(r received, previous string) *unstructured.Unstructured {
 				t.Helper()
 				o := u.inVersion(s.gvr, ns, s.name, r.attribute("resourceversion"))
@@ -165,7 +165,7 @@ func TestEveryResource(t *testing.T) {
 	checkReplica(t, u, sub, samples)
 }
 
-// previous returns the version of the event before r on its subject.
+// previous returns the version of the event before r on the same subject.
 func previous(all []received, r received) string {
 	for n := 1; n < len(all); n++ {
 		if all[n].sequence == r.sequence {
@@ -175,7 +175,7 @@ func previous(all []received, r received) string {
 	return "no event before it"
 }
 
-// checkEvent checks every attribute in the section "events".
+// checkEvent verifies every attribute of an event.
 func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured, ns, previous, cause string, start time.Time) {
 	t.Helper()
 	path := "/apis/" + s.gvr.Group + "/" + s.gvr.Version
@@ -215,7 +215,7 @@ func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured
 			got[a] = r.attribute(a)
 		}
 	}
-	if r.kind() == "updated" { // by a label
+	if r.kind() == "updated" { // the test changes a label
 		if !strings.Contains(got["changed"], "/metadata/labels") {
 			t.Errorf("changed is %q, want the labels in it", got["changed"])
 		}

@@ -15,8 +15,8 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	// Only resources that nobody else changes: the controller manager still empties the namespaces
-	// of other tests, and fills this one at first.
+	// Select only resources that no one else changes. The controller manager still empties the
+	// namespaces of other tests, and it creates a ConfigMap in this one at first.
 	namespace := controlplanetest.Namespace(t, cp)
 	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
@@ -45,7 +45,8 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	}
 }
 
-// TestARestartOfTwentyThousandObjects has its own control plane, in which nobody changes anything.
+// TestARestartOfTwentyThousandObjects uses its own control plane, where no one else changes
+// objects.
 func TestARestartOfTwentyThousandObjects(t *testing.T) {
 	const objects = 20_000
 	bus := natsServer(t)
@@ -217,7 +218,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		return err
 	})
 
-	// RBAC is revoked while the forwarder runs, and objects are deleted.
+	// Revoke the permissions while the forwarder runs. No delete may be published for the objects.
 	if err := u.of(gvr("rbac.authorization.k8s.io", "v1", "roles"), namespace).Delete(t.Context(), role.GetName(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

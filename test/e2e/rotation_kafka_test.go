@@ -22,8 +22,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// securedKafka is a broker whose clients log in by password or by certificate, and the files that
-// it reads at its start.
+// securedKafka is a broker whose clients log in with a password or a certificate, and the files
+// that the broker reads when it starts.
 type securedKafka struct {
 	*kafkabrokertest.Broker
 
@@ -42,8 +42,8 @@ func newSecuredKafka(t *testing.T, of *tlstest.CA, users map[string]string) *sec
 	return s
 }
 
-// show changes the authority of the broker's certificate and the authority of its clients, from
-// its next start on.
+// show changes the authority of the broker's certificate and the authority of the clients'
+// certificates. The changes take effect at the broker's next start.
 func (s *securedKafka) show(of, clients *tlstest.CA) {
 	s.t.Helper()
 	_, cert, key := of.Issue("broker")
@@ -51,13 +51,13 @@ func (s *securedKafka) show(of, clients *tlstest.CA) {
 }
 
 // admin returns a client with all permissions and its own connections. A shared connection could
-// be to a broker that was killed.
+// still belong to a broker that was killed.
 func (s *securedKafka) admin() (client *kafkago.Client, done func()) {
 	transport := &kafkago.Transport{}
 	return &kafkago.Client{Addr: kafkago.TCP(s.Addr()), Transport: transport}, transport.CloseIdleConnections
 }
 
-// acl allows or denies a user everything that a forwarder does on a topic.
+// acl allows or denies a user all operations that a forwarder needs on a topic.
 func (s *securedKafka) acl(user, topic string, permission kafkago.ACLPermissionType) {
 	s.t.Helper()
 	var entries []kafkago.ACLEntry
@@ -95,7 +95,7 @@ func (s *securedKafka) setPassword(user, password string) {
 	}
 }
 
-// connections returns the local ports of the connections that a process has to a listener.
+// connections returns the local addresses of a process's connections to a listener.
 func connections(t *testing.T, pid int, address string) map[string]bool {
 	t.Helper()
 	port := address[strings.LastIndexByte(address, ':')+1:]
@@ -105,7 +105,7 @@ func connections(t *testing.T, pid int, address string) map[string]bool {
 		t.Fatal(err)
 	}
 	for _, fd := range fds {
-		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); err == nil { // it may be closed by now
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); err == nil { // the descriptor may be closed by now
 			sockets[link] = true
 		}
 	}
@@ -120,8 +120,8 @@ func connections(t *testing.T, pid int, address string) map[string]bool {
 	return found
 }
 
-// replacedSince reports whether a process has connections to a listener, and none of the earlier
-// ones.
+// replacedSince returns a check that a process has connections to a listener, and none of the
+// earlier ones.
 func replacedSince(t *testing.T, before map[string]bool, pid func() int, address string) func(context.Context) error {
 	return func(context.Context) error {
 		now := connections(t, pid(), address)
@@ -137,8 +137,8 @@ func replacedSince(t *testing.T, before map[string]bool, pid func() int, address
 	}
 }
 
-// Passwords, certificates and authorities of Kafka are replaced under load and the former ones
-// revoked, in either order. Nothing is lost or repeated.
+// TestRotationKafka replaces Kafka passwords, certificates and authorities under load and revokes
+// the former ones, in either order. No event may be lost or repeated.
 func TestRotationKafka(t *testing.T) {
 	const user, firstPassword, secondPassword, thirdPassword = "alice", "first-password", "second-password", "third-password"
 	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
@@ -176,14 +176,14 @@ func TestRotationKafka(t *testing.T) {
 		})
 		address := broker.AddrOf(kafkabroker.SASLSSL)
 
-		// The broker refuses the former password, and keeps connections that logged in with it.
+		// The broker refuses the former password, but keeps connections that logged in with it.
 		before := connections(t, r.f.PID(), address)
 		replaced := time.Now()
 		broker.setPassword(user, secondPassword)
 		mounted.put(map[string]string{"password": secondPassword})
 		r.inForce("password", replaced, replacedSince(t, before, r.f.PID, address))
 
-		// The broker learns of it later.
+		// Reverse the order: the broker receives the new password after the forwarder.
 		before = connections(t, r.f.PID(), address)
 		replaced = time.Now()
 		mounted.put(map[string]string{"password": thirdPassword})
@@ -246,8 +246,8 @@ func TestRotationKafka(t *testing.T) {
 	})
 }
 
-// greet shows a certificate to a broker and sends a request, because a broker refuses a
-// certificate only after the handshake.
+// greet sends a request to a broker with a client certificate. A broker refuses a certificate only
+// after the handshake, so a connection alone isn't enough.
 func greet(t *testing.T, address string, ca *tlstest.CA, files map[string]string) error {
 	t.Helper()
 	dir := t.TempDir()

@@ -21,11 +21,11 @@ type securedNATS struct {
 	*natstest.Process
 	t        *testing.T
 	operator *natstest.Operator
-	others   *tlstest.CA // the authority of clients without a rotation
+	others   *tlstest.CA // the authority of clients whose certificates don't change
 }
 
-// tls returns the TLS part of the server's configuration: a certificate, and the authorities of
-// its clients.
+// tls returns the TLS part of the server's configuration: the server's certificate, and the
+// authorities of its clients.
 func (s *securedNATS) tls(of *tlstest.CA, clients ...*tlstest.CA) string {
 	t := s.t
 	t.Helper()
@@ -41,7 +41,7 @@ func (s *securedNATS) tls(of *tlstest.CA, clients ...*tlstest.CA) string {
 	return fmt.Sprintf("tls: {cert_file: %q, key_file: %q, ca_file: %q, verify: true, timeout: 10}\n", cert, key, file)
 }
 
-// forwarder returns the latest connection of the forwarder.
+// forwarder returns the forwarder's latest connection.
 func (s *securedNATS) forwarder() (*server.ConnInfo, error) {
 	var last *server.ConnInfo
 	for _, c := range s.Connections() {
@@ -55,7 +55,7 @@ func (s *securedNATS) forwarder() (*server.ConnInfo, error) {
 	return last, nil
 }
 
-// is returns a check that the forwarder's connection has these credentials.
+// is returns a check that the forwarder's latest connection satisfies the condition.
 func (s *securedNATS) is(what string, holds func(*server.ConnInfo) bool) func(context.Context) error {
 	return func(context.Context) error {
 		c, err := s.forwarder()
@@ -70,7 +70,7 @@ func (s *securedNATS) by(user string) func(context.Context) error {
 	return s.is("of "+user, func(c *server.ConnInfo) bool { return c.AuthorizedUser == user })
 }
 
-// refused checks that the server refuses these credentials.
+// refused verifies that the server refuses these credentials.
 func (s *securedNATS) refused(what, creds string, ca *tlstest.CA, cert, key string) {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "creds")
@@ -84,8 +84,8 @@ func (s *securedNATS) refused(what, creds string, ca *tlstest.CA, cert, key stri
 	}
 }
 
-// Every credential of NATS is replaced under load and the former one revoked, in either order.
-// Nothing is lost or repeated.
+// TestRotationNATS replaces every NATS credential under load and revokes the former one, in either
+// order. No event may be lost or repeated.
 func TestRotationNATS(t *testing.T) {
 	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
 	bus := &securedNATS{t: t, operator: natstest.NewOperator(t), others: tlstest.NewCA(t)}
@@ -109,7 +109,7 @@ func TestRotationNATS(t *testing.T) {
 	r := &rotation{t: t, f: f, recorder: bus.record(first, second), load: newLoad(t, u, namespace)}
 	r.flowing()
 
-	// The regular order: first the new credential.
+	// Use the regular order: mount the new creds first, then revoke the former ones.
 	oldCreds, oldUser := creds, user
 	creds, user = bus.operator.User()
 	replaced := time.Now()
@@ -120,7 +120,7 @@ func TestRotationNATS(t *testing.T) {
 	bus.refused("revoked creds", oldCreds, first, cert, key)
 	r.flowing()
 
-	// The other order: the former one is revoked first, and the server closes the connection.
+	// Use the other order: revoke the creds first. The server closes the connection.
 	bus.operator.Revoke(user)
 	bus.Configure(bus.operator.Configuration(), security)
 	r.f.await("the forwarder is refused", func(ctx context.Context) error {
@@ -136,7 +136,7 @@ func TestRotationNATS(t *testing.T) {
 	r.inForce("creds, after the former were revoked", replaced, bus.by(user))
 	bus.refused("revoked creds", oldCreds, first, cert, key)
 
-	// The client's certificate, from another authority that the server trusts.
+	// Replace the client's certificate with one from another authority that the server also trusts.
 	security = bus.tls(first, first, second)
 	bus.Configure(bus.operator.Configuration(), security)
 	_, newCert, newKey := second.Issue("forwarder-2")
@@ -146,21 +146,21 @@ func TestRotationNATS(t *testing.T) {
 		return len(c.TLSPeerCerts) == 1 && c.TLSPeerCerts[0].Subject == "CN=forwarder-2"
 	}))
 
-	// The server's authority: its certificate is from the second one. From now on, only that is
-	// trusted, on both sides.
+	// Replace the authority of the server's certificate with the second one. From now on, the
+	// server and the client trust only the second authority.
 	before, err := bus.forwarder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	replaced = time.Now()
 	mounted.put(map[string]string{"ca.crt": readFile(t, second.File)})
-	r.flowing() // on the existing connection, with the server's former certificate
+	r.flowing() // on the existing connection, which used the server's former certificate
 	security = bus.tls(second, second)
 	bus.Configure(bus.operator.Configuration(), security)
 	r.inForce("authority", replaced, bus.is("a new one", func(c *server.ConnInfo) bool { return c.Cid > before.Cid }))
 	bus.refused("the former certificate", creds, second, cert, key)
 
-	// All credentials at once, with a killed server, so that no connection survives.
+	// Replace all credentials at once and kill the server, so that no connection survives.
 	bus.operator.Revoke(user)
 	creds, user = bus.operator.User()
 	_, cert, key = second.Issue("forwarder-3")
@@ -173,7 +173,7 @@ func TestRotationNATS(t *testing.T) {
 	r.end()
 }
 
-// record reads the stream as a user without a rotation.
+// record reads the stream as a user whose credentials don't change.
 func (s *securedNATS) record(authorities ...*tlstest.CA) harness.Recorder {
 	s.t.Helper()
 	creds, _ := s.operator.User()

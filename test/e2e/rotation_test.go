@@ -21,8 +21,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// volume is a folder that looks like a Secret mounted by the kubelet: its files are symbolic links
-// through a directory link, which is replaced, so that all files change at once.
+// volume is a folder that looks like a Secret that the kubelet mounted. The files are symbolic
+// links through a link to a directory. Replacing that link changes all files at once.
 type volume struct {
 	t       *testing.T
 	dir     string
@@ -39,7 +39,7 @@ func newVolume(t *testing.T, files map[string]string) *volume {
 
 func (v *volume) path(name string) string { return filepath.Join(v.dir, name) }
 
-// put replaces the content of some of the files.
+// put replaces the content of some files.
 func (v *volume) put(files map[string]string) {
 	v.t.Helper()
 	must := func(err error) {
@@ -84,7 +84,7 @@ type load struct {
 	interrupted atomic.Bool // the API server may be away
 }
 
-// changers is the number of concurrent writers. Each has its own objects.
+// changers is the number of concurrent writers. Each writer has its own objects.
 const changers = 4
 
 func newLoad(t *testing.T, u *user, namespace string) *load {
@@ -134,7 +134,7 @@ type rotation struct {
 	recorder harness.Recorder
 }
 
-// inForce waits until a credential is used, logs how long that took, and checks that events are
+// inForce waits until a credential is in use, logs how long that took, and verifies that events are
 // published with it.
 func (r *rotation) inForce(what string, replaced time.Time, is func(context.Context) error) {
 	r.t.Helper()
@@ -143,7 +143,7 @@ func (r *rotation) inForce(what string, replaced time.Time, is func(context.Cont
 	r.flowing()
 }
 
-// flowing waits until changes from now on are on the bus.
+// flowing waits until new changes reach the bus.
 func (r *rotation) flowing() {
 	r.t.Helper()
 	from, changes := uint64(0), r.load.changes.Load()
@@ -163,8 +163,8 @@ func (r *rotation) flowing() {
 	})
 }
 
-// end stops the load and checks that the bus is an exact copy, with nothing repeated or out of
-// order.
+// end stops the load and verifies that the bus is an exact copy of the cluster, with no event
+// repeated or out of order.
 func (r *rotation) end() {
 	r.t.Helper()
 	r.load.stop()
@@ -181,8 +181,8 @@ func (r *rotation) end() {
 	checkNoRepeats(r.t, r.recorder)
 }
 
-// checkNoRepeats checks that no id on the bus is repeated and that versions don't decrease within
-// a UID.
+// checkNoRepeats verifies that no event id on the bus is repeated and that versions don't decrease
+// within a UID.
 func checkNoRepeats(t *testing.T, recorder harness.Recorder) {
 	t.Helper()
 	all, missed, err := recorder.All()

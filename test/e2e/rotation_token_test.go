@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// serviceAccount makes tokens that can be revoked: each is bound to a Secret and becomes invalid
-// when the Secret is deleted.
+// serviceAccount creates tokens that can be revoked. Each token is bound to a Secret and becomes
+// invalid when the Secret is deleted.
 type serviceAccount struct {
 	t         *testing.T
 	client    kubernetes.Interface
@@ -65,7 +65,7 @@ func (a *serviceAccount) token() boundToken {
 	return boundToken{made.Status.Token, "JTI=" + id.JTI, secret.Name}
 }
 
-// revoke makes the API server refuse a token.
+// revoke revokes a token and waits until the API server refuses it.
 func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken) {
 	a.t.Helper()
 	if err := a.client.CoreV1().Secrets(a.namespace).Delete(a.t.Context(), token.secret, metav1.DeleteOptions{}); err != nil {
@@ -77,7 +77,7 @@ func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	eventually(a.t, "the revoked token is refused", func(ctx context.Context) error { // it is cached for 10 s
+	eventually(a.t, "the revoked token is refused", func(ctx context.Context) error { // the API server caches a token for 10 s
 		_, err := client.CoreV1().ConfigMaps(a.namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("it gives: %w", err)
@@ -86,7 +86,7 @@ func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken)
 	})
 }
 
-// uses returns when a token was first and last used. Refused uses don't count.
+// uses returns the times of a token's first and last accepted use.
 func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 	a.t.Helper()
 	file, err := os.Open(a.auditLog)
@@ -102,7 +102,7 @@ func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 			RequestReceivedTimestamp time.Time
 		}
 		if json.Unmarshal(lines.Bytes(), &request) != nil {
-			continue // still being written
+			continue // the line is still being written
 		}
 		if ids := request.User.Extra["authentication.kubernetes.io/credential-id"]; len(ids) == 1 && ids[0] == token.id {
 			if at := request.RequestReceivedTimestamp; at.After(last) {
@@ -119,7 +119,7 @@ func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 	return first, last
 }
 
-// used returns nil once a token was used.
+// used returns a check that succeeds once a token was used.
 func (a *serviceAccount) used(token boundToken) func(context.Context) error {
 	return func(context.Context) error {
 		if first, _ := a.uses(token); first.IsZero() {
@@ -129,8 +129,9 @@ func (a *serviceAccount) used(token boundToken) func(context.Context) error {
 	}
 }
 
-// The token of the service account is replaced under load and the former one revoked, in either
-// order. In the second order the API server is also restarted, so that every watch must reconnect.
+// TestRotationToken replaces the service account's token under load and revokes the former one, in
+// either order. In the second order, it also restarts the API server, so that every watch must
+// reconnect.
 func TestRotationToken(t *testing.T) {
 	dir := t.TempDir()
 	a := &serviceAccount{t: t, namespace: "default", auditLog: filepath.Join(dir, "audit.log")}
@@ -170,7 +171,8 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	r := &rotation{t: t, f: f, recorder: recorder, load: newLoad(t, u, namespace)}
 	r.flowing()
 
-	// The regular order, as the kubelet does it: first the new token.
+	// Use the regular order, as the kubelet does: mount the new token first, then revoke the former
+	// one.
 	old := token
 	token = a.token()
 	replaced := time.Now()
@@ -179,8 +181,8 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	a.revoke(cp, old)
 	r.flowing()
 
-	// The other order: the former token is revoked, the API server is restarted, and only then
-	// there is a new one.
+	// Use the other order: revoke the token, restart the API server, and only then mount a new
+	// token.
 	a.revoke(cp, token)
 	r.load.interrupted.Store(true)
 	if err := cp.StopAPIServer(t.Context()); err != nil {
@@ -210,7 +212,7 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	}
 }
 
-// tokenKubeconfig writes a kubeconfig with the path of a token file.
+// tokenKubeconfig writes a kubeconfig that refers to a token file.
 func tokenKubeconfig(t *testing.T, cp *controlplane.ControlPlane, tokenFile string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(cp.Kubeconfig())

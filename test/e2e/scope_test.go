@@ -24,7 +24,7 @@ func (u *user) team(namespace, team string) {
 	}
 }
 
-// verifyClean runs verify, which must find no problem.
+// verifyClean verifies that "forwarder verify" finds no problem.
 func (f *forwarder) verifyClean() {
 	f.t.Helper()
 	if code, stdout, stderr := f.run("verify", settle); code != 0 {
@@ -32,9 +32,9 @@ func (f *forwarder) verifyClean() {
 	}
 }
 
-// TestNamespacesChangeLabels: the selection follows the labels of namespaces, while the forwarder
-// runs and while it doesn't. Up to ten namespaces have their own watches; more share a watch of
-// all.
+// TestNamespacesChangeLabels verifies that the selection follows the labels of namespaces, both
+// while the forwarder runs and while it is down. Up to ten namespaces have their own watches. With
+// more, one watch of all namespaces is used.
 func TestNamespacesChangeLabels(t *testing.T) {
 	for name, others := range map[string]int{"few": 0, "many": 11} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 			}
 			f.verifyClean()
 
-			// The same while no forwarder runs.
+			// Repeat the changes while no forwarder runs.
 			f.kill()
 			u.team(moves, "other")
 			f.start().idle()
@@ -95,7 +95,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 	}
 }
 
-// checkIDs checks that no two events of an object have the same id.
+// checkIDs verifies that no two events of an object have the same id.
 func (s *subscriber) checkIDs() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -112,8 +112,8 @@ func (s *subscriber) checkIDs() {
 	}
 }
 
-// TestOnDeselectPublish: objects that only an earlier configuration selected get a deselected
-// event if the setting says so.
+// TestOnDeselectPublish verifies that, with ON_DESELECT=publish, objects that only an earlier
+// configuration selected receive a deselected event.
 func TestOnDeselectPublish(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -160,9 +160,9 @@ func TestOnDeselectPublish(t *testing.T) {
 	wide.verifyClean()
 }
 
-// TestFollowReferences: owners of selected objects are published too, and events name the owner at
-// the top of the chain. They are deselected when nothing refers to them anymore. The same holds
-// for references of custom resources.
+// TestFollowReferences verifies that owners of selected objects are published too, and that events
+// name the owner at the top of the chain. An owner is deselected when no selected object refers to
+// it anymore. The same is verified for references of custom resources.
 func TestFollowReferences(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -234,8 +234,8 @@ func TestFollowReferences(t *testing.T) {
 	f.verifyClean()
 }
 
-// TestRBACForOneNamespace: a service account that may read only one namespace gets that one, and
-// reports what it may not read.
+// TestRBACForOneNamespace verifies that a service account that may read only one of two selected
+// namespaces publishes the objects of that namespace, and that the log names the other namespace.
 func TestRBACForOneNamespace(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -278,8 +278,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 }
 
-// TestDeletedAndThenDeselected: an object that is deleted while the forwarder is down gets a
-// deleted event, even if its namespace is no longer selected afterwards.
+// TestDeletedAndThenDeselected verifies that an object that is deleted while the forwarder is down
+// receives a deleted event, even if its namespace is no longer selected afterward.
 func TestDeletedAndThenDeselected(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -297,15 +297,15 @@ func TestDeletedAndThenDeselected(t *testing.T) {
 	sub.awaitKinds(there, "snapshot")
 	f.stop()
 	u.delete(configMaps, namespace, "gone")
-	u.team(namespace, "other") // none is selected now
+	u.team(namespace, "other") // no object is selected now
 	f.start().idle()
 	sub.awaitKinds(gone, "snapshot deleted")
 	sub.awaitKinds(there, "snapshot deselected")
 	f.verifyClean()
 }
 
-// TestRestartKeepsReferences: neither a restart nor the switch from a watch for each namespace to
-// one for all deselects an object that is still referred to.
+// TestRestartKeepsReferences verifies that an object that is still referred to isn't deselected by
+// a restart, or by the switch from one watch per namespace to one watch of all namespaces.
 func TestRestartKeepsReferences(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -335,7 +335,7 @@ func TestRestartKeepsReferences(t *testing.T) {
 		sub.awaitKinds(subject(configMaps, namespace, name), "created")
 	}
 	var last string
-	for range 21 { // more than twice the number that are watched one by one
+	for range 21 { // more than twice the maximum number of namespaces with their own watches
 		last = controlplanetest.Namespace(t, cp)
 		u.team(last, team)
 	}

@@ -21,7 +21,7 @@ import (
 
 var nodes = gvr("", "v1", "nodes")
 
-// set changes the data of a ConfigMap.
+// set changes the data of a ConfigMap and returns the new object.
 func (u *user) set(namespace, name string, data map[string]string) *unstructured.Unstructured {
 	u.t.Helper()
 	var fields []string
@@ -36,7 +36,7 @@ func (u *user) set(namespace, name string, data map[string]string) *unstructured
 	return o
 }
 
-// versions returns the versions of the nodes, all of which are ready.
+// nodeVersions returns the versions of all nodes, or an error if one isn't running.
 func (u *user) nodeVersions(ctx context.Context) (map[string]string, error) {
 	list, err := u.of(nodes, "").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -52,7 +52,7 @@ func (u *user) nodeVersions(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// awaitHeartbeats waits until every node has changed.
+// awaitHeartbeats waits until every node is running and then has a new version.
 func (u *user) awaitHeartbeats() {
 	u.t.Helper()
 	var before map[string]string
@@ -74,8 +74,8 @@ func (u *user) awaitHeartbeats() {
 	})
 }
 
-// TestHeartbeatsAreNotSent: of 50 nodes with heartbeats, only other changes are published, while
-// the forwarder runs and after a restart.
+// TestHeartbeatsAreNotSent verifies that heartbeats of 50 nodes cause no events, both while the
+// forwarder runs and after a restart. Other changes of the nodes are published.
 func TestHeartbeatsAreNotSent(t *testing.T) {
 	const many = 50
 	cp := controlplanetest.New(t, controlplane.Options{Kwok: true, Heartbeat: 2 * time.Second})
@@ -83,7 +83,7 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 	inParallel(t, many, func(n int) {
 		u.create(nodes, "", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: node-%d}", n))
 	})
-	u.awaitHeartbeats() // the first heartbeat may change more than the time
+	u.awaitHeartbeats() // the first heartbeat may change more fields than the time
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)
 		u.awaitHeartbeats()
@@ -126,8 +126,8 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestAFilter: objects enter and leave the filter, while the forwarder runs and while it doesn't.
-// An object for which the expression fails is published.
+// TestAFilter verifies the events of objects that start or stop matching the filter, both while the
+// forwarder runs and while it is down. An object for which the expression fails is published.
 func TestAFilter(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -145,7 +145,7 @@ func TestAFilter(t *testing.T) {
 		})
 		f.start().idle()
 		bus.awaitKinds(of("in"), "snapshot")
-		bus.awaitKinds(of("kube-root-ca.crt"), "snapshot") // it has no phase
+		bus.awaitKinds(of("kube-root-ca.crt"), "snapshot") // this ConfigMap has no phase, so the expression fails
 		if got := f.metric("kuberelay_filter_errors_total"); got < 1 {
 			t.Errorf("%v errors of the expression are counted, want 1 at least", got)
 		}
@@ -200,7 +200,8 @@ func TestAFilter(t *testing.T) {
 	})
 }
 
-// TestTheFilterChanges: objects that a new filter doesn't select are deselected, once.
+// TestTheFilterChanges verifies that objects that a new filter doesn't select are deselected,
+// exactly once.
 func TestTheFilterChanges(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -235,7 +236,8 @@ func TestTheFilterChanges(t *testing.T) {
 	})
 }
 
-// TestTheProjectionChanges: objects that a new projection changes are published, once.
+// TestTheProjectionChanges verifies that objects whose published data a new projection changes are
+// published again, exactly once.
 func TestTheProjectionChanges(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -255,7 +257,7 @@ func TestTheProjectionChanges(t *testing.T) {
 			if n > 0 {
 				want += " updated"
 			}
-			for range 2 { // the second time nothing is new
+			for range 2 { // the second start publishes no event
 				f := with(drop)
 				all := bus.awaitKinds(of("noisy"), want)
 				text := string(all[n].Data)
@@ -285,8 +287,8 @@ func TestTheProjectionChanges(t *testing.T) {
 	})
 }
 
-// TestChangedFields: an event lists the changes since the event before it, also if the forwarder
-// was down or several changes are combined.
+// TestChangedFields verifies that an event lists the changes since the previous event, even if the
+// forwarder was down or several changes are combined.
 func TestChangedFields(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -320,7 +322,8 @@ func TestChangedFields(t *testing.T) {
 	})
 }
 
-// checkChange checks the data of the last event of an object.
+// checkChange verifies the data of an object's last event: the current state, the previous state,
+// and the patch between them.
 func checkChange(t *testing.T, all []harness.Received) {
 	t.Helper()
 	last := all[len(all)-1]
@@ -353,7 +356,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// applyPatch returns the result of an RFC 6902 patch, with sorted keys.
+// applyPatch applies an RFC 6902 patch and returns the result with sorted keys.
 func applyPatch(t *testing.T, to, patch string) string {
 	t.Helper()
 	p, err := jsonpatch.DecodePatch([]byte(patch))
@@ -367,8 +370,8 @@ func applyPatch(t *testing.T, to, patch string) string {
 	return mustJSON(t, decode(t, result))
 }
 
-// TestOwnersThroughAFilter: an owner that the filter doesn't select isn't published, and the chain
-// of owners continues past it.
+// TestOwnersThroughAFilter verifies that an owner that the filter doesn't select isn't published,
+// and that the chain of owners continues past it.
 func TestOwnersThroughAFilter(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -403,8 +406,9 @@ func TestOwnersThroughAFilter(t *testing.T) {
 	}
 }
 
-// TestSecretsUnderAProjection, with a filter on the values. Without a configured key, the hashes
-// differ after each restart, and no event is published for that. In data they are Base64.
+// TestSecretsUnderAProjection verifies that Secrets are published with hashed values, encoded as
+// Base64, and that the filter sees the hashes. Without a configured key, the hashes differ after
+// each restart, but no event is published for that difference.
 func TestSecretsUnderAProjection(t *testing.T) {
 	secrets := gvr("", "v1", "secrets")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

@@ -17,7 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// everywhere waits until the log, /readyz and status say something.
+// everywhere waits until the log, /readyz and status contain the words, and status ends with the
+// code.
 func (f *forwarder) everywhere(code int, words ...string) {
 	f.t.Helper()
 	f.await(fmt.Sprintf("log, /readyz and status say %q", words), func(ctx context.Context) error {
@@ -40,8 +41,9 @@ func (f *forwarder) everywhere(code int, words ...string) {
 	})
 }
 
-// TestARefusalIsNamed: what the API server answers is named with its number, wherever somebody looks,
-// and what to do.
+// TestARefusalIsNamed verifies that the log, /readyz and status report a refusal by the API server
+// with its HTTP status code. A forwarder that starts with an expired token also names the variable
+// to set.
 func TestARefusalIsNamed(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -90,7 +92,7 @@ func TestARefusalIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.await("status, /readyz and the log say 401", func(ctx context.Context) error {
-			api.Break() // the watches go on with the token that they began with
+			api.Break() // an open watch continues with the token that it started with
 			_, table, _ := f.run("status")
 			_, ready, err := f.get(ctx, "/readyz")
 			for _, text := range []string{table, ready, f.log()} {
@@ -103,8 +105,9 @@ func TestARefusalIsNamed(t *testing.T) {
 	})
 }
 
-// TestARestrictedAccountIsToldOfNamespaces: an account that may read one namespace, and watches all,
-// learns of the setting that cures it. With it, all is well.
+// TestARestrictedAccountIsToldOfNamespaces verifies the report for an account that may read one
+// namespace while the forwarder watches all of them. The report names the setting that fixes the
+// problem. With that setting, the forwarder is ready and status is OK.
 func TestARestrictedAccountIsToldOfNamespaces(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -139,15 +142,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.stop()
 }
 
-// TestWhatMatchesNothing: a name with a typing error, in each of the settings that name something, is
-// in the log, the metrics and status, keeps /readyz failing if that is wanted, and is forgotten
-// when something has the name.
+// TestWhatMatchesNothing verifies the reports of a misspelled name, in each setting that takes
+// names. The log, the metrics and status contain the name, and /readyz fails if
+// READY_REQUIRES_MATCHES is set. The reports end when something with that name exists.
 func TestWhatMatchesNothing(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
-	typo := namespace + "x" // that does not exist yet
+	typo := namespace + "x" // doesn't exist yet
 	set := map[string]string{"RESOURCES": "configmaps,gizmoz.silence.example.com", "NAMESPACES": namespace + "," + typo}
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, merged(set, map[string]string{"READY_REQUIRES_MATCHES": "true", "CLUSTER_REPLACES": "no-such-uid"}))
 	unmatched := func(want ...string) {
@@ -155,7 +158,7 @@ func TestWhatMatchesNothing(t *testing.T) {
 		f.await(fmt.Sprintf("log, metrics and status have %q", want), func(ctx context.Context) error {
 			n, err := f.Metric(ctx, "kuberelay_setting_unmatched")
 			if len(want) == 0 && err != nil {
-				n, err = 0, nil // there is no series
+				n, err = 0, nil // no series exists
 			}
 			if err != nil || int(n) != len(want) {
 				return fmt.Errorf("%v series: %w", n, err)
@@ -178,7 +181,7 @@ func TestWhatMatchesNothing(t *testing.T) {
 	f.awaitReason("KUBERELAY_CLUSTER_REPLACES: no-such-uid matches nothing")
 	unmatched("KUBERELAY_RESOURCES gizmoz.silence.example.com ", "KUBERELAY_NAMESPACES "+typo+" "+namespace, "KUBERELAY_CLUSTER_REPLACES no-such-uid ")
 
-	// The names appear.
+	// Create objects with the misspelled names.
 	u.create(gvr("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -199,7 +202,8 @@ spec:
 	unmatched()
 	f.kill()
 
-	// Without the setting, it is ready, and says so.
+	// Without READY_REQUIRES_MATCHES, the forwarder is ready, and /readyz notes the unmatched
+	// names.
 	f.Configure(merged(set, map[string]string{"RESOURCES": "configmaps,deploymnts", "EXCLUDE_RESOURCES": "servces,gadgets.example.com", "RESOLVED_INTERVAL": "0s"}))
 	f.start().ready()
 	unmatched("KUBERELAY_RESOURCES deploymnts deployments.apps", "KUBERELAY_EXCLUDE_RESOURCES servces services")
@@ -226,7 +230,8 @@ spec:
 	f.kill()
 }
 
-// warnings returns the number of lines of a warning in the log, and how many warnings they stand for.
+// warnings returns the number of log lines with a warning, and the number of warnings that these
+// lines count.
 func (f *forwarder) warnings(message string) (lines, warnings int) {
 	f.t.Helper()
 	for line := range strings.Lines(f.log()) {
@@ -242,8 +247,9 @@ func (f *forwarder) warnings(message string) (lines, warnings int) {
 	return lines, warnings
 }
 
-// TestAHungBusLogsLittle: the bus takes what it gets and answers nothing. The publishes of 30 objects
-// fail again and again; the log has a few lines, which count all of them.
+// TestAHungBusLogsLittle verifies the log while the bus accepts connections but doesn't respond.
+// The publishes of 30 objects fail repeatedly. The log has only a few lines, which count all the
+// failures.
 func TestAHungBusLogsLittle(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -274,7 +280,7 @@ func TestAHungBusLogsLittle(t *testing.T) {
 	proxy.Pass()
 	f.idle()
 	failed := int(f.metric(`kuberelay_nats_publishes_total{result="timeout"}`) - before)
-	f.stop() // which writes what is counted
+	f.stop() // a stop writes the suppressed warnings to the log
 	lines, warnings := f.warnings("publish failed, retrying")
 	t.Logf("%d failed publishes, %d warnings in %d lines", failed, warnings, lines)
 	if lines == 0 || lines > 20 {
@@ -285,15 +291,16 @@ func TestAHungBusLogsLittle(t *testing.T) {
 	}
 }
 
-// TestLongWorkShowsItsProgress: the stream is full in the middle of a first sync, and in the middle of
-// what is sent after an outage.
+// TestLongWorkShowsItsProgress verifies that status shows the progress of long work. The stream
+// becomes full in the middle of a first sync, and again in the middle of the publishes after an
+// outage.
 func TestLongWorkShowsItsProgress(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "services", "NAMESPACES": namespace})
-	f.start().idle() // makes the stream
+	f.start().idle() // creates the stream
 	f.stop()
 	js := jetStream(t, bus.URL)
 	limitTo := func(messages int64) (now uint64) {
@@ -330,7 +337,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 			return fmt.Errorf("it shows %+v", all)
 		})
 	}
-	shows("first_sync", objects+1) // the namespace has a ConfigMap of its own
+	shows("first_sync", objects+1) // the namespace contains one other ConfigMap
 	if _, table, _ := f.run("status"); !strings.Contains(table, fmt.Sprintf("of %d objects", objects+1)) || !strings.Contains(table, "\nwork:") {
 		t.Errorf("the table does not show it:\n%s", table)
 	}
@@ -347,7 +354,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 	}
 	done()
 
-	// The same happens to what waited for the bus.
+	// The progress of the publishes after an outage is shown too.
 	limitTo(room)
 	bus.Kill()
 	f.awaitReason("bus")

@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestFlinkSQL counts the rows of a table that Flink reads from the topic with its upsert-kafka
-// connector, and compares them with the API server. Some objects are deleted while the forwarder
-// runs, and some while it doesn't.
+// TestFlinkSQL compares a Flink table with the API server. Flink reads the table from the topic
+// with its upsert-kafka connector. Some objects are deleted while the forwarder runs, and some
+// while it is down.
 func TestFlinkSQL(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
@@ -69,8 +69,8 @@ func (u *user) rows(gvr schema.GroupVersionResource, namespace string) []string 
 	return rows
 }
 
-// flinkSQL returns the rows of a query, sorted. The table objects is the topic up to its present
-// end.
+// flinkSQL returns the sorted rows of a query. The table named objects contains the topic up to its
+// current end.
 func flinkSQL(t *testing.T, bus topic, query string) []string {
 	t.Helper()
 	table := fmt.Sprintf(`CREATE TABLE objects (k STRING, v STRING, PRIMARY KEY (k) NOT ENFORCED) WITH (

@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// says waits until status ends with this exit code and names the cause.
+// says waits until status ends with the exit code and its first line contains the cause.
 func (f *forwarder) says(code int, cause string) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
@@ -28,7 +28,7 @@ func (f *forwarder) says(code int, cause string) {
 	})
 }
 
-// well waits with status --wait until the verdict is ok.
+// well runs status --wait and fails the test unless the verdict becomes OK.
 func (f *forwarder) well() {
 	f.t.Helper()
 	if code, stdout, stderr := f.run("status", "--wait="+(limit/2).String()); code != 0 || !strings.HasPrefix(stdout, "OK: ") {
@@ -46,8 +46,8 @@ func (f *forwarder) document() (d status.Document) {
 	return d
 }
 
-// TestStatus causes one fault after the other. The command must name the cause with the right exit
-// code, and report ok again after the fault.
+// TestStatus causes several faults, one after the other. For each fault, status must name the cause
+// and end with the right exit code. After the fault, status must report OK again.
 func TestStatus(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -125,8 +125,9 @@ func TestStatus(t *testing.T) {
 	f.stop()
 }
 
-// TestStatusWithoutGet deletes an object while no forwarder watches. Without the right to get it, the
-// forwarder cannot prove the delete, so the object stays on the bus, and there is no consistency point.
+// TestStatusWithoutGet deletes an object while no forwarder watches. Without permission to get the
+// object, the forwarder can't prove the delete. So the object stays on the bus, and no consistency
+// point is published.
 func TestStatusWithoutGet(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -151,7 +152,7 @@ func TestStatusWithoutGet(t *testing.T) {
 	f.stop()
 }
 
-// TestStatusKafka does the same with a Kafka broker that is killed.
+// TestStatusKafka verifies that status names the cause while a Kafka broker is down.
 func TestStatusKafka(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	cp := cluster.ControlPlane(t)

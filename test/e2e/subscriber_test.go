@@ -19,7 +19,7 @@ import (
 
 const clusterName = "e2e"
 
-// received is a message of the stream. The test reads it without the forwarder's code.
+// received is a message of the stream, read without the forwarder's code.
 type received struct {
 	subject  string
 	sequence uint64
@@ -27,7 +27,7 @@ type received struct {
 	data     []byte
 }
 
-// attribute returns a CloudEvents attribute, percent-decoded.
+// attribute returns a percent-decoded CloudEvents attribute.
 func (r received) attribute(name string) string {
 	if v := r.headers["ce-"+name]; len(v) == 1 {
 		decoded, err := url.PathUnescape(v[0])
@@ -39,18 +39,18 @@ func (r received) attribute(name string) string {
 	return ""
 }
 
-// kind returns the last word of the type.
+// kind returns the last part of the event type.
 func (r received) kind() string {
 	t := r.attribute("type")
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-// subscriber keeps everything that the stream delivered, in order, and survives restarts of the
-// server.
+// subscriber stores every message that the stream delivers, in order. It continues across restarts
+// of the server.
 type subscriber struct {
 	t  *testing.T
 	mu sync.Mutex
-	// by subject, in the order of the stream
+	// events holds the messages by subject, in the order of the stream.
 	events map[string][]received
 	count  int
 	nc     *natsgo.Conn
@@ -104,7 +104,7 @@ func (s *subscriber) of(subject string) []received {
 	return append([]received(nil), s.events[subject]...)
 }
 
-// kinds returns the types of the messages of a subject.
+// kinds returns the event kinds of a subject's messages, separated by spaces.
 func (s *subscriber) kinds(subject string) string {
 	var kinds []string
 	for _, r := range s.of(subject) {
@@ -113,7 +113,7 @@ func (s *subscriber) kinds(subject string) string {
 	return strings.Join(kinds, " ")
 }
 
-// awaitKinds waits until the events of a subject have these types, in order.
+// awaitKinds waits until the events of a subject have exactly these kinds, in order.
 func (s *subscriber) awaitKinds(subject, want string) {
 	s.t.Helper()
 	eventually(s.t, subject+" has "+want, func(context.Context) error {
@@ -131,7 +131,8 @@ func marker(of schema.GroupVersionResource) string {
 }
 
 // awaitSnapshots waits until the first snapshot of each resource is complete. The forwarder can be
-// idle before it publishes that marker. If it is killed before that, it starts the snapshot again.
+// idle before it publishes the marker that completes a snapshot. If the forwarder is killed before
+// then, it starts the snapshot again.
 func (s *subscriber) awaitSnapshots(of ...schema.GroupVersionResource) {
 	s.t.Helper()
 	for _, r := range of {
@@ -139,7 +140,7 @@ func (s *subscriber) awaitSnapshots(of ...schema.GroupVersionResource) {
 	}
 }
 
-// last returns the last event of each object's subject.
+// last returns the last event for each object's subject.
 func (s *subscriber) last() map[string]received {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +153,8 @@ func (s *subscriber) last() map[string]received {
 	return last
 }
 
-// checkOrder checks every message of the stream: no two adjacent messages of an object have the
-// same id, and versions don't decrease within a UID.
+// checkOrder verifies every message of the stream. No two adjacent messages of an object may have
+// the same id, and versions may not decrease within a UID.
 func (s *subscriber) checkOrder() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -171,7 +172,7 @@ func (s *subscriber) checkOrder() {
 	}
 }
 
-// checkUnique checks that every event of an object exists once.
+// checkUnique verifies that every event of an object exists only once.
 func (s *subscriber) checkUnique() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -191,7 +192,7 @@ func (s *subscriber) checkUnique() {
 	}
 }
 
-// history summarizes the messages of a subject.
+// history formats the messages of a subject for an error message.
 func history(all []received) string {
 	var b strings.Builder
 	for _, r := range all {
@@ -231,7 +232,7 @@ func (s *subscriber) total() int {
 	return s.count
 }
 
-// jetStream connects to a NATS server until the test ends.
+// jetStream connects to a NATS server. The connection closes when the test ends.
 func jetStream(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	nc, err := natsgo.Connect(url)
@@ -246,7 +247,7 @@ func jetStream(t *testing.T, url string) jetstream.JetStream {
 	return js
 }
 
-// eventually calls try until it succeeds, or fails the test with its last error.
+// eventually calls try until it succeeds. At the time limit, it fails the test with the last error.
 func eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	if err := harness.Eventually(t.Context(), limit, what, try); err != nil {

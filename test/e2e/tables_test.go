@@ -24,38 +24,39 @@ import (
 type tableSample struct {
 	command []string
 
-	// rows returns a line for each object of a cluster: namespace, name, UID, version and whether
-	// it is truncated, separated by tabs. It returns an error if the sample doesn't report a
-	// complete table.
+	// rows returns one line for each object of a cluster. A line contains the namespace, the name,
+	// the UID, the version, and whether the object is truncated, separated by tabs. rows returns an
+	// error if the sample doesn't report a complete table.
 	rows func(file, cluster string) (string, error)
 
-	// builds is what the sample logs when it builds the table instead of continuing.
+	// builds is the message that the sample logs when it builds the table from the start instead of
+	// continuing.
 	builds string
 
 	binary bool // the sample reads only objects in binary mode
 
-	// holds opens the table, and reads it until the test ends. It can be nil.
+	// holds opens the table and keeps a query open until the test ends. It can be nil.
 	holds func(t *testing.T, file string)
 }
 
-// tableBus is the bus of a sample.
+// tableBus is the bus that a sample reads, and the faults that a test causes there.
 type tableBus struct {
 	set     map[string]string                  // variables of a forwarder
-	url     string                             // of NATS
+	url     string                             // of the NATS server, "" for Kafka
 	sample  []string                           // environment of the sample
-	litters func(t *testing.T, m foreignEvent) // writes an event that isn't the forwarder's
+	litters func(t *testing.T, m foreignEvent) // writes a foreign event
 	breaks  func()                             // drops all connections, if possible
-	forgets func(t *testing.T)                 // loses all events
+	forgets func(t *testing.T)                 // deletes all events
 }
 
-// foreignEvent is a message for the key of an object. It has the headers of an event if plain is
-// false.
+// foreignEvent is a message for the key of an object. It has the headers of an event unless plain
+// is true.
 type foreignEvent struct {
 	key, data string
 	plain     bool
 }
 
-// headers returns the headers, which have the prefix for attributes.
+// headers returns the headers of an event. The names of attributes begin with the prefix.
 func (e foreignEvent) headers(prefix string) map[string]string {
 	if e.plain {
 		return nil
@@ -66,7 +67,7 @@ func (e foreignEvent) headers(prefix string) map[string]string {
 	}
 }
 
-// wrongData is data of events that no object has.
+// wrongData lists event data that isn't the data of any object.
 var wrongData = []string{
 	`{"metadata":{"name":{"x":1},"uid":"u","resourceVersion":"1"}}`,
 	`{"metadata":{"name":["x"],"uid":"u","resourceVersion":"1"}}`,
@@ -76,7 +77,7 @@ var wrongData = []string{
 	`{"metadata":"x"}`, `["x"]`, `null`, `{`,
 }
 
-// natsToken is that of the NATS server.
+// natsToken is the token of the NATS server.
 const natsToken = "the-token-of-the-server"
 
 func tableOnNATS(t *testing.T) tableBus {
@@ -126,10 +127,11 @@ func tableOnNATS(t *testing.T) tableBus {
 	}
 }
 
-// checkCredentials checks that a sample ends if the URL has credentials, and doesn't write the URL.
+// checkCredentials verifies that the sample exits with an error if the URL contains credentials,
+// and that it doesn't print the credentials.
 func checkCredentials(t *testing.T, command ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would wait for the server
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a sample that accepts the URL waits for the server
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NATS_URL=nats://" + natsToken + "@127.0.0.1:1", "TABLE=" + filepath.Join(t.TempDir(), "table")}
@@ -139,10 +141,11 @@ func checkCredentials(t *testing.T, command ...string) {
 	}
 }
 
-// checkTable checks that the table of a sample equals what the API server lists: after the
-// forwarder was killed, after the sample was killed, after the bus lost everything, with another
-// cluster on the bus, and after objects were deselected. An object is deleted in each of these
-// phases. The sample skips what isn't an event of an object.
+// checkTable verifies that a sample's table equals the list from the API server in each of these
+// phases: after the forwarder was killed, after the sample was killed, after the bus lost
+// everything, with another cluster on the bus, and after objects were deselected. An object is
+// deleted in each of the first three phases. The sample must skip messages that aren't events of an
+// object.
 func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
@@ -199,7 +202,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	for _, name := range []string{"kept", "changed", "deleted", "deleted-later", "deleted-last"} {
 		u.create(configMaps, namespace, configMap(name, "1"))
 	}
-	u.create(configMaps, namespace, configMap("large", strings.Repeat(`\x01`, 250_000))) // six bytes each in JSON
+	u.create(configMaps, namespace, configMap("large", strings.Repeat(`\x01`, 250_000))) // JSON encodes each character U+0001 in six bytes
 	stop := run()
 	eventually(t, "the sample waits for the bus", func(context.Context) error {
 		if logged("waiting") == 0 {
@@ -225,8 +228,8 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 		}
 		return nil
 	})
-	// A cluster that has objects and no consistency point, such as one whose forwarder is retired,
-	// isn't complete, and the others are.
+	// A cluster that has objects but no consistency point isn't complete. This happens if its
+	// forwarder is retired. The other clusters stay complete.
 	retired := `{"metadata":{"namespace":"n","name":"x","uid":"u","resourceVersion":"1"}}`
 	bus.litters(t, foreignEvent{key: "retired/core/configmaps/n/x", data: retired})
 	u.create(configMaps, namespace, configMap("after-litter", "1"))
@@ -283,7 +286,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	}
 }
 
-// fileRows reads a table from a file that has the cluster in the first column.
+// fileRows returns a cluster's rows from a table in a text file. The first column is the cluster.
 func fileRows(file, cluster string) (string, error) {
 	text, err := os.ReadFile(file)
 	var rows []string
@@ -296,7 +299,7 @@ func fileRows(file, cluster string) (string, error) {
 	return strings.Join(rows, ""), err
 }
 
-// TestTableKeyValue runs examples/nats-kv.
+// TestTableKeyValue verifies the table of examples/nats-kv.
 func TestTableKeyValue(t *testing.T) {
 	program := buildProgram(t, "../../examples/nats-kv")
 	checkCredentials(t, program)

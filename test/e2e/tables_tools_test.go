@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// rowsOf reads a table from SQLite, with Python's module.
+// rowsOf is a Python program that prints a cluster's rows from a table in SQLite.
 const rowsOf = `
 import sqlite3, sys
 db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
@@ -31,7 +31,7 @@ func sqliteRows(file, cluster string) (string, error) {
 	return string(out), err
 }
 
-// readsOn reads the first row of a table and keeps the query open.
+// readsOn is a Python program that reads the first row of a query and keeps the query open.
 const readsOn = `
 import signal, sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
@@ -55,7 +55,7 @@ func sqliteReader(t *testing.T, file string) {
 	}
 }
 
-// TestTablePython runs examples/table-python.
+// TestTablePython verifies the tables of examples/table-python.
 func TestTablePython(t *testing.T) {
 	venv := filepath.Join(t.TempDir(), "venv")
 	installed(t, "python3", "-m", "venv", venv)
@@ -72,7 +72,7 @@ func TestTablePython(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka_table.py"), tableOnKafka(t)) })
 }
 
-// TestTableJava runs examples/table-java.
+// TestTableJava verifies the tables of examples/table-java.
 func TestTableJava(t *testing.T) {
 	program := javaSample(t, "table-java")
 	sample := func(class string) tableSample {
@@ -86,14 +86,15 @@ func TestTableJava(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("KafkaTable"), tableOnKafka(t)) })
 }
 
-// TestTableStreams runs examples/kafka-streams.
+// TestTableStreams verifies the table of examples/kafka-streams.
 func TestTableStreams(t *testing.T) {
 	bus := tableOnKafka(t)
 	bus.sample = append(bus.sample, "STATE="+filepath.Join(t.TempDir(), "state"))
 	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table", false, nil}, bus)
 }
 
-// TestTableTypeScript runs examples/table-typescript with Node.js from the npm package node.
+// TestTableTypeScript verifies the tables of examples/table-typescript with Node.js from the npm
+// package node.
 func TestTableTypeScript(t *testing.T) {
 	folder, node := filepath.Join(t.TempDir(), "table-typescript"), t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS("../../examples/table-typescript")); err != nil {
@@ -112,10 +113,11 @@ func TestTableTypeScript(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
 }
 
-// nodeVersion is the version that the example is tested with.
+// nodeVersion is the version of Node.js that the example is tested with.
 const nodeVersion = "24.21.0"
 
-// javaSample builds a copy of a program and returns the command that runs one of its classes.
+// javaSample builds a copy of an example program and returns a command line without the class to
+// run.
 func javaSample(t *testing.T, name string) []string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), name)
@@ -127,7 +129,7 @@ func javaSample(t *testing.T, name string) []string {
 	return []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classes}
 }
 
-// installed runs a command that installs what a sample needs.
+// installed runs a command that installs software that a sample needs.
 func installed(t *testing.T, command ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -146,7 +148,7 @@ func tableOnKafka(t *testing.T) tableBus {
 			for name, value := range e.headers("ce_") {
 				m.Headers = append(m.Headers, kafkago.Header{Key: name, Value: []byte(value)})
 			}
-			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name, BatchTimeout: time.Millisecond, Transport: &kafkago.Transport{}} // the shared one may not know the topic yet
+			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name, BatchTimeout: time.Millisecond, Transport: &kafkago.Transport{}} // the default transport may not have the new topic in its metadata yet
 			defer w.Close()
 			if err := w.WriteMessages(t.Context(), m); err != nil {
 				t.Fatal(err)

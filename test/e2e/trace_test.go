@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// traces waits until trace of an object ends with an exit code and a reason, and its verdict
-// contains these words.
+// traces runs trace for an object until it ends with the given exit code and reason, and its
+// verdict contains the words.
 func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...string) (d trace.Document) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("trace %v ends with %d, %s: %q", args, code, reason, words), func(context.Context) error {
@@ -34,7 +34,8 @@ func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...
 	return d
 }
 
-// refuses runs trace with an invalid command line.
+// refuses verifies that trace rejects an invalid command line with an error that contains the
+// words.
 func (f *forwarder) refuses(words string, args ...string) {
 	f.t.Helper()
 	if code, stdout, stderr := f.run(append([]string{"trace"}, args...)...); code != 2 || stdout != "" || !strings.Contains(stderr, words) {
@@ -42,7 +43,8 @@ func (f *forwarder) refuses(words string, args ...string) {
 	}
 }
 
-// TestTrace traces an object through its life, and then deselects it in every way.
+// TestTrace verifies the verdicts of trace for an object through its life, and after each way to
+// deselect it.
 func TestTrace(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -142,7 +144,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// TestTraceForbidden: the forwarder may not read the resource.
+// TestTraceForbidden verifies the verdict of trace for a resource that the forwarder may not read.
 func TestTraceForbidden(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -159,7 +161,8 @@ func TestTraceForbidden(t *testing.T) {
 	f.traces(1, trace.Forbidden, "forbidden: list, watch, get in the namespace "+namespace, "svc/a", "-n="+namespace)
 }
 
-// TestTraceOutage: the bus is full, then down, and consumers are behind.
+// TestTraceOutage verifies the verdicts of trace while consumers are behind, while the stream is
+// full, and while the bus is down.
 func TestTraceOutage(t *testing.T) {
 	bus := natstest.StartProcess(t)
 	cp := cluster.ControlPlane(t)
@@ -192,7 +195,7 @@ func TestTraceOutage(t *testing.T) {
 	f.traces(2, trace.ConsumerUnknown, "no such consumer", "cm/a", in, "--consumer=none")
 	f.traces(1, trace.ConsumerBehind, "does not match the subject", "cm/a", in, "--consumer=pods")
 	f.traces(1, trace.ConsumerBehind, "has not received it: it is ", "cm/a", in, "--consumer=table")
-	// The server counts what a consumer skips as acknowledged.
+	// The server counts the messages that a consumer skips as acknowledged.
 	info, err := stream.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +221,7 @@ func TestTraceOutage(t *testing.T) {
 	}
 	var all []jetstream.Msg
 	for m := range messages.Messages() {
-		if all = append(all, m); len(all) == 2 { // the other is kube-root-ca.crt
+		if all = append(all, m); len(all) == 2 { // the other message is the event of kube-root-ca.crt
 			break
 		}
 	}
@@ -252,7 +255,7 @@ func TestTraceOutage(t *testing.T) {
 	f.stop()
 }
 
-// TestTraceGroup: a consumer group on Kafka is behind.
+// TestTraceGroup verifies the verdict of trace for a Kafka consumer group that is behind.
 func TestTraceGroup(t *testing.T) {
 	s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
 	cp := cluster.ControlPlane(t)

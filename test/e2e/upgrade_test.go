@@ -9,11 +9,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// Without the flag, the earlier version is the present code with another version number.
+// Without the flag, the earlier version is the current code with another version number.
 var earlierBinary = flag.String("earlier", "", "forwarder of an earlier release, for TestUpgrade")
 
-// TestUpgrade: a later version takes over from an earlier one, the earlier one takes over again, and
-// then the later one, all under load. No event is missing, repeated or out of order.
+// TestUpgrade verifies an upgrade, a rollback and a second upgrade under load. Each time, one
+// version takes over from the other. No event is missing, repeated or out of order.
 func TestUpgrade(t *testing.T) {
 	earlier := *earlierBinary
 	if earlier == "" {

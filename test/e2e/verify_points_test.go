@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// never is a settle time that would exceed the limit of every test.
+// never is a settle time that exceeds the time limit of every test.
 const never = "--settle=1000h"
 
 // verify runs "forwarder verify" and returns its report.
@@ -29,7 +29,7 @@ func (f *forwarder) verify(wantCode int, settle string) report.Report {
 	return r
 }
 
-// awaitPoint waits until every partition has a consistency point at a version or later.
+// awaitPoint waits until every partition has a consistency point at the given version or later.
 func (b *anyBus) awaitPoint(version string) {
 	b.t.Helper()
 	eventually(b.t, "every partition has a consistency point of version "+version, func(context.Context) error {
@@ -42,15 +42,15 @@ func (b *anyBus) awaitPoint(version string) {
 				return fmt.Errorf("partition %d has none", partition)
 			}
 		}
-		if len(reached) == 0 { // otherwise the forwarder has written to every partition
+		if len(reached) == 0 { // if the bus has any events, the forwarder has written to every partition
 			return errors.New("the bus has nothing")
 		}
 		return nil
 	})
 }
 
-// TestVerifyAtPoints: while objects change continuously, verify finds no difference and doesn't
-// wait for the settle time.
+// TestVerifyAtPoints verifies that verify finds no difference while objects change continuously. It
+// compares at consistency points, so it doesn't wait for the settle time.
 func TestVerifyAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -84,8 +84,8 @@ func TestVerifyAtPoints(t *testing.T) {
 	})
 }
 
-// TestVerifyFindsAtPoints: verify finds every kind of difference at a consistency point and
-// doesn't wait for the settle time.
+// TestVerifyFindsAtPoints verifies that verify finds every kind of difference at a consistency
+// point, without waiting for the settle time.
 func TestVerifyFindsAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -136,9 +136,10 @@ func TestVerifyFindsAtPoints(t *testing.T) {
 	})
 }
 
-// TestVerifyWithoutPoints: verify waits for the settle time if there is no consistency point, or
-// if the API server no longer has its version. In the same way, it finds what the forwarder didn't
-// publish after its last point.
+// TestVerifyWithoutPoints verifies that verify waits for the settle time in two cases: the bus has
+// no consistency point, or the API server no longer has the version of the last point. After the
+// settle time, verify also finds the objects that the forwarder didn't publish after its last
+// point.
 func TestVerifyWithoutPoints(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	const namespace = "default"
@@ -172,7 +173,7 @@ func TestVerifyWithoutPoints(t *testing.T) {
 		if err := cp.CompactEtcd(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := cp.KillAPIServer(); err != nil { // its cache has what etcd lost
+		if err := cp.KillAPIServer(); err != nil { // the API server's cache still has the versions that etcd compacted
 			t.Fatal(err)
 		}
 		if err := cp.StartAPIServer(t.Context()); err != nil {

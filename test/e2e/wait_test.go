@@ -20,9 +20,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestReadYourWrites creates, changes and deletes objects in the API server, several at a time.
-// After each write it waits until an informer on the bus has reached the version in the answer.
-// Then the lister always returns what was written.
+// TestReadYourWrites creates, changes and deletes objects in the API server, ten at a time. After
+// each write, it waits until an informer on the bus has reached the version that the API server
+// returned. From then on, the lister must return the written object.
 func TestReadYourWrites(t *testing.T) {
 	const objects, atATime = 100, 10
 	cp := cluster.ControlPlane(t)
@@ -53,7 +53,7 @@ func TestReadYourWrites(t *testing.T) {
 	})
 }
 
-// replica opens the bus for informers.
+// replica opens the bus for the informers of package replica.
 func (b *anyBus) replica() *replica.Bus {
 	b.t.Helper()
 	bus, err := replica.NATS(b.t.Context(), replica.NATSOptions{URLs: []string{b.url}})
@@ -67,7 +67,7 @@ func (b *anyBus) replica() *replica.Bus {
 	return bus
 }
 
-// writes are writes to the API server, each followed by a read from the bus.
+// writes sends writes to the API server and reads each of them back from the bus.
 type writes struct {
 	client typedcorev1.ConfigMapInterface
 	store  cache.Store
@@ -103,7 +103,8 @@ func (w *writes) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// has waits for the version of an object, which nobody else changes, and reads the object.
+// has waits for the version of an object and reads the object. No other client may change the
+// object.
 func (w *writes) has(ctx context.Context, written *corev1.ConfigMap) error {
 	if _, err := replica.WaitForResourceVersion(ctx, w.store, written.ResourceVersion); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (w *writes) has(ctx context.Context, written *corev1.ConfigMap) error {
 	return nil
 }
 
-// delete returns the version of the delete, which only a watch returns.
+// delete deletes the object and returns the version of the delete, which only a watch reports.
 func (w *writes) delete(ctx context.Context, o *corev1.ConfigMap) (version string, err error) {
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		ResourceVersion: o.ResourceVersion, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Name).String(),

@@ -1,8 +1,8 @@
 // Package harness runs the built forwarder for end-to-end tests as users run it: as a process that
-// is configured by its environment, with a real API server and a real bus. Tests don't call the
-// forwarder's code.
+// is configured by environment variables, with a real API server and a real bus. Tests don't call
+// the forwarder's code.
 //
-// Its functions return errors and don't fail a test, so that a test can expect an error.
+// The functions return errors instead of failing a test, so that a test can expect an error.
 package harness
 
 import (
@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Build builds the forwarder into the file to, with build tags, and with the race detector if the
-// caller was built with it.
+// Build builds the forwarder with the given build tags and writes the binary to the path to. If the
+// caller was built with the race detector, the forwarder is too.
 func Build(ctx context.Context, to string, tags ...string) error {
 	return build(ctx, "", tags, "build", "-o", to)
 }
 
-// BuildVersion is Build with a version string.
+// BuildVersion is Build for a forwarder that reports the given version.
 func BuildVersion(ctx context.Context, version, to string) error {
 	return build(ctx, "", nil, "build", "-ldflags", "-X main.version="+version, "-o", to)
 }
@@ -29,8 +29,8 @@ func BuildWith(ctx context.Context, overlay, to string, tags ...string) error {
 	return build(ctx, overlay, tags, "build", "-o", to)
 }
 
-// CompileWith is BuildWith without linking, which takes most of the time of a build. The build
-// cache keeps the result for BuildWith.
+// CompileWith is BuildWith without linking, which takes most of the time of a build. BuildWith can
+// reuse the result from the build cache.
 func CompileWith(ctx context.Context, overlay string, tags ...string) error {
 	return build(ctx, overlay, tags, "list", "-export")
 }
@@ -52,11 +52,11 @@ func build(ctx context.Context, overlay string, tags []string, args ...string) e
 	return nil
 }
 
-// poll is the interval between the tries of Eventually.
+// poll is the interval at which Eventually repeats its function.
 const poll = 20 * time.Millisecond
 
-// Eventually calls try until it succeeds. It returns the last error of try when ctx ends or the
-// limit has passed.
+// Eventually repeats try until it succeeds. If ctx ends or the limit passes first, Eventually
+// returns the last error of try.
 func Eventually(ctx context.Context, limit time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -68,7 +68,7 @@ func Eventually(ctx context.Context, limit time.Duration, what string, try func(
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // an error after the end of ctx only says that ctx ended
+		if last == nil || ctx.Err() == nil { // after the end of ctx, an error only says that ctx ended
 			last = err
 		}
 		select {

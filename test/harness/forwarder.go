@@ -22,19 +22,19 @@ import (
 // Options configure a forwarder.
 type Options struct {
 	Binary     string
-	Dir        string // for its log, its home and its data; must exist
-	Address    string // of its operations server
+	Dir        string // for the forwarder's log, home and data; must exist
+	Address    string // the address of the forwarder's operations server
 	Kubeconfig string
 	NATSURL    string
 	Cluster    string // the cluster name
 
-	// Set adds variables, without their prefix, or replaces them. An empty value removes a
-	// variable.
+	// Set adds or replaces environment variables. Their names omit the prefix KUBERELAY_. An empty
+	// value removes a variable.
 	Set map[string]string
 }
 
-// Forwarder is a process of the built binary. It can be started again after it has ended. It is
-// safe for concurrent use.
+// Forwarder is a process of the built binary. It can be started again after it has ended. The
+// methods are safe for concurrent use.
 type Forwarder struct {
 	options Options
 	env     []string
@@ -43,10 +43,10 @@ type Forwarder struct {
 	mu     sync.Mutex
 	starts int // number of starts of the process
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when cmd has ended; nil before the first start
+	ended  chan struct{} // closed after cmd has ended; nil before the first start
 }
 
-// New prepares a forwarder.
+// New returns a forwarder that isn't started.
 func New(o Options) *Forwarder {
 	f := &Forwarder{options: o, logFile: filepath.Join(o.Dir, "forwarder.log")}
 	f.Configure(o.Set)
@@ -79,8 +79,8 @@ func (f *Forwarder) UseBinary(path string) {
 	f.options.Binary = path
 }
 
-// Start starts the process with additional variables. It doesn't wait until the process is ready.
-// The process must not be running.
+// Start starts the process with additional environment variables. It doesn't wait until the process
+// is ready. The process must not be running.
 func (f *Forwarder) Start(more ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,14 +133,14 @@ func (f *Forwarder) Running() bool {
 	return f.running()
 }
 
-// Starts returns how often the process has been started.
+// Starts returns the number of times that the process has been started.
 func (f *Forwarder) Starts() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.starts
 }
 
-// PID returns the process id, 0 before the first start.
+// PID returns the process id of the latest start, or 0 before the first start.
 func (f *Forwarder) PID() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,16 +150,16 @@ func (f *Forwarder) PID() int {
 	return f.cmd.Process.Pid
 }
 
-// Ended returns a channel that is closed when the process of the last start has ended. It is nil
-// before the first start.
+// Ended returns a channel that is closed when the process of the latest start has ended. The channel
+// is nil before the first start.
 func (f *Forwarder) Ended() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// Failure returns how the process ended: nil if it ended with success or is running, and the
-// signal if one ended it.
+// Failure returns an error if the process has ended without success. If a signal ended the process,
+// Failure also returns the signal.
 func (f *Forwarder) Failure() (by syscall.Signal, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,8 +189,8 @@ func (f *Forwarder) Kill() {
 	}
 }
 
-// Stop asks the process to end and waits until it has ended or ctx ends. It returns an error if
-// the process fails.
+// Stop sends SIGTERM to the process and waits until it has ended or ctx ends. It returns an error if
+// the process doesn't end with success.
 func (f *Forwarder) Stop(ctx context.Context) error {
 	ended := f.Ended()
 	if ended == nil {
@@ -209,7 +209,7 @@ func (f *Forwarder) Stop(ctx context.Context) error {
 // Address returns the address of the operations server.
 func (f *Forwarder) Address() string { return f.options.Address }
 
-// Get sends a request to the operations server.
+// Get sends a GET request to the operations server.
 func (f *Forwarder) Get(ctx context.Context, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.options.Address+path, http.NoBody)
 	if err != nil {
@@ -250,7 +250,7 @@ func (e *EndedError) Error() string {
 func (e *EndedError) Unwrap() error { return e.Err }
 
 // Metric returns the value of a metric, or the sum of its series. The name is a regular expression
-// that may contain labels. It returns an error if no series matches.
+// that may contain labels. Metric returns an error if no series matches.
 func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
 	all, err := f.scrape(ctx)
 	if err != nil {
@@ -275,7 +275,8 @@ func (f *Forwarder) scrape(ctx context.Context) (string, error) {
 	return body, nil
 }
 
-// sum adds up the series whose names match a regular expression.
+// sum adds up the series whose names match a regular expression. The result found reports whether
+// any series matches.
 func sum(metrics, name string) (total float64, found bool, err error) {
 	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(metrics, -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
@@ -303,7 +304,8 @@ func (f *Forwarder) Idle(ctx context.Context) error {
 	return nil
 }
 
-// Run runs another command of the binary with the same environment until it ends.
+// Run runs another command of the binary with the same environment and waits for its end. A nonzero
+// exit code isn't an error.
 func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, stderr string, err error) {
 	cmd := f.Command(ctx, args...)
 	var out, errOut bytes.Buffer
@@ -316,14 +318,14 @@ func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, 
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
 }
 
-// Command is another command of the binary with the same environment.
+// Command returns another command of the binary with the same environment.
 func (f *Forwarder) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
 	cmd.Env = slices.Clone(f.env)
 	return cmd
 }
 
-// Log is all that the processes have logged so far.
+// Log returns everything that the forwarder's processes have logged so far.
 func (f *Forwarder) Log() string {
 	text, _ := os.ReadFile(f.logFile)
 	return string(text)

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Patch applies a patch to copies of the module's files, in an existing folder, and returns the
-// file for go build -overlay. The module itself isn't changed. It returns an error if the patch
-// doesn't apply. Line numbers may differ.
+// Patch applies a patch to copies of the module's files in the folder dir, which must exist. It
+// returns the path of the overlay file for go build -overlay. The module itself isn't changed. Patch
+// returns an error if the patch doesn't apply. The patch's line numbers may differ from the file's.
 func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	text, err := os.ReadFile(patch)
 	if err != nil {
@@ -37,7 +37,7 @@ func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	}
 	apply := exec.CommandContext(ctx, "git", "apply", "-")
 	apply.Dir, apply.Stdin = dir, strings.NewReader(string(text))
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // git must not find a repository around dir
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // stops git from finding a repository above dir
 	if out, err := apply.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("plant %s: the patch does not apply to the code as it is now: %w\n%s", filepath.Base(patch), err, out)
 	}
@@ -46,7 +46,7 @@ func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	return overlay, errors.Join(err, os.WriteFile(overlay, contents, 0o600))
 }
 
-// patchedFile returns the files that a patch changes. Patches don't add or remove files.
+// patchedFile matches the name of each file that a patch changes. Patches don't add or remove files.
 var patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
 
 func copyFile(from, to string) error {

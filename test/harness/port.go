@@ -6,14 +6,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// held keeps the ports of FreePort: a port without a reference is released.
+// held keeps the ports of FreePort in use. Go would release a port that is no longer referenced.
 var held struct {
 	sync.Mutex
 	ports []childprocess.Port
 }
 
-// FreePort returns a loopback address for a server that is written in Go. Until this process ends,
-// nobody else who asks for a free port gets this one, not even while the server is down.
+// FreePort returns a loopback address for a server that is written in Go. The port is held until
+// this process ends. Until then, no other process that asks for any free port receives it, even
+// while the server is down.
 func FreePort() (address string, err error) {
 	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// reaper kills a process when this process ends first, for example because a test timed out or was
-// killed and didn't clean up. It is a shell that waits for the end of a pipe. Only this process
-// has the other end.
+// reaper kills a process if this process ends first, for example because a test timed out or was
+// killed and couldn't clean up. The reaper is a shell that waits for the end of a pipe. Only this
+// process has the other end of the pipe.
 type reaper struct {
 	lifeline *os.File
 	shell    *exec.Cmd
@@ -34,8 +34,8 @@ func newReaper(pid int) (*reaper, error) {
 	return &reaper{lifeline, shell}, nil
 }
 
-// end ends the reaper without a kill: the process has ended, and another process may soon get its
-// id.
+// end ends the reaper without killing the process. Call end after the process has ended, because
+// another process may soon receive the same id.
 func (r *reaper) end() {
 	_ = r.shell.Process.Kill() // it may have ended already
 	_ = r.shell.Wait()

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// Recorder reads every message of a bus, also across restarts of the server. It uses none of the
+// Recorder reads every message of a bus, even across restarts of the server. It uses none of the
 // forwarder's code.
 type Recorder interface {
-	// TolerateInvalid makes All return messages that aren't CloudEvents. Otherwise All returns an
-	// error for them.
+	// TolerateInvalid makes All return messages that aren't CloudEvents. By default, All returns an
+	// error if it finds one.
 	TolerateInvalid()
-	// All returns what was read so far: on NATS in the order of the stream, on Kafka in the order
-	// of each partition. Missed reports whether a message was removed before it was read. If so,
+	// All returns the messages that the recorder has read so far. On NATS, they have the order of
+	// the stream. On Kafka, the messages of each partition have the order of the partition. The
+	// result missed reports whether a message was removed before the recorder read it. If so,
 	// adjacent messages in the result may not be adjacent on the bus.
 	All() (all []Received, missed bool, err error)
-	// CatchUp waits until everything has been read that is on the bus now.
+	// CatchUp waits until the recorder has read every message that is currently on the bus.
 	CatchUp(ctx context.Context, limit time.Duration) error
-	// Stored grows with every stored message. It is 0 on an empty bus.
+	// Stored returns a number that grows with every stored message. It is 0 on an empty bus.
 	Stored(ctx context.Context) (uint64, error)
 	// Close stops reading.
 	Close()
@@ -30,29 +31,29 @@ var _, _ Recorder = (*NATSRecorder)(nil), (*KafkaRecorder)(nil)
 
 // Received is one message as a subscriber sees it.
 type Received struct {
-	Subject string // the subject of the message or the record key
+	Subject string // the message's subject on NATS, or the record key on Kafka
 	Place
 	Body []byte // nil for a tombstone, and for a consistency point on Kafka
 
-	Attributes map[string]string // of the CloudEvent, decoded
-	Data       []byte            // of the CloudEvent
-	Invalid    error             // why the message isn't a CloudEvent
+	Attributes map[string]string // the CloudEvent's attributes, decoded
+	Data       []byte            // the CloudEvent's data
+	Invalid    error             // the reason why the message isn't a CloudEvent, or nil
 
-	// Producer identifies the writer of a record, from its batch. It is zero for a writer that
-	// doesn't produce idempotently.
+	// Producer identifies the writer of a Kafka record. It comes from the record's batch. It is zero
+	// if the writer doesn't use the idempotent producer.
 	Producer Producer
 }
 
-// Producer has the id and epoch of a producer. The id is increased by 1, so that the zero value
-// means none.
+// Producer contains the id and the epoch of a producer. ID is the producer's id plus 1, so that the
+// zero value means no producer.
 type Producer struct{ ID, Epoch int64 }
 
-// Place is the position of a message.
+// Place is the position of a message on the bus.
 type Place struct {
-	Topic     string // on Kafka
-	Life      int    // counts the streams or topics that had this name, from 1
-	Partition int    // on Kafka
-	Sequence  uint64 // in the stream, or the offset in the partition
+	Topic     string // empty on NATS
+	Life      int    // counts the lives of the stream or topic, from 1; each recreation or loss of its end begins another
+	Partition int    // 0 on NATS
+	Sequence  uint64 // the sequence in the stream, or the offset in the partition
 }
 
 func (p Place) String() string {
@@ -66,17 +67,17 @@ func (p Place) String() string {
 	return text
 }
 
-// Kind returns the last word of the event type, "" for a tombstone.
+// Kind returns the last part of the event type, or "" for a tombstone.
 func (r *Received) Kind() string {
 	t := r.Attributes["type"]
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-// header is a header of a message.
+// A header is one header of a message.
 type header struct{ name, value string }
 
-// read reads the event from the body and the headers. The names of attribute headers begin with
-// the prefix.
+// read reads the CloudEvent from the body and the headers. The prefix identifies the headers that
+// contain attributes.
 func (r *Received) read(headers []header, prefix string, decode func(string) (string, error)) error {
 	r.Attributes = map[string]string{}
 	for _, h := range headers {

@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// KafkaRecorder reads every record of a topic with franz-go, which the forwarder doesn't use. A
-// topic that is deleted and recreated is read from its start.
+// KafkaRecorder reads every record of a topic with franz-go, which the forwarder doesn't use. If the
+// topic is deleted and recreated, the recorder reads the new topic from its start.
 type KafkaRecorder struct {
 	client *kgo.Client // sends requests
 	topic  string
@@ -22,21 +22,21 @@ type KafkaRecorder struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	consumer *kgo.Client // of the present topic, nil before the first; only run uses it
+	consumer *kgo.Client // reads the current topic; nil before the first topic; only run uses it
 
 	mu      sync.Mutex
 	lives   int
-	back    []int64  // by partition, where to resume; see Rewind
-	id      [16]byte // of the present topic
-	next    []int64  // by partition, the offset after the last record read
+	back    []int64  // the offset to resume at, by partition; see Rewind
+	id      [16]byte // the current topic's id
+	next    []int64  // the offset after the last record read, by partition
 	all     []Received
 	missed  bool
 	foreign error
 	lenient bool // accept records that aren't CloudEvents
 }
 
-// RecordKafka starts reading a topic, which may not exist yet. Close stops it. Several brokers are
-// separated by commas.
+// RecordKafka starts reading a topic, which may not exist yet. Close stops the recorder. The address
+// can list several brokers, separated by commas.
 func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(address, ",")...), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
@@ -55,14 +55,14 @@ func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	return r, nil
 }
 
-// TolerateInvalid is [Recorder]'s.
+// TolerateInvalid implements [Recorder].
 func (r *KafkaRecorder) TolerateInvalid() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lenient = true
 }
 
-// Close is [Recorder]'s.
+// Close implements [Recorder].
 func (r *KafkaRecorder) Close() {
 	r.cancel()
 	<-r.done
@@ -122,7 +122,8 @@ func (r *KafkaRecorder) look(ctx context.Context, name string) (id [16]byte, par
 	return t.TopicID, len(t.Partitions), nil
 }
 
-// renew starts reading the topic if it was created or recreated.
+// renew starts reading the topic if the topic was created or recreated, or if it has more
+// partitions.
 func (r *KafkaRecorder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -132,7 +133,7 @@ func (r *KafkaRecorder) renew(ctx context.Context) {
 	}
 	next := make([]int64, partitions)
 	if r.consumer != nil && id == r.id {
-		copy(next, r.next) // the topic may have more partitions now
+		copy(next, r.next) // the topic has more partitions
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +144,7 @@ func (r *KafkaRecorder) renew(ctx context.Context) {
 	r.id = id
 }
 
-// consume resumes at these offsets. The caller holds the lock.
+// consume starts reading at the given offsets. The caller must hold the lock.
 func (r *KafkaRecorder) consume(next []int64) {
 	from := map[int32]kgo.Offset{}
 	for p, offset := range next {
@@ -158,8 +159,9 @@ func (r *KafkaRecorder) consume(next []int64) {
 	r.next = next
 }
 
-// Rewind tells the recorder that the broker, which is not running, lost the ends of the
-// partitions. ends are the new ends. Records that are read from now on have the returned life.
+// Rewind tells the recorder that the broker lost the ends of the partitions. The broker must not be
+// running. The argument ends contains the new ends. Records that the recorder reads from now on have
+// the returned life.
 func (r *KafkaRecorder) Rewind(ctx context.Context, ends []int64, limit time.Duration) (life int, err error) {
 	r.mu.Lock()
 	r.back = ends
@@ -187,7 +189,7 @@ func (r *KafkaRecorder) rewind() {
 	r.back = nil
 }
 
-// step reads the records that are available.
+// step reads the available records.
 func (r *KafkaRecorder) step(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -231,7 +233,8 @@ func newRecord(record *kgo.Record, life int) (Received, error) {
 	return r, err
 }
 
-// offsets returns the first or the last offsets of the partitions.
+// offsets returns the first or the last offset of each partition, according to the special
+// timestamp.
 func (r *KafkaRecorder) offsets(ctx context.Context, timestamp int64, partitions int) ([]int64, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	topic := kmsg.NewListOffsetsRequestTopic()
@@ -258,7 +261,7 @@ func (r *KafkaRecorder) offsets(ctx context.Context, timestamp int64, partitions
 	return offsets, nil
 }
 
-// Special timestamps of ListOffsets
+// Special timestamps of ListOffsets.
 const (
 	earliest = -2
 	latest   = -1
@@ -276,7 +279,7 @@ func (r *KafkaRecorder) Ends(ctx context.Context) (id [16]byte, ends []int64, er
 	return id, ends, err
 }
 
-// Stored is [Recorder]'s.
+// Stored implements [Recorder].
 func (r *KafkaRecorder) Stored(ctx context.Context) (uint64, error) {
 	_, ends, err := r.Ends(ctx)
 	sum := uint64(0)
@@ -286,7 +289,7 @@ func (r *KafkaRecorder) Stored(ctx context.Context) (uint64, error) {
 	return sum, err
 }
 
-// CatchUp is [Recorder]'s.
+// CatchUp implements [Recorder].
 func (r *KafkaRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
 	return Eventually(ctx, limit, "everything in the topic has been read", func(ctx context.Context) error {
 		id, ends, err := r.Ends(ctx)
@@ -313,7 +316,7 @@ func (r *KafkaRecorder) CatchUp(ctx context.Context, limit time.Duration) error 
 	})
 }
 
-// All is [Recorder]'s.
+// All implements [Recorder].
 func (r *KafkaRecorder) All() (all []Received, missed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

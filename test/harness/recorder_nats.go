@@ -14,7 +14,7 @@ import (
 )
 
 // NATSRecorder reads every message of a stream, one by one in the order of the stream. It requests
-// each message, so that it doesn't depend on a consumer that can be lost.
+// each message directly, because a consumer could be lost.
 type NATSRecorder struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -23,19 +23,19 @@ type NATSRecorder struct {
 	done   chan struct{}
 
 	handle  jetstream.Stream // nil until the stream is found; only run uses it
-	created time.Time        // when the stream was created; only run uses it
+	created time.Time        // the stream's creation time; only run uses it
 
 	mu      sync.Mutex
 	all     []Received
-	life    int    // counts the streams of this name, 0 before the first
-	next    uint64 // the sequence to request
+	life    int    // counts the lives of the stream, 0 before the first
+	next    uint64 // the next sequence to request
 	missed  bool   // a message was removed before it was read
-	foreign error  // the first message that isn't a CloudEvent
-	lenient bool   // accept such messages
+	foreign error  // the error of the first message that isn't a CloudEvent
+	lenient bool   // accept messages that aren't CloudEvents
 }
 
-// RecordNATS starts reading a stream, which may not exist yet. Close stops it. The server asks for
-// the credentials.
+// RecordNATS starts reading a stream, which may not exist yet. Close stops the recorder. The
+// credentials are only for a server that requires authentication.
 func RecordNATS(address, stream string, credentials ...nats.Option) (*NATSRecorder, error) {
 	nc, err := nats.Connect(address, append(credentials, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort())...)
@@ -52,21 +52,21 @@ func RecordNATS(address, stream string, credentials ...nats.Option) (*NATSRecord
 	return r, nil
 }
 
-// TolerateInvalid is [Recorder]'s.
+// TolerateInvalid implements [Recorder].
 func (r *NATSRecorder) TolerateInvalid() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lenient = true
 }
 
-// Close is [Recorder]'s.
+// Close implements [Recorder].
 func (r *NATSRecorder) Close() {
 	r.cancel()
 	<-r.done
 	r.nc.Close()
 }
 
-// JetStream returns the recorder's connection.
+// JetStream returns the JetStream API on the recorder's connection.
 func (r *NATSRecorder) JetStream() jetstream.JetStream { return r.js }
 
 func (r *NATSRecorder) run(ctx context.Context) {
@@ -87,7 +87,7 @@ func (r *NATSRecorder) run(ctx context.Context) {
 // requestTimeout limits each request, because the server may be frozen.
 const requestTimeout = time.Second
 
-// step reads the messages that are available and reports whether there were any.
+// step reads the available messages and reports whether it has read any.
 func (r *NATSRecorder) step(ctx context.Context) (read bool) {
 	if !r.find(ctx) {
 		return false
@@ -98,7 +98,8 @@ func (r *NATSRecorder) step(ctx context.Context) (read bool) {
 	return read
 }
 
-// find finds the stream. A recreated stream is read from its first sequence, which isn't always 1.
+// find finds the stream. The recorder reads a recreated stream from its first sequence, which isn't
+// always 1.
 func (r *NATSRecorder) find(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -124,9 +125,9 @@ func (r *NATSRecorder) find(ctx context.Context) bool {
 	return true
 }
 
-// Rewind tells the recorder that the server lost the end of the stream. next is the sequence of
-// the next message. Nothing may have been written to the stream since. Messages that are read from
-// now on have the returned life.
+// Rewind tells the recorder that the server lost the end of the stream. The argument next is the
+// sequence of the next message. No message may have been written to the stream since the loss.
+// Messages that the recorder reads from now on have the returned life.
 func (r *NATSRecorder) Rewind(next uint64) (life int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,9 +148,9 @@ func newReceived(m *jetstream.RawStreamMsg, life int) (Received, error) {
 	return r, err
 }
 
-// get returns the first message from a sequence on. If the headers can't be parsed, it returns the
-// message without headers and an error for them. The client's GetMsg returns an error that doesn't
-// name the message.
+// get returns the first message at or after a sequence. If the headers can't be parsed, get returns
+// the message without headers, and the parse error as headers. The client's own GetMsg would return
+// an error that doesn't identify the message.
 func (r *NATSRecorder) get(ctx context.Context, from uint64) (m *jetstream.RawStreamMsg, headers, err error) {
 	answer, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+r.stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from))
 	if err != nil {
@@ -213,7 +214,7 @@ func (r *NATSRecorder) one(ctx context.Context) bool {
 	return true
 }
 
-// CatchUp is [Recorder]'s.
+// CatchUp implements [Recorder].
 func (r *NATSRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
 	return Eventually(ctx, limit, "everything on the stream has been read", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -232,7 +233,7 @@ func (r *NATSRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// All is [Recorder]'s.
+// All implements [Recorder].
 func (r *NATSRecorder) All() (all []Received, missed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,8 +243,8 @@ func (r *NATSRecorder) All() (all []Received, missed bool, err error) {
 	return append([]Received(nil), r.all...), r.missed, nil
 }
 
-// Stored is [Recorder]'s: the sequence of the last message that was stored, even if it was purged,
-// and 0 if the stream is empty.
+// Stored implements [Recorder]. It returns the sequence of the last stored message, even if that
+// message was purged, or 0 if the stream is empty.
 func (r *NATSRecorder) Stored(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// Work is what a process has done since its start, according to its metrics.
+// Work is the work that a process has done since its start, according to its metrics.
 type Work struct {
 	Decisions   float64
 	BusReads    float64
-	Publishes   float64 // answered by the bus, with any result
+	Publishes   float64 // publishes with a result from the bus, whether acknowledged or not
 	Points      float64 // consistency points; on Kafka, each takes one message per partition
 	APIRequests float64 // including retries and watches
 	CPU         float64 // seconds
 
-	Changes float64 // changes from watches
-	Objects float64 // objects in the informers now
+	Changes float64 // changes that arrived through watches
+	Objects float64 // current number of objects in the informers
 
-	outside float64 // objects on the bus that are not selected any more
+	outside float64 // out-of-scope objects on the bus, see kuberelay_out_of_scope_objects
 	at      time.Time
-	up      time.Duration // of the process
+	up      time.Duration // time since the start of the process
 	leads   bool          // the process writes to the bus
 	missing []string      // metrics that the process should export but doesn't
 }
 
-// The metrics that make a [Work]. The name of a bus is part of its metrics.
+// The metrics that [Forwarder.Work] reads. Where the name has a %s, it contains the name of the bus.
 const (
 	decisionsMetric = "kuberelay_decisions_total"
 	readsMetric     = "kuberelay_%s_reads_total"
@@ -44,8 +44,9 @@ const (
 	leaderMetric    = "kuberelay_leader" // only with leader election
 )
 
-// Work reads the metrics. A metric that the process doesn't export counts as 0. For the metrics of
-// a leader, that is correct in a standby forwarder. Rest fails if any other metric is missing.
+// Work reads the metrics. A metric that the process doesn't export counts as 0. For the metrics of a
+// leader, this value is correct in a standby forwarder. Rest returns an error if any other metric is
+// missing.
 func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	at := time.Now()
 	all, err := f.scrape(ctx)
@@ -78,7 +79,7 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	if w.leads && bus != "stdout" {
 		needed = append(needed, reads, publishes)
 	}
-	if w.leads && w.Objects > 0 { // every object was decided about; the other two metrics only tighten the bounds
+	if w.leads && w.Objects > 0 { // each object has caused a decision; the other two metrics only tighten the bounds
 		needed = append(needed, decisionsMetric)
 	}
 	for _, name := range needed {
@@ -89,13 +90,13 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	return w, nil
 }
 
-// Rest watches a forwarder that should have nothing to do for the length of window. It returns a
-// [WorkError] if the forwarder does more than the bounds of this file allow. A change of the
-// cluster in the window raises the bounds by the cost of a change. Rest doesn't wait for the
-// forwarder to become idle: call it when the bus and the cluster agree. It returns an error if the
-// process restarts in the window or doesn't export a metric that counts its work.
+// Rest watches an idle forwarder for the length of window. It returns a [WorkError] if the forwarder
+// exceeds the bounds in this file. Each change of the cluster in the window raises the bounds by the
+// cost of a change. Rest doesn't wait until the forwarder is idle: call it when the bus and the
+// cluster agree. Rest returns another error if the process restarts in the window or doesn't export
+// a metric that counts its work.
 func (f *Forwarder) Rest(ctx context.Context, window time.Duration) error {
-	starts := f.Starts() // process_start_time_seconds changes when the system clock is set
+	starts := f.Starts() // process_start_time_seconds also changes when the system clock is set
 	begin, err := f.Work(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the forwarder at rest: %w", err)
@@ -119,62 +120,67 @@ func (f *Forwarder) Rest(ctx context.Context, window time.Duration) error {
 	return f.check(begin, end)
 }
 
-// The bounds. Each one allows some work in any window, and more for what is known to cost
-// something. A forwarder at rest measures far below them. A loop without a pause makes thousands
-// of decisions, or tens of requests, per second.
+// The bounds. Each bound allows some work in any window, plus the known cost of each change and each
+// round over all objects. An idle forwarder stays far below the bounds. A loop without a pause makes
+// thousands of decisions, or tens of requests, per second.
 const (
-	// someDecisions is for objects that can't be published, which are retried every
+	// someDecisions is for retries of objects that can't be published, which happen every
 	// RETRY_MAX_DELAY (2 s in tests), and for work in progress when the window begins.
 	someDecisions = 20.0
-	// decisionsPerChange: a change, the check after its acknowledgement, the delete and the create
-	// of a recreated object, and the reconciliation that a removal triggers.
+	// decisionsPerChange allows for the change itself, the check after its acknowledgement, the
+	// delete and the create of a recreated object, and the reconciliation that a removal triggers.
 	decisionsPerChange = 4.0
-	// decisionsPerRound: a resync or a refresh enqueues each object once. The reconciliation after
-	// a refresh enqueues only objects that differ. At rest there are none.
+	// decisionsPerRound is 1 because a resync or a refresh enqueues each object once. The
+	// reconciliation after a refresh enqueues only objects that differ. In an idle forwarder, no
+	// object differs.
 	decisionsPerRound = 1.0
 	extraCached       = 60.0
 
-	// someReads: the claim is read every 10 s, and a snapshot marker at the beginning and end of a
-	// snapshot.
+	// someReads allows for the claim, which is read every 10 s, and for a snapshot marker at the
+	// beginning and the end of a snapshot.
 	someReads = 5.0
-	// readsPerChange: a conflict, or a delete whose last state is only on the bus, reads one
-	// message.
+	// readsPerChange allows for a conflict, or for a delete whose last state is only on the bus.
+	// Both read one message.
 	readsPerChange = 1.0
-	// readsPerRefresh: a refresh reads the claim, the checkpoint, what the leader of the stream
-	// has after it, the messages that the reader of the checkpoint missed, and a snapshot marker
-	// of each resource (at most six in tests that refresh often). On Kafka that takes a few
-	// requests for each partition of each topic.
+	// readsPerRefresh allows for the messages that a refresh reads: the claim, the checkpoint, the
+	// messages after the checkpoint that the stream's leader holds, the messages that the reader of
+	// the checkpoint missed, and a snapshot marker for each resource. Tests that refresh often have
+	// at most six resources. On Kafka, these reads take a few requests for each partition of each
+	// topic.
 	readsPerRefresh      = 10.0
 	kafkaReadsPerRefresh = 60.0
 
-	// somePublishes is for retries, as above.
+	// somePublishes is for the same retries as someDecisions.
 	somePublishes = 10.0
-	// publishesPerChange: a deleted and a created, or a delete and its tombstone.
+	// publishesPerChange allows for a deleted and a created event, or for a deleted event and its
+	// tombstone.
 	publishesPerChange = 2.0
-	// maxPartitions is the maximum number of messages of a consistency point.
+	// maxPartitions is the maximum number of messages in a consistency point.
 	maxPartitions = 12.0
 
-	// someRequests: after a change of definitions, discovery sends up to three requests, five
-	// times in seven seconds. Each watch may also be reopened.
+	// someRequests allows for discovery and reopened watches. After a change of a
+	// CustomResourceDefinition or an APIService, discovery sends up to three requests, five times in
+	// seven seconds. Each watch may also be reopened.
 	someRequests = 20.0
-	// requestsPerSecond: if the definitions can't be watched, discovery sends three requests every
-	// 2 s. Forbidden resources are retried.
+	// requestsPerSecond allows for discovery without a watch of the definitions, which sends three
+	// requests every 2 s, and for retries of forbidden resources.
 	requestsPerSecond = 4.0
-	// requestsPerRetryPeriod: a standby forwarder reads the lease at most four times per
-	// LEASE_RETRY_PERIOD, less with jitter. A leader renews it once.
+	// requestsPerRetryPeriod allows for a standby forwarder, which reads the lease at most four
+	// times in each LEASE_RETRY_PERIOD. Jitter lowers this number. A leader renews the lease once in
+	// each period.
 	requestsPerRetryPeriod = 4.0
-	// requestsPerChange: after a change of a definition or of a namespace, access is checked
-	// again.
+	// requestsPerChange allows for the access checks that a change of a definition or of a namespace
+	// triggers.
 	requestsPerChange = 2.0
 
 	// The CPU time of a process doesn't depend on the load of the machine. An idle forwarder uses
-	// less than 0.01 of a core. A scrape of the metrics takes some milliseconds, a garbage
-	// collection more.
+	// less than 0.01 of a core. A scrape of the metrics takes a few milliseconds, and a garbage
+	// collection takes more.
 	someCPU      = 0.3 // seconds
 	cpuPerSecond = 0.05
 	cpuPerChange = 0.005
-	cpuPerObject = 0.001 // in a round
-	// raceCost is the factor of the race detector.
+	cpuPerObject = 0.001 // for each object in a round
+	// raceCost is the factor by which the race detector raises CPU time.
 	raceCost = 4.0
 )
 
@@ -192,7 +198,7 @@ func (f *Forwarder) check(begin, end Work) error {
 	if RaceEnabled {
 		cpu *= raceCost
 	}
-	// Each refresh reads every object that is on the bus and not selected any more.
+	// Each refresh reads every out-of-scope object on the bus from the API server.
 	outside := refreshes * max(begin.outside, end.outside)
 	table := &WorkError{Seconds: seconds, Changes: changes, Rounds: resyncs + refreshes, Lines: []WorkLine{
 		{"decisions", since(begin.Decisions, end.Decisions), someDecisions + decisionsPerChange*changes + decisionsPerRound*objects},
@@ -209,9 +215,9 @@ func (f *Forwarder) check(begin, end Work) error {
 	return nil
 }
 
-// cached returns the largest number of objects that the informers hold. selected is the number
-// that the metric counts. A filter, namespaces or references leave out objects that cost a
-// decision anyway. Tests leave out at most as many as they select, plus extraCached.
+// cached returns an upper bound for the number of objects in the informers. The argument selected is
+// the number that the metric counts. A filter, namespaces or references exclude objects that cost a
+// decision anyway. Tests exclude at most as many objects as they select, plus extraCached.
 func (f *Forwarder) cached(selected float64) float64 {
 	for _, setting := range []string{"FILTER", "NAMESPACES", "EXCLUDE_NAMESPACES", "NAMESPACE_SELECTOR", "FOLLOW"} {
 		if f.options.Set[setting] != "" {
@@ -221,7 +227,7 @@ func (f *Forwarder) cached(selected float64) float64 {
 	return selected
 }
 
-// since returns the growth of a counter. A counter that shrank was reset, at the start of a
+// since returns the growth of a counter. A counter that shrank was reset at the start of a
 // leadership term.
 func since(begin, end float64) float64 {
 	if end < begin {
@@ -230,15 +236,15 @@ func since(begin, end float64) float64 {
 	return end - begin
 }
 
-// rounds returns how often all objects may have been processed between two readings, by resyncs
-// and by refreshes of the checkpoint. A window of n periods has at most n+1 ticks. The first one
-// may have started before the window. With leader election, a new term processes all objects when
-// it begins, and refreshes after the duration of a lease.
+// rounds returns an upper bound for the number of rounds over all objects between two readings. It
+// counts resyncs and refreshes of the checkpoint. A window of n periods contains at most n+1 ticks.
+// The first round may have started before the window. With leader election, a new term processes all
+// objects when it begins, and refreshes the checkpoint after the duration of a lease.
 func (f *Forwarder) rounds(begin, end Work) (resyncs, refreshes float64) {
 	ticks := func(setting string) float64 {
 		period, err := time.ParseDuration(f.options.Set[setting])
 		if err != nil {
-			period = 10 * time.Minute // of both
+			period = 10 * time.Minute // the default of both settings
 		}
 		if period <= 0 || end.up < period {
 			return 0
@@ -253,7 +259,7 @@ func (f *Forwarder) rounds(begin, end Work) (resyncs, refreshes float64) {
 	return resyncs, refreshes
 }
 
-// retryPeriods returns the number of retry periods of the election in some seconds.
+// retryPeriods returns the number of the election's retry periods in the given number of seconds.
 func (f *Forwarder) retryPeriods(seconds float64) float64 {
 	if f.options.Set["LEADER_ELECTION"] != "true" {
 		return 0
@@ -265,15 +271,15 @@ func (f *Forwarder) retryPeriods(seconds float64) float64 {
 	return seconds / period.Seconds()
 }
 
-// WorkError reports that a forwarder did more than the bounds allow.
+// WorkError reports that a forwarder did more work than the bounds allow.
 type WorkError struct {
-	Seconds float64 // of the window
-	Changes float64 // changes from watches in the window
-	Rounds  float64 // rounds over all objects that the bounds allow
+	Seconds float64 // the length of the window
+	Changes float64 // changes that arrived through watches in the window
+	Rounds  float64 // rounds over all objects that the bounds include
 	Lines   []WorkLine
 }
 
-// WorkLine is one kind of work.
+// WorkLine compares one kind of work with its bound.
 type WorkLine struct {
 	Kind        string
 	Done, Bound float64

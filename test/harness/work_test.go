@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// serving returns a forwarder that serves the given texts as its metrics, one after the other.
+// serving returns a forwarder whose metrics are the given texts, one text for each request.
 func serving(t *testing.T, set map[string]string, texts ...string) *Forwarder {
 	t.Helper()
 	var served atomic.Int32
@@ -24,7 +24,7 @@ func serving(t *testing.T, set map[string]string, texts ...string) *Forwarder {
 	})})
 }
 
-// answering serves what text returns, and returns its address.
+// answering starts a server that responds with the result of text, and returns the server's address.
 func answering(t *testing.T, text func() string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -69,7 +69,7 @@ func TestWorkIsBounded(t *testing.T) {
 		name string
 		set  map[string]string
 		then func(*Work)
-		want string // the kind of work over its bound, "" for none
+		want string // the kind of work that exceeds its bound, "" for none
 	}{
 		{name: "nothing", then: func(*Work) {}},
 		{name: "what an idle forwarder does", then: func(w *Work) { w.BusReads++; w.APIRequests += 20; w.CPU += 0.1 }},
@@ -149,7 +149,7 @@ func TestRestErrors(t *testing.T) {
 	}
 }
 
-// everyMetric has the metrics of a leading forwarder.
+// everyMetric contains the metrics of a leader.
 const everyMetric = `kuberelay_leader 1
 kuberelay_decisions_total{reason="unchanged"} 3
 kuberelay_nats_reads_total 7
@@ -160,7 +160,7 @@ process_start_time_seconds 1.7e9
 kuberelay_informer_objects{resource="pods"} 17
 `
 
-// without removes the metric on the line with this prefix.
+// without removes the lines that begin with name.
 func without(metrics, name string) string {
 	return regexp.MustCompile(`(?m)^`+name+`.*\n`).ReplaceAllString(metrics, "")
 }

@@ -1,6 +1,7 @@
-// Command prometheus evaluates alerts and queries over scraped metrics, with the engine of Prometheus as a
-// library. It reads an input as JSON from standard input, and writes an output to standard output. Its
-// module also has promtool, which runs the unit tests of the alerts.
+// Command prometheus evaluates alerting rules and queries over scraped metrics, using the
+// Prometheus engine as a library. It reads the input as JSON from standard input and writes the
+// output as JSON to standard output. Its module also builds promtool, which runs the unit tests of
+// the alerts.
 package main
 
 import (
@@ -24,20 +25,20 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// input is what to evaluate. Times are in seconds.
+// input lists the scrapes and the rules and queries to evaluate. Times are in seconds.
 type input struct {
 	Scrapes []scrape
-	Until   int64    // the end; alerts and queries are evaluated each minute from 0 to it
+	Until   int64    // alerts and queries are evaluated every minute from 0 to this time
 	Rules   string   // the content of a rule file, or ""
-	Queries []string // each has a result in the output
+	Queries []string // each query has a result in the output
 }
 
 // scrape is one scrape of a target.
 type scrape struct {
 	At     int64
-	Labels map[string]string // of the target
+	Labels map[string]string // the target's labels
 	Up     bool
-	Text   string // the metrics in the text format
+	Text   string // the metrics in the text exposition format
 }
 
 type output struct {
@@ -45,7 +46,7 @@ type output struct {
 	Results []result
 }
 
-// firing is an alert that fires at a time.
+// firing is an alert that fires at the time At.
 type firing struct {
 	At                  int64
 	Labels, Annotations map[string]string
@@ -53,7 +54,7 @@ type firing struct {
 
 type result struct {
 	Series int      // number of series that the query returns
-	Empty  []string // selectors in the query that never select anything
+	Empty  []string // selectors in the query that never match a series
 	Error  string
 }
 
@@ -94,7 +95,7 @@ type evaluation struct {
 	engine  *promql.Engine
 }
 
-// alerts evaluates the rules as Prometheus does.
+// alerts evaluates the rules as Prometheus does and returns the firing alerts.
 func (e evaluation) alerts(content string) ([]firing, error) {
 	groups, errs := rulefmt.Parse([]byte(content), false, model.UTF8Validation, e.parser, promslog.NewNopLogger())
 	if len(errs) > 0 {
@@ -154,7 +155,8 @@ func (e evaluation) query(q string) (r result) {
 	return r
 }
 
-// series returns the number of series that an expression returns, evaluated each minute from 0 on.
+// series returns the number of series that an expression returns when it is evaluated every minute
+// from 0.
 func (e evaluation) series(expr string) (int, error) {
 	ctx := context.Background()
 	q, err := e.engine.NewRangeQuery(ctx, e.scraped, nil, expr, time.Unix(0, 0), time.Unix(e.until, 0), time.Minute)

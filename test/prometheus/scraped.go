@@ -34,10 +34,10 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// scraped is a storage in memory.
+// scraped is an in-memory storage of scraped series.
 type scraped []storage.Series
 
-// parse returns the series of some scrapes, which are ordered by time.
+// parse returns the series of the scrapes, which must be ordered by time.
 func parse(scrapes []scrape) (storage.Queryable, error) {
 	byHash := map[uint64][]chunks.Sample{}
 	sets := map[uint64]labels.Labels{}
@@ -75,7 +75,7 @@ func parse(scrapes []scrape) (storage.Queryable, error) {
 	return &storage.MockQueryable{MockQuerier: all}, nil
 }
 
-// labels adds the labels of the target, as Prometheus does without honor_labels.
+// labels adds the target's labels to a sample's labels, as Prometheus does without honor_labels.
 func (s scrape) labels(of labels.Labels) labels.Labels {
 	b := labels.NewBuilder(of)
 	for name, value := range s.Labels {

@@ -1,4 +1,4 @@
-// Package release tests "make release" as a maintainer runs it, in a fresh clone.
+// Package release tests "make release" the way a maintainer runs it, in a fresh clone.
 package release
 
 import (
@@ -23,7 +23,7 @@ const (
 	binary  = "forwarder-" + version + "-linux-amd64"
 )
 
-// clone clones the present commit into a folder of its own.
+// clone clones the current commit into its own folder.
 func clone(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "kuberelay")
@@ -51,7 +51,7 @@ func read(t *testing.T, name string) []byte {
 	return content
 }
 
-// TestRelease builds the same release in two folders.
+// TestRelease verifies that two builds in different folders produce the same release.
 func TestRelease(t *testing.T) {
 	var lists []string
 	var dist string

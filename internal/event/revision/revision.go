@@ -4,8 +4,9 @@ package revision
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
-// IsEarlier reports whether a version is known to be earlier than another one of the same
-// resource and epoch. An aggregated API server may serve versions that cannot be compared.
+// IsEarlier reports whether a version is known to be earlier than another version of the same
+// resource and epoch. It returns false for versions that cannot be compared, as an aggregated API
+// server may serve them.
 func IsEarlier(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0

@@ -9,11 +9,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// usage is the part of the in-flight limit that events use.
+// usage is a part of the in-flight limit: a number of events and their size in bytes.
 type usage struct{ events, bytes int }
 
-// stallFraction is the divisor of [Options.AckTimeout] after which a batch without an
-// acknowledgement counts as stalled: the partition has no leader, or its leader hangs.
+// stallFraction divides [Options.AckTimeout]. A batch without an acknowledgement counts as stalled
+// after the resulting time, because its partition has no leader, or its leader hangs.
 const stallFraction = 4
 
 // admit reserves room for an event of the given size within the sender's share. It returns
@@ -30,7 +30,7 @@ func (s *sender) admit(bytes int, share usage, now time.Time) bool {
 	return true
 }
 
-// release returns what admit reserved.
+// release frees the room that admit reserved.
 func (s *sender) release(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,15 +40,16 @@ func (s *sender) release(bytes int) {
 
 func (s *sender) stalled(now time.Time) bool { return !s.since.IsZero() && now.Sub(s.since) > s.stall }
 
-// isStalled reports whether a batch has been waiting for its acknowledgement for too long.
+// isStalled reports whether the sender has waited too long for an acknowledgement, or for the
+// function ready.
 func (s *sender) isStalled(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stalled(now)
 }
 
-// share returns the part of the in-flight limit that one partition may use. A few stalled
-// partitions leave room for the others.
+// share returns the part of the in-flight limit that one partition may use. With this limit, a few
+// stalled partitions leave room for the others.
 func (s *session) share() usage {
 	part := 1
 	switch n := s.partitions.Load(); {
@@ -60,7 +61,7 @@ func (s *session) share() usage {
 	return usage{max(1, s.b.opts.MaxInFlight/part), max(1, s.b.opts.MaxBytesInFlight/part)}
 }
 
-// working records the start or the end of a batch.
+// working records that a batch, or a wait for the function ready, starts or ends.
 func (s *sender) working(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,10 +73,10 @@ func (s *sender) working(is bool) {
 
 // flights are the messages in flight.
 type flights struct {
-	pending publish.Pending // messages whose completion has not returned
+	pending publish.Pending // messages whose completion callback has not returned
 
 	mu  sync.Mutex
-	all map[*flight]struct{} // those that a sender holds
+	all map[*flight]struct{} // messages that were passed to a sender and are not complete
 }
 
 func (s *flights) add(f *flight) {
@@ -93,7 +94,7 @@ func (s *flights) remove(f *flight) {
 	delete(s.all, f)
 }
 
-// list returns all of them.
+// list returns all messages that were passed to a sender and are not complete.
 func (s *flights) list() []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()

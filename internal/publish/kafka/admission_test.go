@@ -13,8 +13,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// TestAPartitionHasItsShare: a partition has a share of the messages and bytes in flight
-// even before it counts as stalled. A message beyond the share is rejected at once.
+// TestAPartitionHasItsShare verifies that a partition can use only its share of the messages and
+// bytes in flight, even before it counts as stalled. A message beyond the share is rejected at
+// once.
 func TestAPartitionHasItsShare(t *testing.T) {
 	const partitions, frozen, events = 4, 1, 8
 	for name, limit := range map[string]func(o *Options, size int) (admitted int){

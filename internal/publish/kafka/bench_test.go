@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// benchOptions are those of a bus on the shared broker with topics of its own.
+// benchOptions returns the options of a bus on the shared broker with its own topics.
 func benchOptions(b *testing.B) Options {
 	b.Helper()
 	broker := kafkabrokertest.Shared(b)
@@ -37,11 +37,11 @@ func openReady(b *testing.B, o Options) *Bus {
 	return bus
 }
 
-// BenchmarkPublish publishes 10,000 objects of 7.9 KB, one event of each at a time, through
-// Bus.Publish and then through kafka-go's own asynchronous Writer, which keeps no
-// checkpoint, checks nothing and may repeat messages. The rates are those of the median
-// round, and ratio is the first divided by the second. The Writer gets encoded messages, a
-// thousand per call.
+// BenchmarkPublish publishes events of 10,000 objects of 7.9 KB, one event of each object at a
+// time. It uses Bus.Publish and then kafka-go's asynchronous Writer. The Writer keeps no
+// checkpoint, checks nothing, and may repeat messages. It receives encoded messages, a thousand per
+// call. The reported rates are those of the median round, and ratio is the rate of Bus.Publish
+// divided by the rate of the Writer.
 func BenchmarkPublish(b *testing.B) {
 	for _, codec := range []recordbatch.Compression{recordbatch.Zstd, recordbatch.LZ4, recordbatch.None} {
 		b.Run(codec.String(), func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkPublish(b *testing.B) {
 			o.Compression = codec
 			bus := openReady(b, o)
 			writer := newBareWriter(b, o, bus, messages)
-			publishAll(b, bus, messages) // so that both know where to write to
+			publishAll(b, bus, messages) // warms up, so that both clients know the partition leaders
 			writer.writeAll(b)
 			var ours, bare []time.Duration
 			for b.Loop() {
@@ -91,14 +91,15 @@ func publishAll(b *testing.B, bus *Bus, messages []*event.Message) {
 	all.Wait()
 }
 
-// bareWriter is kafka-go's Writer with messages.
+// bareWriter is kafka-go's Writer with the messages that it writes.
 type bareWriter struct {
 	writer   *kafkago.Writer
 	messages []kafkago.Message
 	pending  sync.WaitGroup
 }
 
-// newBareWriter makes a writer to a topic like that of the bus, of the same records.
+// newBareWriter returns a writer for a topic like that of the bus. It writes the same records as
+// the bus.
 func newBareWriter(b *testing.B, o Options, bus *Bus, messages []*event.Message) *bareWriter {
 	b.Helper()
 	w := &bareWriter{}
@@ -109,7 +110,7 @@ func newBareWriter(b *testing.B, o Options, bus *Bus, messages []*event.Message)
 		}
 		w.messages = append(w.messages, kafkago.Message{Key: r.Key, Value: r.Value, Headers: r.Headers, Time: r.Timestamp})
 	}
-	transport := &kafkago.Transport{} // another may not know of the topic yet
+	transport := &kafkago.Transport{} // an existing transport may not know the topic yet
 	b.Cleanup(transport.CloseIdleConnections)
 	w.writer = &kafkago.Writer{
 		Transport: transport,
@@ -141,8 +142,8 @@ func (w *bareWriter) writeAll(b *testing.B) {
 	w.pending.Wait()
 }
 
-// BenchmarkLoad loads 100,000 objects from the checkpoint topic. takeover-ms is the time
-// from Open to Ready, load-ms that of the first Load, and reload-ms that of the second,
+// BenchmarkLoad loads 100,000 objects from the checkpoint topic. takeover-ms is the time from Open
+// to Ready. load-ms is the time of the first Load, and reload-ms is the time of the second Load,
 // which reads the topic again.
 func BenchmarkLoad(b *testing.B) {
 	const objects = 100_000
@@ -173,7 +174,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// benchMessages makes an event of each of n pods.
+// benchMessages returns one event for each of n pods.
 func benchMessages(b *testing.B, n int, body func(i int) []byte) []*event.Message {
 	b.Helper()
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
@@ -202,7 +203,7 @@ func podUID(i int) types.UID {
 	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", random.Uint32(), random.Uint32()>>16, random.Uint32()>>20, random.Uint32()>>20, random.Uint64()>>16))
 }
 
-// pod makes a pod of about 700 bytes and 160 for each of its settings.
+// pod returns a pod of about 700 bytes, plus 160 bytes for each setting.
 func pod(b *testing.B, i, settings int) []byte {
 	b.Helper()
 	type object = map[string]any

@@ -27,7 +27,7 @@ type Bus struct {
 	metrics *metrics
 	parser  record.Parser
 
-	ctx      context.Context // ends with Close
+	ctx      context.Context // canceled by Close
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
 	close    sync.Once
@@ -41,8 +41,8 @@ type Bus struct {
 	mu      sync.Mutex
 	session *session                // nil while no session accepts writes
 	err     error                   // why the bus is not ready; nil if it is ready
-	topics  map[string]broker.Topic // as they were opened, for [Bus.Risks]
-	brokers int                     // number of brokers when the last of the topics was opened
+	topics  map[string]broker.Topic // by name, with the settings when they were opened; for [Bus.Risks]
+	brokers int                     // number of brokers when the last topic was opened
 	changed chan struct{}           // closed when session or err changes
 }
 
@@ -78,7 +78,7 @@ const (
 	minRetry     = 200 * time.Millisecond // between two takeover attempts
 	maxRetry     = 5 * time.Second
 	probeEvery   = time.Second
-	probeTimeout = 4 * time.Second // for a response; a full probe takes at most twice that, see [Bus.reachesAny]
+	probeTimeout = 4 * time.Second // for a response; with [Bus.reachesAny], a probe takes at most twice as long
 )
 
 // supervise runs one session after another until Close, or until another writer takes over.
@@ -110,7 +110,7 @@ func (b *Bus) supervise() {
 		case errors.Is(err, errRenew):
 			b.log.Info("renewing the session", "reason", err)
 			b.set(nil, err)
-			continue // without a pause: the next session starts with age 0
+			continue // without a pause, because the next session is not due for renewal
 		case broker.KindOf(err) == broker.Denied:
 			err = fmt.Errorf("%w: %w", ErrMisconfigured, err)
 		}
@@ -123,8 +123,8 @@ func (b *Bus) supervise() {
 	}
 }
 
-// watch blocks until the session ends. Meanwhile it probes the brokers and the topics for
-// Ready.
+// watch blocks until the session ends. Until then, it regularly probes the brokers and the topics,
+// and updates the state that Ready reports.
 func (b *Bus) watch(s *session) {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
@@ -175,8 +175,8 @@ func (b *Bus) probe(s *session, topic string) error {
 	return b.findOtherWriter(ctx, s, end)
 }
 
-// reachesAny reports whether a broker responds for any topic. It is called after a topic
-// did not respond, which can be a problem of that topic alone.
+// reachesAny reports whether a broker responds for any topic. watch calls it after one topic did
+// not respond, because that topic alone may have a problem.
 func (b *Bus) reachesAny(s *session) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
 	defer cancel()
@@ -246,20 +246,20 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses returns the number of topics that this bus created or discovered. If it grows
-// after the bus was ready, read the checkpoint again: a topic was deleted with its
-// contents, a resource got its first topic, or a topic holds events that are not in the
-// checkpoint.
+// PossibleLosses returns the number of topics that this bus created or discovered. If the number
+// grows after the bus was ready, load the checkpoint again. The cause can be a topic that was
+// deleted with its contents, the first topic of a resource, or a topic with events that the
+// checkpoint lacks.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Stream returns "", because topics have no identity that a claim could name.
 func (b *Bus) Stream() string { return "" }
 
-// closeTimeout is the time that Close waits for running completions.
+// closeTimeout bounds the time that Close waits for running completions.
 const closeTimeout = 5 * time.Second
 
-// Close implements [publish.Publisher]. When it returns, every completion was called and
-// has returned, unless one took longer than closeTimeout.
+// Close implements [publish.Publisher]. When it returns, every completion has been called and has
+// returned, unless one takes longer than closeTimeout.
 func (b *Bus) Close() error {
 	var err error
 	b.close.Do(func() {

@@ -20,8 +20,8 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimOf converts an entry to a claim. An entry of an earlier release has the owner and the
-// epoch only.
+// claimOf converts an entry to a claim. An entry from an earlier release has only the owner and the
+// epoch.
 func claimOf(e entry) event.Claim {
 	if e.Type != event.ClusterClaimed {
 		return event.Claim{}
@@ -34,10 +34,10 @@ func claimOf(e entry) event.Claim {
 	return c
 }
 
-// admit checks, before any record is written, whether this process may take over: a
-// takeover ends the current writer of the cluster name. If this process created the
-// checkpoint topic, there is no owner and nothing to read. Otherwise it reads the claim,
-// even from a topic that another process just created.
+// admit checks whether this process may take over. It does so before the process writes any record,
+// because a takeover ends the current writer of the cluster name. If this process creates the
+// checkpoint topic, the cluster name has no owner, and admit reads nothing. Otherwise, it reads the
+// claim, even from a topic that another process has just created.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
@@ -60,8 +60,8 @@ func (b *Bus) admit(ctx context.Context) error {
 	return b.opts.Admit(c)
 }
 
-// recordedClaim returns the claim in the checkpoint topic, unless the event topic has lost
-// the event. A claim that is stored and not recorded yet is found after the takeover.
+// recordedClaim returns the claim in the checkpoint topic. It returns the zero value if the event
+// topic has lost the claim. If a claim is stored but not recorded yet, only the takeover finds it.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
 	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
@@ -92,8 +92,8 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	return claimOf(last), nil
 }
 
-// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction removes
-// a claim without a value, and then only its entry is left.
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction can remove a
+// claim without a value. Such a claim counts as lost only if the log ends at or before its offset.
 func (b *Bus) hasLostClaim(ctx context.Context, c keyedEntry) (bool, error) {
 	var r broker.Record
 	var found bool

@@ -14,8 +14,9 @@ import (
 // writes to every partition.
 const maxSessionAge = 12 * time.Hour
 
-// isExpired also returns true in a process that was suspended, or whose machine slept,
-// while another process became the writer.
+// isExpired reports whether the session is due for renewal. The age of the session includes the
+// time during which the process was suspended or its machine slept, because another process can
+// have become the writer in that time. A session without a producer ID never expires.
 func (s *session) isExpired() bool {
 	now := time.Now()
 	return s.producer.ID >= 0 && isPast(maxSessionAge, now.Sub(s.started), now.Round(0).Sub(s.started.Round(0)))
@@ -24,10 +25,10 @@ func (s *session) isExpired() bool {
 // clockStep is the tolerated backward step of the wall clock, for example by NTP.
 const clockStep = time.Minute
 
-// isPast reports whether more time than limit may have passed. monotonic and wall are the
-// elapsed times of the two clocks. The monotonic clock stops while the machine sleeps, and
-// the wall clock can be set. After the wall clock was set back, the length of a sleep is
-// unknown.
+// isPast reports whether more time than limit may have passed. monotonic and wall are the elapsed
+// times of the two clocks. The monotonic clock stops while the machine sleeps, and the wall clock
+// can be set. If the wall clock was set back by more than clockStep, the length of a sleep is
+// unknown, so isPast returns true.
 func isPast(limit, monotonic, wall time.Duration) bool {
 	return monotonic > limit || wall > limit || wall < monotonic-clockStep
 }
@@ -36,8 +37,9 @@ func isPast(limit, monotonic, wall time.Duration) bool {
 // sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// notBefore sets a lower bound of the next timestamps. It ignores one that is too far ahead:
-// anyone can write it, and brokers reject it (message.timestamp.after.max.ms).
+// notBefore sets a lower bound for the timestamps of later records. It ignores a bound that is more
+// than [event.MaxSkew] ahead. Any client can write a record with such a timestamp, and brokers can
+// reject the session's records that follow it (message.timestamp.after.max.ms).
 func (s *sender) notBefore(timestamp time.Time) {
 	if time.Until(timestamp) > event.MaxSkew {
 		return

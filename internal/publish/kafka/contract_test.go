@@ -30,14 +30,15 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// contractBus is a broker of its own, behind a proxy that can lose its answers.
+// contractBus returns a bus with its own broker, behind a proxy that can drop the broker's
+// responses.
 func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	kb, proxy := proxiedBroker(t)
 	return publishtest.Bus{
 		Open: func(t *testing.T, impatient bool) publish.Publisher {
 			o := testOptions(proxy.Addr())
 			o.ContentMode = mode
-			o.Compression = recordbatch.None // so that what is too large is
+			o.Compression = recordbatch.None // so that compression does not shrink a message that is too large
 			if impatient {
 				o.AckTimeout = time.Second
 			}
@@ -56,8 +57,8 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	}
 }
 
-// proxiedBroker starts a broker for the test with a proxy that clients reach it
-// through; its own address goes past the proxy.
+// proxiedBroker starts a broker and a proxy. Clients reach the broker through the proxy, and the
+// broker's own address bypasses the proxy.
 func proxiedBroker(t *testing.T) (*kafkabrokertest.Broker, *faultproxy.Proxy) {
 	var proxy *faultproxy.Proxy
 	kb := kafkabrokertest.Start(t, kafkabroker.Options{
@@ -79,7 +80,7 @@ func testOptions(addr string) Options {
 	}
 }
 
-// openBus opens a bus and closes it with the test.
+// openBus opens a bus and closes it when the test ends.
 func openBus(t testing.TB, o Options) *Bus {
 	t.Helper()
 	b, err := Open(o)
@@ -107,7 +108,7 @@ func readEvents(t testing.TB, addr string, k event.Key) []publishtest.Event {
 	return events
 }
 
-// recordOf is a record of another client as ours has it.
+// recordOf converts a record of franz-go to a record of package broker.
 func recordOf(r *kgo.Record) broker.Record {
 	record := broker.Record{Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
@@ -116,7 +117,7 @@ func recordOf(r *kgo.Record) broker.Record {
 	return record
 }
 
-// readTopic reads a topic to its end, nothing if there is none.
+// readTopic reads a topic to its end. It returns nothing if the topic does not exist.
 func readTopic(t testing.TB, addr, topic string) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -16,7 +16,7 @@ import (
 
 var controlled = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
 
-// control are a claim, the markers of a first sync, and a consistency point.
+// control returns a claim, the markers of a first sync, and a consistency point.
 func (w *writers) control(uid string) []*event.Message {
 	w.t.Helper()
 	builder := event.Builder{Cluster: w.opts.Cluster}
@@ -57,10 +57,11 @@ func (w *writers) rows() (keys []string) {
 	return keys
 }
 
-// TestCompactedControlRecords: compaction removes the markers of the writer, the claim, the
-// markers of the first sync and the points from the event topic. The session goes on with
-// another marker, and each later one knows the claim and the objects. It also knows the first
-// sync, unless it has to read the whole partition. Another cluster isn't admitted.
+// TestCompactedControlRecords verifies sessions after compaction has removed the writer's markers,
+// the claim, the markers of the first sync, and the consistency points from the event topic. The
+// current session is renewed and writes another marker. Each later session knows the claim and the
+// objects. It also knows the first sync, unless it has to read the whole partition. Another cluster
+// is not admitted.
 func TestCompactedControlRecords(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "50"}})
 	for _, recorded := range []bool{true, false} {
@@ -93,7 +94,7 @@ func TestCompactedControlRecords(t *testing.T) {
 				return nil
 			})
 			if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
-				w.wantLoaded(b, want) // what the takeover found; the next one reads the topics
+				w.wantLoaded(b, want) // yields what the takeover found; the next load reads the topics
 				err = b.Load(t.Context(), func(event.Key, event.Acked) error { return nil })
 				if !errors.Is(err, errRenew) {
 					t.Errorf("loaded without the marker of the session: %v, want %v", err, errRenew)
@@ -146,8 +147,10 @@ func (w *writers) forgetMarker() {
 	h.write(DefaultCheckpointTopic(w.opts.Topic), event.WriterPartitionKey(w.opts.Cluster, w.opts.Topic, 0), "")
 }
 
-// TestControlRecordsOfAnEarlierRelease: they have values and are rows. The claim keeps its owner
-// and says that it is a row, and there is no first sync. Once written again, they are no rows.
+// TestControlRecordsOfAnEarlierRelease verifies how a bus handles the control records of an earlier
+// release, which have values and are rows in tables. The claim keeps its owner and reports that it
+// is a row, and the markers of the first sync are ignored. After the bus publishes the control
+// records again, they are no longer rows.
 func TestControlRecordsOfAnEarlierRelease(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		for _, recorded := range []bool{true, false} {
@@ -202,7 +205,8 @@ func TestControlRecordsOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// asBefore writes a marker with a value, and its entry, as earlier releases do.
+// asBefore writes a marker with a value, as earlier releases do. If recorded is true, it also
+// writes the marker's entry.
 func (w *writers) asBefore(s *session, m *event.Message, recorded bool) {
 	w.t.Helper()
 	r, err := binding.Encode(m, w.opts.ContentMode == Structured)

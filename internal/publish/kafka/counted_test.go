@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 )
 
-// TestReadsAreCounted: a takeover and a load count all the offsets that they read, of several
-// partitions at once.
+// TestReadsAreCounted verifies that a takeover and a load count all offsets that they read, with
+// several partitions at once.
 func TestReadsAreCounted(t *testing.T) {
 	w := newWriters(t, 3)
 	b := w.open()
@@ -28,7 +28,7 @@ func TestReadsAreCounted(t *testing.T) {
 	b = w.open()
 	check("takeover", &takeover)
 	takeover.End()
-	w.load(b) // has what the takeover found
+	w.load(b) // yields what the takeover found
 	reading.Begin()
 	w.load(b)
 	check("load", &reading)

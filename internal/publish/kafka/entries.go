@@ -11,18 +11,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Anyone who can write to the checkpoint topic can add an entry for an object. A takeover
-// trusts the last entry of an object in the partition where the entries of the object
-// belong. A load does not trust entries that others have written since the takeover,
-// because the session's index has the position of every object's last event. After such an
-// entry, the load writes the right one again, or removes it if the object has no event.
+// Any client that can write to the checkpoint topic can add an entry for an object. A takeover
+// trusts the last entry of an object in the partition where the entries of the object belong. A
+// load does not trust the entries that other writers have added since the takeover, because the
+// session's index has the position of every object's last event. After such an entry, the load
+// writes the correct entry again. If the object has no event, the load removes the entry instead.
 
 // doubts are the records in one partition of the checkpoint topic that may not describe the
 // last event of their object.
 type doubts struct {
 	home   int              // the partition of the checkpoint topic
-	unread []span           // what others have written to it
-	last   map[string]doubt // by partition key, if no other record of the key follows
+	unread []span           // offsets in the partition that other writers have written
+	last   map[string]doubt // last record of each partition key, if it is in doubt
 }
 
 type doubt struct {
@@ -31,9 +31,9 @@ type doubt struct {
 	entry   entry
 }
 
-// takeForeign is takeUnread for the records of other writers only. While a batch is in
-// flight, it leaves everything after the last known record to the next load, because the
-// batch can be stored there.
+// takeForeign is like takeUnread, but returns only offsets of other writers. While a batch is in
+// flight, it leaves all offsets after the last known record to the next load, because the batch can
+// be stored there.
 func (s *sender) takeForeign(end int64) []span {
 	s.mu.Lock()
 	sending := !s.since.IsZero()
@@ -44,7 +44,7 @@ func (s *sender) takeForeign(end int64) []span {
 	return s.takeUnread(end)
 }
 
-// isObject reports whether a key is that of an object of the cluster.
+// isObject reports whether a key belongs to an object of the cluster.
 func (l *loading) isObject(key []byte) bool {
 	if !l.b.parser.Owns(key) || len(key) > event.MaxText {
 		return false
@@ -53,15 +53,16 @@ func (l *loading) isObject(key []byte) bool {
 	return err == nil
 }
 
-// isStray reports whether an entry is for an object that has no event, or whose last event
-// is recorded in another partition. Another writer wrote such an entry, and a takeover can
-// have trusted it.
+// isStray reports whether an entry is for an object that has no event, or whose last event is
+// recorded in another partition. Another writer wrote the entry, and a takeover may have trusted
+// it.
 func (l *loading) isStray(home int, key []byte, e entry) bool {
 	_, open := l.start[e.Topic] // the index has the objects of open topics
 	return open && e.Type == "" && !l.s.isHome(home, l.s.index.position(identify(key)))
 }
 
-// isHome reports whether an event is recorded in a partition of the checkpoint topic.
+// isHome reports whether the event at a position is recorded in the given partition of the
+// checkpoint topic.
 func (s *session) isHome(home int, position uint64) bool {
 	return position != 0 && s.recorder.home(publish.Partition(position)) == home
 }
@@ -80,10 +81,10 @@ func (l *loading) replaceAll(ctx context.Context, d doubts) (bool, error) {
 	return left.Load() == 0, err
 }
 
-// replace writes the entry of an object's last event after a record in doubt. It removes
-// the entry instead if there is no event, or if the event is recorded in another partition.
-// It returns false if it has to wait for an event in flight, or for the answer to a foreign
-// event.
+// replace writes the entry of an object's last event after a record in doubt. If the object has no
+// event, or the event is recorded in another partition, replace removes the entry instead. It
+// returns false if a later load must try again, because the object has an event in flight or an
+// unanswered foreign event.
 func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (bool, error) {
 	id := identify([]byte(key))
 	last := l.s.index.position(id)
@@ -104,7 +105,7 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 		return true, l.take([]byte(key), d.entry)
 	}
 	if l.s.producer.ID < 0 {
-		return false, nil // nothing fences another writer, and it can have recorded a later event
+		return false, nil // without a producer ID, nothing fences another writer, which may have recorded a later event
 	}
 	if _, _, ok := l.s.index.begin(id, last); !ok {
 		return false, nil
@@ -126,10 +127,9 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 	return true, nil
 }
 
-// recordAgain writes the entry of an object's last event again, after the caller expected
-// another position. The checkpoint topic can lack the entry: another writer replaced it
-// with a record in a batch that no load can read, and compaction removed the replaced
-// record.
+// recordAgain writes the entry of an object's last event again, after a publisher expected another
+// position. The checkpoint topic may lack the entry: another writer can replace it with a record in
+// a batch that no load can read, and compaction then removes the entry.
 func (s *session) recordAgain(key []byte, e entry) {
 	id := identify(key)
 	if s.producer.ID < 0 {
@@ -141,8 +141,8 @@ func (s *session) recordAgain(key []byte, e entry) {
 	}
 }
 
-// lastEvent reads the last event of an object. It returns the zero value if the topic does
-// not have it.
+// lastEvent returns the entry of an object's last event, which it reads from the topic. It returns
+// the zero value if the topic does not hold the event.
 func (l *loading) lastEvent(ctx context.Context, key string, last uint64) (entry, error) {
 	_, k, err := event.ParsePartitionKey(key)
 	if err != nil {

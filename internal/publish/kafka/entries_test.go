@@ -30,16 +30,16 @@ func (h *hostile) forge(partition int, k event.Key, value string) {
 	}
 }
 
-// entryAt is the value of an entry that says that version 7 of an object, or its delete, is
-// at a position.
+// entryAt returns the value of an entry that claims a position for version 7 of an object, or for
+// its delete.
 func (h *hostile) entryAt(position uint64, deleted bool) string {
 	return fmt.Sprintf(`{"uid":"forged","resourceVersion":"7","deleted":%t,"topic":%q,"partition":%d,"offset":%d}`,
 		deleted, h.opts.Topic, publish.Partition(position), publish.Offset(position))
 }
 
-// TestForgedEntries: an entry that another writer adds to the checkpoint topic while a
-// session lasts is not loaded. The next load finds the right entry in its place. The
-// forwarder once answered a forged entry of an unknown object at each refresh, in vain.
+// TestForgedEntries verifies that a load ignores an entry that another writer adds to the
+// checkpoint topic during a session. The next load finds the correct entry in its place. An earlier
+// version answered a forged entry of an unknown object at each refresh, without effect.
 func TestForgedEntries(t *testing.T) {
 	w := newWriters(t, 3)
 	registry := prometheus.NewRegistry()
@@ -100,9 +100,10 @@ func TestForgedEntries(t *testing.T) {
 	}
 }
 
-// TestForgedEntryThatATakeoverBelieved: a takeover believes the forged entry of an unknown
-// object, in a partition of the checkpoint topic that has no entries of the object. The
-// entry is gone when the delete of the object is. It once came back with each load.
+// TestForgedEntryThatATakeoverBelieved verifies that a forged entry disappears with the delete of
+// its object, even if a takeover trusted the entry. The entry is for an unknown object, in a
+// partition of the checkpoint topic that has no entries of the object. In an earlier version, each
+// load yielded the entry again.
 func TestForgedEntryThatATakeoverBelieved(t *testing.T) {
 	w := newWriters(t, 3)
 	crash(w.open())
@@ -134,8 +135,8 @@ func TestForgedEntryThatATakeoverBelieved(t *testing.T) {
 	w.wantLoaded(b, left)
 }
 
-// TestForgedEntryBesideTheRightOne: an entry in another partition of the checkpoint topic
-// than that of the object's entries does not hide them from a takeover.
+// TestForgedEntryBesideTheRightOne verifies that a takeover finds an object's entry although
+// another partition of the checkpoint topic has a forged entry of the object.
 func TestForgedEntryBesideTheRightOne(t *testing.T) {
 	w := newWriters(t, 3)
 	b := w.open()
@@ -157,7 +158,7 @@ func TestForgedEntryBesideTheRightOne(t *testing.T) {
 		h.forge(2*(n%2), k, h.entryAt(position(2*(n%2), 0), true))
 	}
 	b = w.open()
-	for range 2 { // the second removes the forged entries
+	for range 2 { // the second load removes the forged entries
 		if got, err := w.acked(b); err != nil || !maps.Equal(got, want) {
 			t.Errorf("loaded %+v, %v; want %+v", got, err, want)
 		}
@@ -165,8 +166,8 @@ func TestForgedEntryBesideTheRightOne(t *testing.T) {
 	w.wantEntries(b, want)
 }
 
-// TestForgedEntryOfABusyObject: the entry of an object with an event in flight stays until
-// the event is answered.
+// TestForgedEntryOfABusyObject verifies that a load keeps the forged entry of an object while the
+// object has an event in flight. The next load after the acknowledgement replaces the entry.
 func TestForgedEntryOfABusyObject(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -197,7 +198,7 @@ func TestForgedEntryOfABusyObject(t *testing.T) {
 	w.wantEntries(b, want)
 }
 
-// countInvalid returns the number of invalid messages, of all reasons.
+// countInvalid returns the number of invalid messages for all reasons.
 func countInvalid(t *testing.T, registry *prometheus.Registry) (n int) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -210,7 +211,8 @@ func countInvalid(t *testing.T, registry *prometheus.Registry) (n int) {
 	return n
 }
 
-// wantEntries checks that the checkpoint topic has one entry of each object, the right one.
+// wantEntries checks that the checkpoint topic has one entry of each object, and that the entry is
+// correct.
 func (w *writers) wantEntries(b *Bus, want map[event.Key]event.Acked) {
 	w.t.Helper()
 	w.flushed(b)
@@ -242,8 +244,9 @@ func (w *writers) wantEntries(b *Bus, want map[event.Key]event.Acked) {
 	}
 }
 
-// TestAnUnexpectedEventIsRecordedAgain: a forwarder whose checkpoint lacks an event finds it by a
-// conflict. The checkpoint topic can lack its entry too, so it is written again.
+// TestAnUnexpectedEventIsRecordedAgain verifies that a conflict writes the entry of the stored
+// event again. A forwarder whose checkpoint lacks an event finds the event by a conflict, and the
+// checkpoint topic may lack its entry too.
 func TestAnUnexpectedEventIsRecordedAgain(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()

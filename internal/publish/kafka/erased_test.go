@@ -14,9 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestErasedEntries: an entry that another writer removes from the checkpoint topic, or replaces by
-// that of an earlier event, between two forwarders comes back, once, as long as the event topic has the event. The next forwarder once
-// didn't know the object then, and published no delete.
+// TestErasedEntries verifies that a takeover restores an entry that another writer removed from the
+// checkpoint topic, or replaced with the entry of an earlier event. It does so once, as long as the
+// event topic has the event. In an earlier version, the next forwarder didn't know the object, and
+// published no delete.
 func TestErasedEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge  func(h *hostile, k event.Key, at uint64)
@@ -44,7 +45,7 @@ func TestErasedEntries(t *testing.T) {
 			w.mustPublish(b, w.messageIn(1, "first"))
 			m := w.messageIn(1, "web")
 			at := w.mustPublish(b, m)
-			w.mustPublish(b, w.messageIn(1, "newest")) // a takeover reads what follows
+			w.mustPublish(b, w.messageIn(1, "newest")) // a takeover reads only what follows this event
 			crash(b)
 			b = w.open() // its markers are beyond the forged positions
 			want, err := w.acked(b)
@@ -70,8 +71,8 @@ func TestErasedEntries(t *testing.T) {
 	}
 }
 
-// TestErasedEntriesOfNoEvent: a tombstone does not bring an object back whose last event is
-// another one than the entry before the tombstone says.
+// TestErasedEntriesOfNoEvent verifies that a takeover does not restore an erased entry if it is not
+// the entry of the object's last event.
 func TestErasedEntriesOfNoEvent(t *testing.T) {
 	_, w := newFakeWriters(t)
 	registry := prometheus.NewRegistry()
@@ -89,7 +90,7 @@ func TestErasedEntriesOfNoEvent(t *testing.T) {
 	elsewhere := w.messageIn(1, "elsewhere")
 	h.event(2, elsewhere.Key, event.Created, "forged")
 	w.load(b)
-	w.wantLoaded(b, want) // it has read the stray, so the takeover doesn't
+	w.wantLoaded(b, want) // this load reads the stray record, so the takeover doesn't
 	w.flushed(b)
 	crash(b)
 	b = w.open()
@@ -108,7 +109,7 @@ func TestErasedEntriesOfNoEvent(t *testing.T) {
 		crash(b)
 	}
 	h.forge(1, changed.Key, "")
-	h.event(1, changed.Key, event.Created, "forged") // its object is in the topic all the same
+	h.event(1, changed.Key, event.Created, "forged") // the topic still has an event of the object
 	want[changed.Key] = position(1, endOffsets(t.Context(), t, w.opts.Broker.Addrs[0], w.opts.Topic)[1]-1)
 	b = w.open()
 	w.wantLoaded(b, want)
@@ -127,9 +128,10 @@ func (h *hostile) tombstone(partition int, k event.Key) {
 	}
 }
 
-// TestATombstoneUponAState: a takeover finds a tombstone right after the state of an object,
-// which no forwarder writes. The object is known, as with an invalid record in its place. The
-// tombstone once hid it, and no delete was published if it was gone.
+// TestATombstoneUponAState verifies that a takeover knows an object whose state is followed by a
+// tombstone, which no forwarder writes. The result is the same as for an invalid record in the
+// tombstone's place. In an earlier version, the tombstone hid the object, and no delete was
+// published if the object was gone.
 func TestATombstoneUponAState(t *testing.T) {
 	_, w := newFakeWriters(t)
 	b := w.open()
@@ -159,16 +161,17 @@ func TestATombstoneUponAState(t *testing.T) {
 	want[m.Key] = deleted
 	w.wantLoaded(b, want)
 	crash(b)
-	h.tombstone(1, m.Key) // as after the delete of a forwarder that writes none with it
+	h.tombstone(1, m.Key) // as after a purge by a forwarder that writes no tombstone with the delete
 	delete(want, m.Key)
 	w.wantLoaded(w.open(), want)
 }
 
-// maxLookups is the limit of package takeover.
+// maxLookups has the same value as in package takeover.
 const maxLookups = 10_000
 
-// TestErasedEntriesAreBounded: another writer can make a takeover look for any number of events.
-// It looks for a limited number, and says so.
+// TestErasedEntriesAreBounded verifies that a takeover looks up a limited number of events for
+// erased entries, and logs that it reached the limit. Another writer can erase any number of
+// entries.
 func TestErasedEntriesAreBounded(t *testing.T) {
 	_, w := newFakeWriters(t)
 	logged := &strings.Builder{}

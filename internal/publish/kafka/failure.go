@@ -23,16 +23,16 @@ var (
 	errClosed        = publish.Failure(publish.ResultClosed, errStopped)
 )
 
-// maybeStored hides [publish.ErrNotSent] in the chain of an error. The error of a record
-// that was not sent can also fail other records, and those may be stored.
+// maybeStored hides [publish.ErrNotSent] in the chain of an error. If a record was not sent, its
+// error can end the session and fail other records, which may be stored.
 type maybeStored struct{ error }
 
-// Is is part of [errors.Is].
+// Is supports [errors.Is].
 func (e maybeStored) Is(target error) bool {
 	return target != publish.ErrNotSent && errors.Is(e.error, target)
 }
 
-// As is part of [errors.As].
+// As supports [errors.As].
 func (e maybeStored) As(target any) bool { return errors.As(e.error, target) }
 
 // failureOf adds the publish result to an error of a sender.

@@ -14,7 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// newFakeWriters is for responses that a real broker does not return on demand.
+// newFakeWriters returns writers on a kfake cluster, which can return responses that a real broker
+// does not return on demand.
 func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -27,9 +28,9 @@ func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	return cluster, &writers{t, o}
 }
 
-// TestAnswersThatLeaveDoubt: a response after which it is unknown what is stored ends the
-// session, or the batch is sent again. Whatever the response, the event is stored once in
-// the end.
+// TestAnswersThatLeaveDoubt verifies that an event is stored exactly once, whatever response the
+// broker returns. After a response that leaves unknown what is stored, the session ends or the
+// batch is sent again.
 func TestAnswersThatLeaveDoubt(t *testing.T) {
 	for _, fault := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnknownServerError,
@@ -57,14 +58,15 @@ func TestAnswersThatLeaveDoubt(t *testing.T) {
 	}
 }
 
-// TestALeaderThatIsBehindProvesNoLoss: an attempt got no answer, and was stored. A leader that is
-// behind says that the log ends before it. The event was once published a second time.
+// TestALeaderThatIsBehindProvesNoLoss verifies that a retry does not store an event twice. The
+// event is stored, but a leader that is behind reports that the log ends before it. An earlier
+// version stored the event a second time.
 func TestALeaderThatIsBehindProvesNoLoss(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	b := w.open()
 	m := w.message("web", 1, 0)
 	at := w.mustPublish(b, m)
-	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) { // once
+	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) { // replaces the response to the next fetch only
 		request, response := r.(*kmsg.FetchRequest), r.ResponseKind().(*kmsg.FetchResponse)
 		for _, t := range request.Topics {
 			topic := kmsg.NewFetchResponseTopic()
@@ -92,8 +94,8 @@ func TestALeaderThatIsBehindProvesNoLoss(t *testing.T) {
 	w.wantNoRepeat(1)
 }
 
-// TestATopicIsCreatedOnceEnoughBrokersAreAlive: until then the brokers reject it, and the
-// bus keeps retrying.
+// TestATopicIsCreatedOnceEnoughBrokersAreAlive verifies that the bus keeps retrying while the
+// brokers reject a new topic because too few brokers are alive.
 func TestATopicIsCreatedOnceEnoughBrokersAreAlive(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.InvalidReplicationFactor, Count: 3})
@@ -101,9 +103,9 @@ func TestATopicIsCreatedOnceEnoughBrokersAreAlive(t *testing.T) {
 	w.wantLoaded(b, w.publishSome(b, "web-", 3))
 }
 
-// TestACreatedTopicCountsThoughTheAttemptFails: an attempt to take over fails after it has created
-// a topic, and the next one finds the topic. It once did not count as created, so that the caller
-// did not learn that the topic is empty.
+// TestACreatedTopicCountsThoughTheAttemptFails verifies that a created topic counts even if the
+// attempt to take over fails after the creation, and the next attempt finds the topic. In an
+// earlier version, the topic did not count, so the caller did not learn that it was empty.
 func TestACreatedTopicCountsThoughTheAttemptFails(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.PolicyViolation})
@@ -112,8 +114,8 @@ func TestACreatedTopicCountsThoughTheAttemptFails(t *testing.T) {
 	}
 }
 
-// TestNobodyKnowsUsAnyMore: after the brokers forgot its transactional ID, a writer cannot
-// know whether another one took over since, so it must stop.
+// TestNobodyKnowsUsAnyMore verifies that a writer stops after the brokers forgot its transactional
+// ID. It cannot know whether another writer took over since then.
 func TestNobodyKnowsUsAnyMore(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	b := w.open()

@@ -15,25 +15,26 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Kafka has no compare-and-set, so anyone who can write to an event topic can append a
-// record with the key of an object. A session knows the offsets that it has written. Each
-// load reads the other offsets, where other clusters may have written too. A record there
-// with the key of one of the cluster's objects is foreign. It is the last event of the
-// object unless the session has written one since. The forwarder answers a foreign record:
-// it publishes the state of the object again.
+// Kafka has no compare-and-set, so any client that can write to an event topic can append a record
+// with the key of an object. A session knows which offsets it has written. Each load reads the
+// other offsets. Other clusters may have written to them too, and the load ignores the records of
+// those clusters. A record with the key of one of the cluster's objects is foreign. It is the last
+// event of the object unless the session has published a later one. The forwarder answers a foreign
+// record: it publishes the state of the object again.
 //
-// A takeover trusts the valid events that it finds. An invalid record after the last event
-// of an object is foreign, because compaction removes the event before it.
+// A takeover trusts the valid events that it finds, whoever wrote them. An invalid record after the
+// last event of an object is foreign, because compaction can remove the event before it.
 //
-// Before a session records an event that follows another writer's record, it stores the
-// offset of that record in the entry of its marker. So the next takeover reads the record
-// even if no load does.
+// A session can record an event that follows another writer's unread record. Before it does so, it
+// stores the offset of the unread record in the entry of its marker. So the next takeover reads
+// that record even if no load does.
 
 // span is a range of offsets. to is exclusive.
 type span struct{ from, to int64 }
 
-// maxSpans bounds the remembered ranges of a partition. Beyond it, the last range grows to
-// include the records in between; the index tells which of these are foreign.
+// maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
+// grows and includes the session's records in between. The index distinguishes these from foreign
+// records.
 const maxSpans = 1 << 14
 
 // wrote records that the sender has stored records at these offsets. The caller holds mu.
@@ -63,8 +64,8 @@ func contains(spans []span, offset int64) bool {
 	return found
 }
 
-// recordUnread stores the first unread offset in the entry of the marker, unless the entry
-// already has an offset. The caller holds mu.
+// recordUnread stores the first unread offset in the marker's entry, unless the entry already has
+// one. The caller holds mu.
 func (s *sender) recordUnread() {
 	if s.markedUnread == 0 && len(s.unread) > 0 && s.recordMarker != nil {
 		s.markedUnread = s.unread[0].from
@@ -72,8 +73,8 @@ func (s *sender) recordUnread() {
 	}
 }
 
-// recordRead stores the first unread offset in the entry of the marker after a load.
-// unanswered is the first offset of an unanswered foreign record, 0 for none.
+// recordRead updates the first unread offset in the marker's entry after a load. unanswered is the
+// first offset of an unanswered foreign record, 0 for none. The lower of the two offsets counts.
 func (s *sender) recordRead(unanswered int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,15 +96,15 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// takeUnread returns, once, the offsets below end that others have written. Some of them
-// can belong to batches in flight.
+// takeUnread removes and returns the unread offsets below end. Some of them can belong to batches
+// in flight.
 func (s *sender) takeUnread(end int64) []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known != 0 && end > s.known {
 		s.addUnread(span{s.known, end})
 		s.known = end
-		s.recordUnread() // before a later event
+		s.recordUnread() // before a later event is recorded
 	}
 	unread := s.unread
 	s.unread = nil
@@ -124,7 +125,7 @@ type foreignRecords struct {
 }
 
 type foreignRecord struct {
-	entry     entry // has only the place, unless the record is an event or the entry is Foreign
+	entry     entry // has only the place and the time, unless the record is an event or the entry is Foreign
 	tombstone bool
 }
 
@@ -137,9 +138,11 @@ func (f *foreignRecords) add(found map[string]foreignRecord) {
 	maps.Copy(f.last, found)
 }
 
-// unanswered returns the records that are still the last of their keys, and drops the
-// others. It skips keys with an event in flight. Each record is in the partition of its
-// key, but a takeover can have trusted a record in another partition.
+// unanswered returns the entries of the records that are still the last of their keys. It drops the
+// records that a later event of the key answers, and the tombstones of unknown objects. It skips
+// keys with an event in flight. Each record is in the partition of its key. The index can have a
+// position in another partition, because a takeover trusted a record there, but that position never
+// counts as later.
 func (f *foreignRecords) unanswered(x *index) map[string]entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +162,7 @@ func (f *foreignRecords) unanswered(x *index) map[string]entry {
 	return last
 }
 
-// first returns the first offsets of the records, by topic and partition.
+// first returns the lowest offset of the records in each partition, by topic.
 func (f *foreignRecords) first() map[string]map[int]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,15 +177,15 @@ func (f *foreignRecords) first() map[string]map[int]int64 {
 	return first
 }
 
-// readForeign reads what others have written to the event topics since the last call. It
-// yields each foreign record that is the last of its object.
+// readForeign reads the records that other writers have added to the event topics since the last
+// call. It yields each foreign record that is the last record of its object.
 func (l *loading) readForeign(ctx context.Context) error {
 	places := placesIn(l.s.opened())
 	err := each(ctx, len(places), func(ctx context.Context, i int) error {
 		at := places[i]
 		ends := l.end[at.t.name]
 		if at.p >= len(ends) {
-			return nil // the topic was opened since
+			return nil // the topic was opened after the ends were read
 		}
 		unread := at.t.senders[at.p].takeUnread(ends[at.p])
 		if len(unread) == 0 {
@@ -217,7 +220,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 		case !contains(unread, r.Offset), !bytes.HasPrefix(r.Key, prefix):
 			return nil
 		case len(r.Key) > event.MaxText:
-			b.entryOf(r, at.t.name, at.p) // reports it
+			b.entryOf(r, at.t.name, at.p) // reports the record as invalid
 			return nil
 		case binding.Partition(r.Key, at.t.spread) != at.p:
 			b.log.Warn("ignoring a record of another writer in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
@@ -226,7 +229,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
 			return nil //nolint:nilerror // not the key of an object
 		}
-		at.t.senders[at.p].notBefore(r.Time) // the answer gets a later timestamp
+		at.t.senders[at.p].notBefore(r.Time) // the answer must not have an earlier timestamp
 		f := foreignRecord{tombstone: r.Value == nil}
 		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
 			f.entry = e
@@ -238,8 +241,8 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 	return found, err
 }
 
-// yieldForeign yields the foreign records that are the last of their objects. The entries
-// in the checkpoint topic were yielded before, so the foreign records count.
+// yieldForeign yields the foreign records that are the last of their objects. The load has yielded
+// the entries in the checkpoint topic before, so the foreign records take precedence.
 func (l *loading) yieldForeign() error {
 	for key, e := range l.b.foreign.unanswered(l.s.index) {
 		if err := l.take([]byte(key), e); err != nil {

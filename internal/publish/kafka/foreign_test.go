@@ -12,20 +12,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// TestUnreadOffsets: a sender remembers the offsets between its own, from its first record on.
+// TestUnreadOffsets verifies that a sender remembers the offsets between its own records, from its
+// first record on.
 func TestUnreadOffsets(t *testing.T) {
 	s := &sender{}
 	if got := s.takeUnread(40); got != nil {
 		t.Errorf("before the marker: got %v", got)
 	}
-	s.wrote(span{10, 11}) // the marker; a takeover has read what is before it
+	s.wrote(span{10, 11}) // the marker; the takeover has read everything before it
 	s.wrote(span{11, 14})
 	s.wrote(span{15, 16})
 	s.wrote(span{20, 22})
 	if got, want := s.takeUnread(25), []span{{14, 15}, {16, 20}, {22, 25}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	s.wrote(span{23, 24}) // it was in flight
+	s.wrote(span{23, 24}) // was in flight during takeUnread
 	if got := s.takeUnread(25); got != nil {
 		t.Errorf("again: got %v", got)
 	}
@@ -36,7 +37,8 @@ func TestUnreadOffsets(t *testing.T) {
 	}
 }
 
-// TestUnreadOffsetsAreBounded: on a topic of many clusters, the ranges are merged.
+// TestUnreadOffsetsAreBounded verifies that a sender merges ranges beyond maxSpans, as on a topic
+// that many clusters share.
 func TestUnreadOffsetsAreBounded(t *testing.T) {
 	s := &sender{}
 	for n := range int64(3 * maxSpans) {
@@ -48,7 +50,8 @@ func TestUnreadOffsetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnansweredForeignRecords: a foreign record counts while it is the last of its key.
+// TestUnansweredForeignRecords verifies that a foreign record counts while it is the last record of
+// its key.
 func TestUnansweredForeignRecords(t *testing.T) {
 	at := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
 	const key = "c/core/pods/default/web"
@@ -86,9 +89,9 @@ func TestUnansweredForeignRecords(t *testing.T) {
 	}
 }
 
-// TestAnInvalidLastRecordIsForeign: a takeover finds an invalid record after the last event
-// of an object. Until the object is published after the record, each load and each takeover
-// yields what was known before the record, as foreign.
+// TestAnInvalidLastRecordIsForeign verifies that an invalid record after the last event of an
+// object counts as foreign. Until the object is published again, each load and each takeover yields
+// the state before the invalid record, marked as foreign.
 func TestAnInvalidLastRecordIsForeign(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -143,8 +146,9 @@ func TestAnInvalidLastRecordIsForeign(t *testing.T) {
 	}
 }
 
-// TestAnInvalidRecordReplacesTheLastEvent: compaction has removed the event with the highest
-// recorded offset, because an invalid record of the object follows it. No event is lost.
+// TestAnInvalidRecordReplacesTheLastEvent verifies that no event is lost if compaction has removed
+// the event with the highest recorded offset. Compaction removes the event because an invalid
+// record of the same object follows it.
 func TestAnInvalidRecordReplacesTheLastEvent(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -160,9 +164,10 @@ func TestAnInvalidRecordReplacesTheLastEvent(t *testing.T) {
 	}
 }
 
-// TestAForeignRecordBetweenTwoOfASession: another writer's event is followed by an event of
-// the session, which ends before it loads. The next session finds the foreign event, and
-// the one after its answer doesn't read it again.
+// TestAForeignRecordBetweenTwoOfASession verifies that the next session finds a foreign event that
+// an event of the previous session follows. The previous session ends without an answer to the
+// foreign event. After the next session has answered it, a takeover does not read the foreign event
+// again.
 func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
 	for name, loads := range map[string]bool{"before a load": false, "after a load": true} {
 		t.Run(name, func(t *testing.T) {
@@ -199,8 +204,8 @@ func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
 	}
 }
 
-// unreadFrom returns the offset of a foreign record that the recorded marker of partition 0
-// has, 0 for none.
+// unreadFrom returns the first unread offset in the recorded marker entry of partition 0, 0 for
+// none.
 func (w *writers) unreadFrom(b *Bus) int64 {
 	w.t.Helper()
 	s := w.flushed(b)

@@ -26,9 +26,9 @@ func (h *hostile) forgeState(partition int, topic string, partitions, records in
 	}
 }
 
-// TestForgedState: a topic state of another writer, with fewer partitions or more, does not
-// move an object or its entries to another partition. One record once gave each object of the
-// cluster a second partition, for ever.
+// TestForgedState verifies that a forged topic state, with fewer or more partitions, does not move
+// an object or its entries to another partition. In an earlier version, one such record permanently
+// gave each object of the cluster a second partition.
 func TestForgedState(t *testing.T) {
 	const partitions, used = 5, 3
 	for name, forge := range map[string]func(h *hostile, topic string){
@@ -55,7 +55,7 @@ func TestForgedState(t *testing.T) {
 				}
 			}
 			h := newHostile(t, w.opts)
-			for version := 2; version < 4; version++ { // after one that records the state again, too
+			for version := 2; version < 4; version++ { // version 3 follows a takeover that recorded the state again
 				forge(h, w.opts.Topic)
 				b = w.open()
 				s := w.flushed(b)
@@ -83,12 +83,12 @@ func TestForgedState(t *testing.T) {
 	}
 }
 
-// maxMisplaced is the number that package takeover tolerates.
+// maxMisplaced is the number of misplaced records that package takeover tolerates.
 const maxMisplaced = 8
 
-// TestForgedEntryBeforeTheFirstStart: an entry of an event that a new topic doesn't have, and
-// records in a partition of the topic that their keys don't belong to, do not keep partitions
-// from being used.
+// TestForgedEntryBeforeTheFirstStart verifies that forged records in new topics do not keep the
+// forwarder from using all partitions. The records are entries of events that the event topic
+// doesn't have, a forged topic state, and a few events in a wrong partition.
 func TestForgedEntryBeforeTheFirstStart(t *testing.T) {
 	for name, forge := range map[string]func(h *hostile, n int, k event.Key){
 		"entries": func(h *hostile, _ int, k event.Key) { h.forge(0, k, h.entryAt(position(0, 0), false)) },

@@ -21,7 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// freezer makes one partition of the event topic answer nothing, as a leader that hangs.
+// freezer suspends the responses of one partition of the event topic, like a leader that hangs.
 type freezer struct {
 	mu     sync.Mutex
 	thawed chan struct{} // closed while it is not frozen
@@ -51,7 +51,7 @@ func (f *freezer) wait(ctx context.Context) error {
 	}
 }
 
-// freezable makes writers of a topic of which one partition can be frozen.
+// freezable returns writers for a topic, and a freezer that can freeze one of its partitions.
 func freezable(t *testing.T, partitions, frozen int) (*writers, *freezer) {
 	t.Helper()
 	w := newWriters(t, partitions)
@@ -74,10 +74,10 @@ func freezable(t *testing.T, partitions, frozen int) (*writers, *freezer) {
 	return w, f
 }
 
-// TestAFrozenPartitionIsNotInTheWay: more events than the in-flight limit wait for one
-// partition whose leader hangs. They neither block Publish nor use up the limit for the
-// other partitions, and none is lost. They once used up the whole limit until they timed
-// out, and Publish blocked for all partitions.
+// TestAFrozenPartitionIsNotInTheWay verifies that a partition whose leader hangs does not delay the
+// others. More events than the in-flight limit wait for that partition. They neither block Publish
+// nor use up the limit for the other partitions, and no event is lost. In an earlier version, they
+// used up the whole limit until they timed out, and Publish blocked for all partitions.
 func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	const partitions, frozen = 4, 1
 	w, f := freezable(t, partitions, frozen)
@@ -94,11 +94,11 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	}
 
 	f.freeze()
-	var given atomic.Int32 // back, certainly not stored
+	var given atomic.Int32 // events that the bus returned, which are certainly not stored
 	results := make(chan error, len(stuck))
 	published := make(chan struct{})
 	want := map[event.Key]uint64{}
-	go func() { // as one worker does, which takes whatever key comes
+	go func() { // like one worker, which takes the next key whatever its partition is
 		defer close(published)
 		for _, m := range stuck {
 			b.Publish(t.Context(), m, func(_ uint64, err error) {
@@ -117,7 +117,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	case <-time.After(limit):
 		t.Fatal("events of other partitions wait for the frozen one")
 	}
-	// Those that no batch has taken are given back, so that they wait elsewhere.
+	// The bus returns the events that are in no batch, so that they wait in the workqueue instead.
 	await(t, "what waits behind the batch is given back", func() error {
 		if left := len(stuck) - int(given.Load()); left > w.opts.MaxInFlight/partitions || left == len(stuck) {
 			return fmt.Errorf("%d of %d are left", left, len(stuck))
@@ -148,7 +148,7 @@ func TestAdmission(t *testing.T) {
 	share := usage{events: 3, bytes: 100}
 	for name, c := range map[string]struct {
 		has   usage
-		since time.Duration // of the batch under way
+		since time.Duration // age of the batch in flight
 		bytes int
 		want  bool
 	}{
@@ -174,8 +174,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestACheckpointPartitionThatIsStuck: only the event partitions that are recorded in it
-// stop publishing.
+// TestACheckpointPartitionThatIsStuck verifies that a stuck partition of the checkpoint topic stops
+// only the event partitions that are recorded in it.
 func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 	w := newWriters(t, 2)
 	gate := newCheckpointGate(t, w)
@@ -213,8 +213,9 @@ func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 	})
 }
 
-// TestReadyWithoutOneLeader: the other partitions respond, so the bus stays ready. It once
-// alternated between ready and not ready, and each change reloaded the checkpoint.
+// TestReadyWithoutOneLeader verifies that the bus stays ready if one partition has no leader,
+// because the other partitions respond. An earlier version alternated between ready and not ready,
+// and each change reloaded the checkpoint.
 func TestReadyWithoutOneLeader(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	w.opts.AckTimeout = 2 * time.Second
@@ -244,8 +245,8 @@ func TestReadyWithoutOneLeader(t *testing.T) {
 	}
 }
 
-// TestNotReadyWithoutAnyBroker: the bus is not ready, even if connections stay open without
-// responses.
+// TestNotReadyWithoutAnyBroker verifies that the bus is not ready while no broker responds, even if
+// the connections stay open.
 func TestNotReadyWithoutAnyBroker(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
@@ -263,7 +264,7 @@ func TestNotReadyWithoutAnyBroker(t *testing.T) {
 	await(t, "ready again", b.Ready)
 }
 
-// TestIsPast: the age of a session depends on both clocks.
+// TestIsPast verifies that the age of a session depends on both clocks.
 func TestIsPast(t *testing.T) {
 	const limit = 12 * time.Hour
 	for name, c := range map[string]struct {

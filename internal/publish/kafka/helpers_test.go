@@ -16,10 +16,11 @@ const limit = 3 * time.Minute
 
 func position(partition int, offset int64) uint64 { return publish.PositionOf(partition, offset) }
 
-// isControl reports whether a record is about no object.
+// isControl reports whether a record belongs to no object, like a marker, a claim, or a consistency
+// point.
 func isControl(r *kgo.Record) bool { return strings.Contains(string(r.Key), "/_control/") }
 
-// isTombstone reports whether a record without a value is of an object.
+// isTombstone reports whether a record is the tombstone of an object.
 func isTombstone(r *kgo.Record) bool { return r.Value == nil && !isControl(r) }
 
 // kadmDeleteRecords deletes the records of partition 0 below an offset.

@@ -22,7 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// hostile writes to the topics of a bus what another user of the brokers can write.
+// hostile writes records that another user of the brokers can write to the topics of a bus.
 type hostile struct {
 	t       *testing.T
 	opts    Options
@@ -57,7 +57,7 @@ func (h *hostile) write(topic, key, value string, headers ...kgo.RecordHeader) {
 	}
 }
 
-// bomb writes a batch that unpacks to one byte over the limit.
+// bomb writes a small batch that unpacks to more than the limit.
 func (h *hostile) bomb(topic, key string) {
 	h.t.Helper()
 	var batch recordbatch.Batch
@@ -71,7 +71,8 @@ func (h *hostile) bomb(topic, key string) {
 	}
 }
 
-// all writes records of every kind that must be ignored, and returns the count of reasons.
+// all writes records of every kind that must be ignored, and returns the number of records for each
+// reason.
 func (h *hostile) all() map[event.InvalidReason]int {
 	h.t.Helper()
 	o := h.opts
@@ -106,9 +107,10 @@ func (h *hostile) all() map[event.InvalidReason]int {
 	}
 }
 
-// TestHostileRecords: records that no forwarder writes do not end the process, a session or
-// a load, are counted once, and cost little memory. One record of the checkpoint topic with
-// a negative partition once ended every forwarder of the cluster at every start.
+// TestHostileRecords verifies that records that no forwarder writes do not end the process, a
+// session or a load. Each record is counted once and costs little memory. In an earlier version,
+// one record of the checkpoint topic with a negative partition ended every forwarder of the cluster
+// at every start.
 func TestHostileRecords(t *testing.T) {
 	_, w := newFakeWriters(t)
 	registry, logged := prometheus.NewRegistry(), &strings.Builder{}
@@ -119,7 +121,7 @@ func TestHostileRecords(t *testing.T) {
 	reasons := h.all()
 
 	s, _ := b.current()
-	load := func(b *Bus) { // the first load has what the takeover found
+	load := func(b *Bus) { // the first load yields what the takeover found
 		for range 2 {
 			if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 				t.Error(err)
@@ -164,8 +166,9 @@ func TestHostileRecords(t *testing.T) {
 	}
 }
 
-// TestForgedMarker: a record with the key of a writer's marker does not stop the writer. It
-// once counted as another writer that took over, and ended the process.
+// TestForgedMarker verifies that a record with the key of a writer's marker does not stop the
+// writer. In an earlier version, such a record counted as a takeover by another writer, and ended
+// the process.
 func TestForgedMarker(t *testing.T) {
 	_, w := newFakeWriters(t)
 	b := w.open()
@@ -180,7 +183,7 @@ func TestForgedMarker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := newSession(b, first.producer) // the session's own state is its watcher's
+	like := newSession(b, first.producer) // a copy, because only watch may use the session's own searched
 	like.recorder, like.searched = first.recorder, first.checkpoint.markers[0].Offset+1
 	if err := b.findOtherWriter(t.Context(), like, end); err != nil {
 		t.Errorf("%v of a record that is no marker", err)
@@ -200,7 +203,8 @@ func TestForgedMarker(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestForgedClaim: the entry of a claim in a partition that does not exist stops no start.
+// TestForgedClaim verifies that a forged claim entry with a nonexistent partition does not prevent
+// a start.
 func TestForgedClaim(t *testing.T) {
 	_, w := newFakeWriters(t)
 	crash(w.open())
@@ -220,7 +224,8 @@ func TestForgedClaim(t *testing.T) {
 	}
 }
 
-// pack writes a record in a batch of its own, which a producer compresses a thousandfold.
+// pack writes a record in a separate batch, in which a producer can compress it by a factor of a
+// thousand.
 func (h *hostile) pack(topic, key, value string, headers ...recordbatch.Header) {
 	h.t.Helper()
 	var batch recordbatch.Batch
@@ -234,8 +239,8 @@ func (h *hostile) pack(topic, key, value string, headers ...recordbatch.Header) 
 	}
 }
 
-// TestLongTexts: keys, UIDs, versions and ids that no API server serves are not kept.
-// Compressed, a record of many MiB is a few KiB on the wire.
+// TestLongTexts verifies that a bus does not keep keys, UIDs, versions and IDs that are longer than
+// any API server serves. A compressed record of many MiB is only a few KiB on the wire.
 func TestLongTexts(t *testing.T) {
 	_, w := newFakeWriters(t)
 	first := w.open()
@@ -267,7 +272,7 @@ func TestLongTexts(t *testing.T) {
 	forged(key("u"), long, "x")
 	forged(key("v"), "u", "x"+long)
 
-	// A key that would not be read again is not written.
+	// Publish rejects a key that no load would accept.
 	object := publishtest.Object{Name: strings.Repeat("n", event.MaxText)}
 	first.Publish(t.Context(), object.Message(t, 0), func(_ uint64, err error) {
 		if !errors.Is(err, publish.ErrTooLarge) {

@@ -33,9 +33,9 @@ func fingerprint(key, value []byte, headers []recordbatch.Header) identity {
 	return identity(sum.Sum(nil)[:16])
 }
 
-// index holds the position of the last event of every object, and the objects that have an
-// event in flight. It provides compare-and-set, which Kafka lacks: there is one writer, so
-// its index is complete.
+// index holds the position of the last event of every object, and the objects that have an event in
+// flight. It provides the compare-and-set that Kafka lacks. The index is complete, because a
+// cluster has only one writer.
 type index struct {
 	mu   sync.Mutex
 	last map[identity]uint64
@@ -44,8 +44,9 @@ type index struct {
 
 func newIndex() *index { return &index{last: map[identity]uint64{}, busy: map[identity]bool{}} }
 
-// begin marks an object as busy if its last event is at the expected position. Otherwise it
-// returns the position of the last event.
+// begin marks an object as busy and returns true for ok, if the object is not busy and its last
+// event is at the expected position. Otherwise, it returns the position of the last event, and
+// whether the object is busy.
 func (x *index) begin(id identity, expected uint64) (last uint64, busy, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -85,7 +86,7 @@ func (x *index) end(id identity, stored uint64) {
 	}
 }
 
-// remove completes begin for an object that has no events any more.
+// remove completes begin for an object that no longer has events.
 func (x *index) remove(id identity) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -93,8 +94,8 @@ func (x *index) remove(id identity) {
 	delete(x.last, id)
 }
 
-// found sets the position of an object's last event, unless the index has a later one of the
-// same partition or an event is in flight.
+// found sets the position of an object's last event, unless the index has a later event in the same
+// partition, or the object has an event in flight.
 func (x *index) found(id identity, position uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,7 +105,8 @@ func (x *index) found(id identity, position uint64) {
 	}
 }
 
-// lost removes an object's last event, unless the object has another one by now.
+// lost removes the position of an object's last event, unless the object has another last event by
+// now.
 func (x *index) lost(id identity, position uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Inspection is what the brokers report about the topics of a forwarder. [Inspect] collects it without
-// writing.
+// Inspection is the state of a forwarder's topics, as the brokers report it. [Inspect] collects it
+// and writes nothing.
 type Inspection struct {
 	Brokers    int
-	Topics     []TopicInspection // of events, one or one for each resource
+	Topics     []TopicInspection // event topics: one in total, or one per resource
 	Checkpoint TopicInspection
 
 	Claim    event.Claim
@@ -26,11 +26,12 @@ type Inspection struct {
 
 // Writer is a forwarder that took over the topics of a cluster.
 type Writer struct {
-	Name  string // of its pod or host
-	Since string // when it took over, as an attribute time
+	Name  string // name of its pod or host
+	Since string // time of the takeover, in the format of the attribute time
 }
 
-// TopicInspection is what the brokers report about one topic. Err is why they could not be asked.
+// TopicInspection is the state of one topic, as the brokers report it. Err is the reason if the
+// inspection failed.
 type TopicInspection struct {
 	Name string
 	broker.Inspection
@@ -39,9 +40,10 @@ type TopicInspection struct {
 	Grant string
 }
 
-// Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource, it
-// inspects the topics of the given resources. An error means that the brokers could not be asked. A retry
-// cannot fix an error with [ErrMisconfigured] in its chain.
+// Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
+// it inspects the topics of the given resources. It returns an error if the options are invalid, or
+// if the list of brokers cannot be read. A retry cannot fix an error with [ErrMisconfigured] in its
+// chain.
 func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
 	var none Inspection
 	o, err := o.withDefaults()
@@ -69,7 +71,7 @@ func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (
 	return i, nil
 }
 
-// expected returns the names of the event topics of these resources.
+// expected returns the names of the event topics of the given resources.
 func (b *Bus) expected(resources []schema.GroupResource) (names []string) {
 	if !b.opts.perResource {
 		return []string{b.opts.Topic}
@@ -89,16 +91,16 @@ func (b *Bus) inspect(ctx context.Context, name string) TopicInspection {
 	return t
 }
 
-// errOtherMarker ends a session after it finds the marker of another writer. Anyone with
-// access to the topic can store a marker, so only the brokers know whether there is another
-// writer: if there is, they reject the next session.
+// errOtherMarker ends a session that finds the marker of another writer. The marker does not prove
+// a takeover, because any client with access to the topic can write one. The brokers decide: after
+// a takeover by another writer, they reject the next session.
 var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
 
-// findOtherWriter returns errOtherMarker if another writer may have taken over. The brokers
-// do not report that to a writer that has nothing to write.
+// findOtherWriter returns errOtherMarker if another writer may have taken over. An idle writer
+// needs this check, because brokers report a takeover only in response to a write.
 func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
 	if s.producer.ID < 0 || s.recorder.senders[0].end() >= end {
-		return nil // every record up to end is from this session
+		return nil // the last record is from this session, so nobody else has taken over
 	}
 	taken := false
 	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)

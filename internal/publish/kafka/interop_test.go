@@ -25,10 +25,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestInterop: independent consumers read the same events, in the same order for each
-// object, in either mode and with every compression: the CloudEvents SDK's receiver for Go,
-// a plain Java consumer, a Java consumer that reads only committed records, and the
-// CloudEvents SDK's deserializer for Java. To them, idempotent batches are like any other.
+// TestInterop verifies that independent consumers read the same events, in the same order for each
+// object, in either mode and with every compression. The consumers are the CloudEvents SDK's
+// receiver for Go, a plain Java consumer, a Java consumer that reads only committed records, and
+// the CloudEvents SDK's deserializer for Java. To these consumers, idempotent batches are like any
+// other.
 func TestInterop(t *testing.T) {
 	addr := kafkabrokertest.Shared(t).Addr()
 	published := map[string]*publication{}
@@ -58,11 +59,11 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// publication is what was published to a topic.
+// publication has the messages that were published to a topic.
 type publication struct {
 	topic   string
 	mode    ContentMode
-	records []*kgo.Record // all that the topic holds, by partition
+	records []*kgo.Record // all records of the topic, sorted by partition
 	at      map[uint64]*event.Message
 }
 
@@ -116,7 +117,7 @@ func (p *publication) publish(t *testing.T, bus *Bus, messages []*event.Message)
 	return at
 }
 
-// interopMessages are events of many objects, and one of each odd kind.
+// interopMessages returns events of many objects, and one event of each unusual kind.
 func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*event.Message {
 	t.Helper()
 	var messages []*event.Message
@@ -155,8 +156,8 @@ func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*ev
 	return append(messages, marker, changed)
 }
 
-// checkBatches looks whether there is what the test is about: batches with a producer, of
-// several records, compressed, with what was published and the writer's markers.
+// checkBatches verifies that the topic holds the records that the test is about: compressed batches
+// with a producer ID, which contain the published messages and the writer's markers.
 func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) {
 	t.Helper()
 	compressed, markers, tombstones := 0, 0, 0
@@ -207,7 +208,7 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 	config := sarama.NewConfig()
 	config.Version = sarama.V3_6_0_0
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Group.Session.Timeout = limit // a member that is late reads the records again
+	config.Consumer.Group.Session.Timeout = limit // otherwise, a member that is late reads the records again
 	consumer, err := kafkasarama.NewConsumer([]string{addr}, config, p.topic, p.topic)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +223,7 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 			t.Fatalf("after %d of %d records: %v", n, len(p.records), err)
 		}
 		e, err := cebinding.ToEvent(ctx, message)
-		isEvent := message.ReadEncoding() != cebinding.EncodingUnknown // else a tombstone
+		isEvent := message.ReadEncoding() != cebinding.EncodingUnknown // otherwise, the record is a tombstone
 		if err != nil && isEvent {
 			t.Fatal(err)
 		}
@@ -259,7 +260,8 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 	}
 }
 
-// checkEvent compares what a CloudEvents SDK has read with what the record is.
+// checkEvent compares an event that a CloudEvents SDK has read from a record with the published
+// message.
 func (p *publication) checkEvent(t *testing.T, r *kgo.Record, attributes map[string]string, data []byte) {
 	t.Helper()
 	want := p.at[position(int(r.Partition), r.Offset)]
@@ -267,7 +269,7 @@ func (p *publication) checkEvent(t *testing.T, r *kgo.Record, attributes map[str
 		t.Errorf("%s: attributes (-want +got):\n%s", want.ID, diff)
 	}
 	wantData, gotData := string(want.Data), string(data)
-	if p.mode == Structured { // it is read and written again
+	if p.mode == Structured { // the SDK parses and encodes the data
 		wantData, gotData = publishtest.CanonicalJSON(t, want.Data), publishtest.CanonicalJSON(t, data)
 	}
 	if gotData != wantData {
@@ -275,7 +277,8 @@ func (p *publication) checkEvent(t *testing.T, r *kgo.Record, attributes map[str
 	}
 }
 
-// checkRecords compares what a plain consumer has read with what another one has.
+// checkRecords compares the records that a Java consumer has read with those that franz-go has
+// read.
 func (p *publication) checkRecords(t *testing.T, got []javaRecord) {
 	t.Helper()
 	if len(got) != len(p.records) {
@@ -295,7 +298,8 @@ func (p *publication) checkRecords(t *testing.T, got []javaRecord) {
 	}
 }
 
-// checkEvents compares what the SDK's deserializer has read with what was published.
+// checkEvents compares the events that the SDK's deserializer for Java has read with the published
+// messages.
 func (p *publication) checkEvents(t *testing.T, got []javaRecord) {
 	t.Helper()
 	if len(got) != len(p.records) {
@@ -315,7 +319,7 @@ func (p *publication) checkEvents(t *testing.T, got []javaRecord) {
 	}
 }
 
-// byPartition sorts records, but for those of one partition.
+// byPartition sorts records by partition, and keeps the order of the records of one partition.
 func byPartition[R any](records []R, partition func(R) int32) []R {
 	return slices.SortedStableFunc(slices.Values(records), func(a, b R) int { return cmp.Compare(partition(a), partition(b)) })
 }

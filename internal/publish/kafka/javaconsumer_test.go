@@ -12,10 +12,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// javaConsumer is where JavaConsumer.java is, which says what it does.
+// javaConsumer is the directory of JavaConsumer.java, whose comment describes the program.
 const javaConsumer = "testdata/javaconsumer"
 
-// javaRecord is a line of its output.
+// javaRecord is one line of JavaConsumer's output.
 type javaRecord struct {
 	Reader     string // plain, committed or cloudevents
 	Topic      string
@@ -24,8 +24,8 @@ type javaRecord struct {
 	Timestamp  int64
 	Key        []byte
 	Headers    []javaHeader
-	Attributes map[string]string // of cloudevents
-	Value      []byte            // of cloudevents the event's data
+	Attributes map[string]string // only from the reader cloudevents
+	Value      []byte            // with the reader cloudevents, the event's data
 }
 
 func (r javaRecord) partition() int32 { return r.Partition }
@@ -48,9 +48,9 @@ func runJavaConsumer(t *testing.T, addr string, topics ...string) (records []jav
 	return records
 }
 
-// TestTables: the rows of a KTable and of a versioned KTable are the existing objects, whoever
-// wrote the deletes, and although the clock of the first writer was ahead. The claim, the
-// markers of two writers and of first syncs, and consistency points are no rows.
+// TestTables verifies that the rows of a KTable and of a versioned KTable are the existing objects,
+// whichever writer published the deletes, and even if the clock of the first writer was ahead. The
+// claim, the markers of two writers and of first syncs, and consistency points are not rows.
 func TestTables(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()

@@ -11,14 +11,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Load yields the last event of every object of the cluster, as of the call or later. It
-// may yield an object again with a later position; the last one counts. It leaves out
-// snapshot markers. It returns an error rather than a partial result, and returns an error
-// of yield unchanged.
+// Load yields the last event of every object of the cluster, as of the call or later. It may yield
+// an object again with a later position, and the last one counts. It leaves out snapshot markers.
+// If Load cannot yield all objects, it returns an error. It returns an error of yield unchanged.
 //
-// The first call yields what takeOver found. Later calls read the checkpoint topic, and
-// check that this topic and the event topics still hold what was written. If they do not,
-// Load returns an error, and a new session finds out what is left.
+// The first call yields the events that takeOver found. Later calls read the checkpoint topic. They
+// also check that the checkpoint topic and the event topics still hold what the session has
+// written. If they do not, Load returns an error, and a new session determines what is left.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 	s, err := b.current()
 	if s == nil {
@@ -46,11 +45,13 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 type loading struct {
 	b     *Bus
 	s     *session
-	start map[string][]int64 // first offsets of the partitions, by topic; nil for what takeOver found
+	start map[string][]int64 // first offsets of the partitions, by topic; nil while the call yields what takeOver found
 	end   map[string][]int64 // end offsets of the partitions, by topic
 
-	// replaced reports the foreign entries that were replaced. If the brokers reject the
-	// replacement, another writer took over, and the entries are its own.
+	// replaced has a function for each foreign entry that the load replaced. The function reports
+	// the entry as invalid. It is called only after the brokers have stored the replacement. If
+	// they reject the replacement, another writer has taken over, and the entry is that writer's
+	// own.
 	replaced []func()
 
 	mu       sync.Mutex // serializes yield, guards replaced
@@ -62,7 +63,7 @@ func (l *loading) run(ctx context.Context) error {
 	l.b.opts.Reading.Begin()
 	defer l.b.opts.Reading.End()
 	l.start, l.end = map[string][]int64{}, map[string][]int64{}
-	ctx, release := l.s.bound(ctx) // otherwise the load would wait for a session that has ended
+	ctx, release := l.s.bound(ctx) // otherwise, the load would wait for a session that has ended
 	defer release()
 	if err := l.check(ctx, append(l.s.opened(), l.s.checkpoint)...); err != nil {
 		return err
@@ -74,14 +75,14 @@ func (l *loading) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	senders := l.s.checkpoint.senders // partitions that were added since have no entries
+	senders := l.s.checkpoint.senders // partitions that were added later have no entries
 	parts := make([]doubts, len(senders))
 	err = each(ctx, len(parts), func(ctx context.Context, home int) error {
 		parts[home] = doubts{home, senders[home].takeForeign(offsets.End[home]), map[string]doubt{}}
 		return l.readEntries(ctx, parts[home], offsets.End[home])
 	})
 	if err == nil {
-		err = l.check(ctx, l.s.checkpoint) // what was read lacks entries if the topic has lost its end since
+		err = l.check(ctx, l.s.checkpoint) // if the topic has lost its end, the entries that were read are incomplete
 	}
 	if err == nil {
 		err = l.readForeign(ctx)
@@ -128,8 +129,8 @@ func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error 
 	return nil
 }
 
-// check ends the session if a partition of the topics no longer holds the last record that the
-// session wrote to it, at its offset.
+// check ends the session if a partition no longer holds the last record that the session wrote to
+// it, or the session's marker.
 func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
 	defer cancel()
@@ -162,15 +163,14 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	return err
 }
 
-// compare checks that a partition still holds the last record that the session wrote to it,
-// and the session's marker. One of them is not enough. If the log was recreated, the
-// session may have written the record to the new log. If the log lost its end, the marker
-// may come before the loss.
+// compare checks that a partition still holds the last record that the session wrote to it, and the
+// session's marker. Both checks are necessary. If the log was recreated, the session may have
+// written the record to the new log. If the log lost its end, the marker may precede the lost part.
 //
-// Compaction removes the record only if it has no value, or if the sender has stored more
-// records since. It removes the marker, which has no value, after delete.retention.ms,
-// which is rarely shorter than a session. Then the session is renewed, and the next one
-// writes another marker.
+// Compaction removes the record only if it has no value, or if the sender has stored more records
+// since. Compaction removes the marker, which has no value, after delete.retention.ms. That time is
+// rarely shorter than a session. After the removal, compare asks for a renewal of the session, and
+// the next session writes another marker.
 func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
 	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
 	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
@@ -201,7 +201,7 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	return fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
 }
 
-// take yields an entry, or the zero value if the bus lost the event. It skips markers.
+// take yields an entry, or the zero value if the bus has lost the event. It skips markers.
 func (l *loading) take(key []byte, e entry) error {
 	if e.Type != "" {
 		return nil
@@ -212,12 +212,12 @@ func (l *loading) take(key []byte, e entry) error {
 	}
 	acked := e.Acked()
 	if last := l.s.index.position(identify(key)); last != 0 && e != (entry{}) {
-		acked.Position = last // this session knows it, whoever wrote the record
+		acked.Position = last // the session knows the position, whoever wrote the record
 	}
 	start, open := l.start[e.Topic]
 	switch {
 	case e == (entry{}) && l.s.index.position(identify(key)) != 0:
-		return nil // the key was in another partition before; the other partition has its entry
+		return nil // another partition of the checkpoint topic has the entry of the key
 	case e == (entry{}):
 		acked = event.Acked{}
 	case l.start == nil: // takeOver has just found the event
@@ -235,9 +235,9 @@ func (l *loading) take(key []byte, e entry) error {
 	return l.yieldErr
 }
 
-// lastStored identifies the last record that a sender stored; the zero value is none.
+// lastStored identifies the last record that a sender stored. The zero value means none.
 type lastStored struct {
-	next      int64 // the offset after it; this sender stored nothing at or above it
+	next      int64 // the offset after the record; the sender has stored nothing at or above it
 	print     identity
 	tombstone bool
 }

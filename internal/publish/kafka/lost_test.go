@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// lose makes it look as if the event of m had been stored at an offset of partition 0, and
-// recorded, and the brokers had lost it: by an unclean election, a power loss, or a disk
-// that was put back to an earlier copy.
+// lose records the event of m at an offset of partition 0 that does not hold it. The brokers can
+// lose an event like that in an unclean election, a power loss, or the restore of a disk from an
+// earlier copy.
 func (w *writers) lose(b *Bus, m *event.Message, offset int64, deleted bool) {
 	w.t.Helper()
 	s, err := b.current()
@@ -30,17 +30,17 @@ func (w *writers) lose(b *Bus, m *event.Message, offset int64, deleted bool) {
 	}
 }
 
-// TestALostDeleteIsPublishedAgain: the end of a partition is lost, with the delete of an
-// object. The checkpoint then has the earlier event that the topic still holds, so the
-// delete is published again. The object and its delete were once forgotten.
+// TestALostDeleteIsPublishedAgain verifies that a takeover detects a lost delete at the end of a
+// partition. It then loads the earlier event that the topic still holds, so the delete is published
+// again. An earlier version forgot the object and its delete.
 func TestALostDeleteIsPublishedAgain(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
 	m, neighbour := w.message("web", 1, 0), w.message("neighbor", 1, 0)
-	want := map[event.Key]uint64{m.Key: w.mustPublish(b, m), neighbour.Key: w.mustPublish(b, neighbour)} // the later one is not lost
+	want := map[event.Key]uint64{m.Key: w.mustPublish(b, m), neighbour.Key: w.mustPublish(b, neighbour)} // the later event is not lost
 	w.lose(b, m, publish.Offset(want[m.Key])+100, true)
 	crash(b)
-	for range 2 { // what the first finds is recorded for the second
+	for range 2 { // the first takeover records what it finds for the second
 		b = w.open()
 		w.wantLoaded(b, want)
 		w.wantLoaded(b, want)
@@ -48,11 +48,12 @@ func TestALostDeleteIsPublishedAgain(t *testing.T) {
 	}
 }
 
-// TestALostTailIsCoveredByATakeoverThatFailed: a failed takeover wrote a marker at the
-// offset of the lost event, so that the log is as long as before.
+// TestALostTailIsCoveredByATakeoverThatFailed verifies that a takeover detects a lost event if a
+// failed takeover wrote its marker at the offset of the event, so that the log is as long as
+// before.
 func TestALostTailIsCoveredByATakeoverThatFailed(t *testing.T) {
 	var stuck atomic.Bool
-	var stored atomic.Int32 // markers of the takeover that fails
+	var stored atomic.Int32 // markers that the failing takeover has stored
 	var topic string
 	w := newWriters(t, 1)
 	client, err := broker.New(w.opts.Broker)
@@ -92,7 +93,8 @@ func TestALostTailIsCoveredByATakeoverThatFailed(t *testing.T) {
 	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
 }
 
-// TestALostTailIsCoveredByAnotherCluster: the other cluster shares the topic.
+// TestALostTailIsCoveredByAnotherCluster verifies that a takeover detects a lost event if another
+// cluster, which shares the topic, wrote its marker at the offset of the event.
 func TestALostTailIsCoveredByAnotherCluster(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -108,8 +110,9 @@ func TestALostTailIsCoveredByAnotherCluster(t *testing.T) {
 	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
 }
 
-// TestALostTailIsCoveredWhileTheSessionLasts: the log is as long as before, and the
-// session's marker is in its place. Only the last record reveals the loss.
+// TestALostTailIsCoveredWhileTheSessionLasts verifies that a load detects a lost record although
+// the log is as long as before and the session's marker is in its place. Only the last record
+// reveals the loss.
 func TestALostTailIsCoveredWhileTheSessionLasts(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -124,7 +127,7 @@ func TestALostTailIsCoveredWhileTheSessionLasts(t *testing.T) {
 	crash(other.open())
 	l := s.topics[w.opts.Topic].senders[0]
 	l.mu.Lock()
-	l.last.next++ // as if the other's marker were at the offset of a record of ours
+	l.last.next++ // as if the other cluster's marker were at the offset of the session's last record
 	l.mu.Unlock()
 	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
 		t.Error("loaded what the topic does not hold")
@@ -138,8 +141,8 @@ func TestALostTailIsCoveredWhileTheSessionLasts(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestWhatIsNotLostIsNotReadAgain: a takeover that finds everything in place trusts the
-// checkpoint, even if another cluster has written to the topic since.
+// TestWhatIsNotLostIsNotReadAgain verifies that a takeover that finds everything in place trusts
+// the checkpoint, even if another cluster has written to the topic since.
 func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -175,7 +178,7 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 		}
 	}
 	last := event.PartitionKey(w.opts.Cluster, w.message("web-2", 1, 0).Key)
-	reads := []takeover.Read{ // the marker of the writer before, the last of its three events, and what follows
+	reads := []takeover.Read{ // the marker of the previous writer, the last of its three events, and the offsets that follow
 		{From: first.Offset, To: first.Offset + 1, Key: s.markerKey(w.opts.Topic, 0)},
 		{From: 3, To: 4, Key: last},
 		{From: 4, To: now.markers[0].Offset},
@@ -186,8 +189,9 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestATopicIsNotSeenForAWhile: a takeover with another configuration removes the entries
-// of the topic, and the next takeover with the topic reads it from its start.
+// TestATopicIsNotSeenForAWhile verifies that a takeover with another event topic removes the
+// entries of the first topic, and that the next takeover with the first topic reads it from its
+// start.
 func TestATopicIsNotSeenForAWhile(t *testing.T) {
 	w := newWriters(t, 1)
 	topic := w.opts.Topic
@@ -221,11 +225,12 @@ func TestATopicIsNotSeenForAWhile(t *testing.T) {
 	w.wantLoaded(w.open(), wantElsewhere)
 }
 
-// TestATakeoverIsKilledWhileItSetsATopicAside: some entries of the topic are removed, so
-// none may be trusted. The checkpoint topic has two partitions: one may have stored all of
-// its records, and the other none.
+// TestATakeoverIsKilledWhileItSetsATopicAside verifies that the next takeover trusts no entry of a
+// topic if the previous one was killed while it set the topic aside. Some entries of the topic are
+// then removed already. The checkpoint topic has two partitions: one may have stored all records of
+// the killed takeover, and the other none.
 func TestATakeoverIsKilledWhileItSetsATopicAside(t *testing.T) {
-	for taken := range 6 { // its marker, the topic's state, and some of what is forgotten
+	for taken := range 6 { // the takeover's marker, the topic's state, and some of the removals
 		t.Run(fmt.Sprint(taken, " batches are stored"), func(t *testing.T) {
 			w := newWriters(t, 2)
 			topic := w.opts.Topic

@@ -23,14 +23,14 @@ import (
 
 var lostAcks = flag.Int("lostacks", 30, "how often TestLostAcknowledgements loses acknowledgements")
 
-// TestLostAcknowledgements drops acknowledgements of stored batches at random moments,
-// while hundreds of objects change, and breaks the connections. Every event is in the topic
-// once, in the order of its object, whether the bus recovered by itself or its caller had
-// to publish again.
+// TestLostAcknowledgements drops acknowledgements of stored batches at random moments, while
+// hundreds of objects change, and breaks the connections. It verifies that every event is in the
+// topic once, in the order of its object. Either the bus recovers by itself, or the caller
+// publishes again.
 func TestLostAcknowledgements(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
-	o.AckTimeout = time.Second // so that some losses are for the caller to get over
+	o.AckTimeout = time.Second // so that the caller has to handle some losses
 	bus := openBus(t, o)
 	if err := bus.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestLostAcknowledgements(t *testing.T) {
 		t.Errorf("the events of each object (-acknowledged +in the topic):\n%s", diff)
 	}
 
-	// The checkpoint topic has been through the same.
+	// The checkpoint topic had the same faults.
 	if err := bus.Close(); err != nil {
 		t.Error(err)
 	}
@@ -72,7 +72,7 @@ func TestLostAcknowledgements(t *testing.T) {
 	}
 }
 
-// idsByKey reads the ids of all events of objects, in the order of their offsets.
+// idsByKey reads the IDs of all events of objects, in the order of their offsets.
 func idsByKey(t *testing.T, addr string) map[string][]string {
 	t.Helper()
 	ids := map[string][]string{}
@@ -89,7 +89,7 @@ func idsByKey(t *testing.T, addr string) map[string][]string {
 	return ids
 }
 
-// loadPositions returns what the next writer finds.
+// loadPositions returns the positions that the next writer loads.
 func loadPositions(t *testing.T, o Options) map[event.Key]uint64 {
 	t.Helper()
 	bus := openBus(t, o)
@@ -109,12 +109,12 @@ type loser struct {
 	t     *testing.T
 	churn *churn
 	proxy *faultproxy.Proxy
-	past  *broker.Client // goes past the proxy
+	past  *broker.Client // bypasses the proxy
 }
 
-// lose drops answers until the brokers have stored something, and then breaks the connections. It
-// reports whether it saw that. If not, the brokers may have stored something before the first
-// look.
+// lose drops responses until the brokers have stored a batch, and then breaks the connections. It
+// reports whether it saw the log grow. If it did not, the brokers may have stored a batch before
+// the first look.
 func (l loser) lose() (certain bool) {
 	topic := []string{"kuberelay", "kuberelay.checkpoint"}[rand.IntN(2)]
 	l.proxy.DropAnswers()
@@ -135,7 +135,7 @@ func (l loser) lose() (certain bool) {
 	return certain
 }
 
-// length returns how much the brokers have stored and may have acknowledged.
+// length returns the number of records that the brokers have stored and may have acknowledged.
 func (l loser) length(topic string) (sum int64) {
 	l.t.Helper()
 	offsets, err := l.past.Offsets(l.t.Context(), topic)
@@ -158,7 +158,7 @@ const (
 	fateUnknown  fate = "unknown"
 )
 
-// churn is objects that change all the time.
+// churn changes a number of objects continuously.
 type churn struct {
 	t       *testing.T
 	bus     *Bus
@@ -175,7 +175,7 @@ type churn struct {
 type author struct {
 	object   publishtest.Object
 	position uint64   // of the last event
-	stored   []string // the ids of the events that the bus has confirmed, in order
+	stored   []string // the IDs of the events that the bus has confirmed, in order
 }
 
 func startChurn(t *testing.T, bus *Bus, objects int) *churn {
@@ -193,7 +193,7 @@ func startChurn(t *testing.T, bus *Bus, objects int) *churn {
 	return c
 }
 
-// stop ends the changes, once all is known to be stored that was published.
+// stop ends the changes after every published event is known to be stored.
 func (c *churn) stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -207,9 +207,8 @@ func (c *churn) isStopped() bool {
 	return c.stopped
 }
 
-// attempt publishes the object's current state. Where it is not known whether that was
-// stored, the next attempt is at the same state or, as the object may have changed, at a
-// later one.
+// attempt publishes the object's current state. If the outcome is unknown, the next attempt
+// publishes the same state or a later one, because the object may have changed.
 func (c *churn) attempt(a *author) (o fate) {
 	defer func() { c.count(o) }()
 	m := a.object.Message(c.t, a.position)
@@ -237,7 +236,7 @@ func (c *churn) attempt(a *author) (o fate) {
 		a.object.Version = max(a.object.Version, version+1)
 		return fateConflict
 	case errors.Is(r.err, publish.ErrNotSent):
-		_ = sleep(c.t.Context(), 20*time.Millisecond) // the forwarder's queue waits as well
+		_ = sleep(c.t.Context(), 20*time.Millisecond) // the forwarder's queue also waits
 		return fateNotSent
 	}
 	a.object.Version += rand.IntN(2)
@@ -252,7 +251,7 @@ func (c *churn) count(o fate) {
 	c.changed = make(chan struct{})
 }
 
-// await waits for n attempts from now on that end in one of these ways.
+// await waits until n more attempts have one of the given fates.
 func (c *churn) await(n int, fates ...fate) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), limit)

@@ -43,7 +43,7 @@ func (w *writers) messageIn(partition int, name string) *event.Message {
 	}
 }
 
-// acked returns what a bus loads.
+// acked returns the last events that a bus loads.
 func (w *writers) acked(b *Bus) (map[event.Key]event.Acked, error) {
 	all := map[event.Key]event.Acked{}
 	err := b.Load(w.t.Context(), func(k event.Key, a event.Acked) error {
@@ -56,15 +56,16 @@ func (w *writers) acked(b *Bus) (map[event.Key]event.Acked, error) {
 	return all, err
 }
 
-// TestTheCheckpointTopicLosesTheEndOfAPartition: the lost end has the removals of two
-// objects, and for one of them also its only earlier event. The other partition of the
-// checkpoint topic keeps its end, and the event topic loses nothing. What the event topic
-// holds is loaded. It once counted as recorded because of a record in the other partition.
+// TestTheCheckpointTopicLosesTheEndOfAPartition verifies that a bus loads what the event topic
+// holds after one partition of the checkpoint topic lost its end. The lost end has the removals of
+// two objects, and also the only earlier event of one of them. The other partition of the
+// checkpoint topic keeps its end, and the event topic loses nothing. In an earlier version, the
+// removals counted as recorded because of a record in the other partition.
 func TestTheCheckpointTopicLosesTheEndOfAPartition(t *testing.T) {
-	const lossy = 1 // the partition, of both topics
+	const lossy = 1 // the affected partition of both topics
 	for name, c := range map[string]struct {
 		anew  bool // whether the next writer starts before the loss is noticed
-		whole bool // whether all is lost, or what the last two writers recorded
+		whole bool // whether the whole partition is lost, or only the records of the last two writers
 	}{"the next writer": {anew: true}, "the next writer, all is lost": {anew: true, whole: true}, "the session lasts": {}} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -109,7 +110,7 @@ func TestTheCheckpointTopicLosesTheEndOfAPartition(t *testing.T) {
 			if c.anew {
 				b = w.open()
 			}
-			for range 2 { // what the first finds is recorded for the second
+			for range 2 { // the first takeover records what it finds for the second
 				await(t, "loaded", func() error {
 					got, err := w.acked(b)
 					if err == nil && !maps.Equal(got, want) {

@@ -37,8 +37,8 @@ func (w *writers) flushed(b *Bus) *session {
 	return s
 }
 
-// wantLost waits until a bus has found out what is left. It fails if the bus ever loads
-// what is lost.
+// wantLost waits until a bus loads exactly the events that are left. It fails the test if the bus
+// ever loads the lost event.
 func (w *writers) wantLost(b *Bus, lost event.Key, left map[event.Key]uint64) {
 	w.t.Helper()
 	await(w.t, "it is known what is left", func() error {
@@ -60,11 +60,12 @@ func (w *writers) wantLost(b *Bus, lost event.Key, left map[event.Key]uint64) {
 	})
 }
 
-// TestALostLogIsWrittenTo: a partition is lost completely. Another cluster that shares the
-// topic writes to it beyond its old length, and then the session does. The session's last
-// record is there, but says nothing about the earlier ones.
+// TestALostLogIsWrittenTo verifies that a bus detects the complete loss of a partition even if the
+// log has grown beyond its old length. Another cluster that shares the topic writes to it, and then
+// the session does. The session's last record is in its place, but says nothing about the earlier
+// ones.
 func TestALostLogIsWrittenTo(t *testing.T) {
-	for _, anew := range []bool{false, true} { // whether the next writer starts before it is noticed
+	for _, anew := range []bool{false, true} { // whether the next writer starts before the loss is noticed
 		t.Run(fmt.Sprint("started anew ", anew), func(t *testing.T) {
 			w, kb, log := brokerOfOne(t)
 			b := w.open()
@@ -99,8 +100,9 @@ func TestALostLogIsWrittenTo(t *testing.T) {
 	}
 }
 
-// TestALostTailEndsWithATombstone: compaction can remove a tombstone that is the last
-// record of a partition, but it never shortens the log.
+// TestALostTailEndsWithATombstone verifies that a bus detects a lost tail that ends with a
+// tombstone. Compaction can remove a tombstone that is the last record of a partition, but it never
+// shortens the log.
 func TestALostTailEndsWithATombstone(t *testing.T) {
 	w, kb, log := brokerOfOne(t)
 	w.opts.Tombstones = true
@@ -132,9 +134,9 @@ func TestALostTailEndsWithATombstone(t *testing.T) {
 	w.wantLost(b, lost.Key, map[event.Key]uint64{})
 }
 
-// TestALostTailHadAPurgedDelete: a delete is purged, and later the log is lost from that
-// delete on. The entries of later events must reveal the loss. Otherwise nothing would know
-// of the object, which exists according to the topic.
+// TestALostTailHadAPurgedDelete verifies that a bus detects a lost tail that starts with a purged
+// delete. The entries of later events must reveal the loss. Otherwise, no forwarder would know the
+// object, which exists according to the topic.
 func TestALostTailHadAPurgedDelete(t *testing.T) {
 	for _, tombstones := range []bool{false, true} {
 		t.Run(fmt.Sprint("tombstones ", tombstones), func(t *testing.T) {
@@ -174,7 +176,7 @@ func TestALostTailHadAPurgedDelete(t *testing.T) {
 			kb.Start()
 			b = w.open()
 			w.wantLoaded(b, left)
-			for k, position := range left { // what the first session left is before this one's marker
+			for k, position := range left { // the events of the first session precede this session's marker
 				if err := b.Purge(t.Context(), k, position); err != nil {
 					t.Error(err)
 				}

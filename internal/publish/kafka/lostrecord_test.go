@@ -18,9 +18,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// TestALostRecordIsNotTakenForCompacted: there is no record at the highest recorded offset,
-// as after compaction, but no later record has the same key. So the event was lost, and the
-// log has an earlier one of the object.
+// TestALostRecordIsNotTakenForCompacted verifies that a takeover distinguishes a lost event from a
+// compacted one. In both cases, the highest recorded offset has no record. Here, no later record
+// has the same key, so the event was lost, and the log has an earlier event of the object.
 func TestALostRecordIsNotTakenForCompacted(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -28,7 +28,7 @@ func TestALostRecordIsNotTakenForCompacted(t *testing.T) {
 	at := w.mustPublish(b, m)
 	w.lose(b, m, w.commitTransaction(), true)
 	crash(b)
-	for range 2 { // what the first finds is recorded for the second
+	for range 2 { // the first takeover records what it finds for the second
 		b = w.open()
 		w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
 		if live := w.live(b); live[m.Key] != at {
@@ -38,9 +38,9 @@ func TestALostRecordIsNotTakenForCompacted(t *testing.T) {
 	}
 }
 
-// TestALostRecordFollowsAForeignOne: the takeover reads from a foreign record that no load
-// has read. An earlier record of the key with the highest recorded offset doesn't show that
-// compaction removed the latter.
+// TestALostRecordFollowsAForeignOne verifies that only a later record of the same key shows that
+// compaction removed the event at the highest recorded offset. The takeover also reads an earlier
+// record of that key, because it starts at a foreign record that no load has read.
 func TestALostRecordFollowsAForeignOne(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -54,8 +54,8 @@ func TestALostRecordFollowsAForeignOne(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
-// commitTransaction writes a record and the end of a transaction to partition 0, and returns
-// the offset of the latter, where consumers find no record.
+// commitTransaction commits a transaction with one record to partition 0. It returns the offset of
+// the commit marker, where consumers find no record.
 func (w *writers) commitTransaction() int64 {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.opts.Broker.Addrs...), kgo.TransactionalID(w.opts.Topic+".foreign"))
@@ -73,7 +73,7 @@ func (w *writers) commitTransaction() int64 {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	await(w.t, "the end of the transaction is stored", func() error { // brokers answer before
+	await(w.t, "the end of the transaction is stored", func() error { // the broker responds earlier
 		if end := endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], w.opts.Topic)[0]; end < r.Offset+2 {
 			return fmt.Errorf("the partition ends at %d", end)
 		}
@@ -82,8 +82,9 @@ func (w *writers) commitTransaction() int64 {
 	return r.Offset + 1
 }
 
-// TestTheLastRecordHasOtherHeaders: a record with the same key and value can be another
-// event, because the attributes are in the headers.
+// TestTheLastRecordHasOtherHeaders verifies that a load also compares the headers of the last
+// record. A record with the same key and value can be another event, because the attributes are in
+// the headers.
 func TestTheLastRecordHasOtherHeaders(t *testing.T) {
 	var changed atomic.Bool
 	w := newWriters(t, 1)

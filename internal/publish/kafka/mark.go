@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// parallel is the number of partitions that are read or written concurrently during a
-// takeover or a check. Each uses one connection to its broker.
+// parallel limits the number of partitions that are read or written concurrently during a takeover
+// or a check. Each uses one connection to its broker.
 const parallel = 16
 
 // each calls do with 0 to n-1, up to parallel calls at a time, and returns the first error.
@@ -33,8 +33,8 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return all.Wait()
 }
 
-// mark writes the session's marker to every partition of the topics, and stores the entries
-// of the markers in the topics. It blocks until all markers are stored.
+// mark writes the session's marker to every partition of the topics, and blocks until all markers
+// are stored. It sets the field markers of each topic to the entries of its markers.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
 	return each(ctx, len(places), func(ctx context.Context, i int) (err error) {
@@ -71,7 +71,7 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 		return entry{}, err
 	}
 	encode := s.b.encode
-	if l.topic == s.b.opts.CheckpointTopic { // nobody reads it as a table, and compaction must keep the marker
+	if l.topic == s.b.opts.CheckpointTopic { // nobody reads the checkpoint topic as a table, and compaction must keep the marker
 		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
 	}
 	record, err := encode(m)
@@ -96,19 +96,20 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 	}
 }
 
-// markerKey is the partition key of a writer's marker.
+// markerKey returns the partition key of a writer's marker.
 func (s *session) markerKey(topic string, partition int) string {
 	return event.WriterPartitionKey(s.b.opts.Cluster, topic, partition)
 }
 
-// setMarker sets the last marker of a resource.
+// setMarker sets the last marker with a partition key: a snapshot marker of a resource, or the
+// claim.
 func (s *session) setMarker(partitionKey string, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markers[partitionKey] = e
 }
 
-// marker returns the last marker of a resource.
+// marker returns the last marker with a partition key, the zero value for none.
 func (s *session) marker(partitionKey string) entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

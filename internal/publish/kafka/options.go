@@ -28,7 +28,7 @@ const (
 	Structured ContentMode = "structured" // the whole event as JSON in the value
 )
 
-// Shared are connections that several buses use.
+// Shared holds connections that several buses share.
 type Shared = broker.Shared
 
 // Options configures a Bus. Errors name the environment variable of a field.
@@ -36,52 +36,53 @@ type Options struct {
 	Broker broker.Options
 
 	Cluster string // name of the Kubernetes cluster
-	// Topic is the event topic. With {group} and {resource} in it, each resource has a
+	// Topic is the event topic. If it contains {group} and {resource}, each resource has its own
 	// topic.
 	Topic           string
-	CheckpointTopic string // the default is Topic with .checkpoint, see DefaultCheckpointTopic
+	CheckpointTopic string // for the default, see DefaultCheckpointTopic
 
-	// Settings of new topics. Existing topics are checked.
+	// Settings of new topics. For the checks of existing topics, see [broker.Client.Ensure].
 	Partitions    int    // the default is 3
 	Replication   int    // the default is -1: the default of the brokers
 	CleanupPolicy string // of the event topics: compact (the default) or delete
-	Tombstones    bool   // write a tombstone right after each delete, and not at its purge
+	Tombstones    bool   // write a tombstone right after each delete, instead of at its purge
 
 	ContentMode     ContentMode // the default is binary
 	Compression     recordbatch.Compression
 	Idempotent      bool
 	TransactionalID string // the default is kuberelay.<cluster>
-	Writer          string // name of this process in markers, for people; the default is the host name
+	Writer          string // name of this process in markers, informational; the default is the host name
 
-	// Admit, if set, gets the owner of the cluster name on the bus before this process
-	// takes over from the current writer. An error prevents the takeover. Its chain
-	// includes [ErrMisconfigured] if a retry cannot succeed.
+	// Admit, if set, is called before this process takes over from the current writer. Its argument
+	// is the owner of the cluster name on the bus. An error prevents the takeover. The chain of the
+	// error includes [ErrMisconfigured] if a retry cannot succeed.
 	Admit func(event.Claim) error
 
-	// Permit, if set, is called before a takeover and before each batch. An error prevents
-	// the write. Brokers reject a writer that was replaced, but not one that is about to
-	// replace another writer, and no writer if [Options.Idempotent] is off.
+	// Permit, if set, is called before a takeover and before each batch. An error prevents the
+	// write. Permit is necessary because brokers reject only a writer that was replaced. They do
+	// not reject a writer that is about to replace another one. If [Options.Idempotent] is off,
+	// they reject no writer.
 	Permit func() error
 
-	AckTimeout  time.Duration // after it a publish fails with an unknown outcome; the default is 10 s
+	AckTimeout  time.Duration // time after which a publish fails with an unknown outcome; the default is 10 s
 	MaxInFlight int           // in messages; the default is 2048
-	BatchBytes  int           // size of a batch before compression; the default is 1 MiB
-	// MaxBytesInFlight is the maximum number of bytes that the caller of Publish has in
-	// flight. Each partition gets a share of it. The default is 16 MiB.
+	BatchBytes  int           // maximum size of a batch before compression; the default is 1 MiB
+	// MaxBytesInFlight is the maximum number of bytes that the caller of Publish has in flight.
+	// Each partition has a share of this limit. The default is 16 MiB.
 	MaxBytesInFlight int
 
-	// Takeover counts the records that a takeover reads, and Reading those that [Bus.Load] reads.
-	// Both may be nil.
+	// Takeover counts the offsets that a takeover reads, and Reading counts the offsets that
+	// [Bus.Load] reads. Both may be nil.
 	Takeover, Reading *longwork.Counter
 
-	// Invalid, if set, gets the records that are not valid Kuberelay events.
+	// Invalid, if set, receives the records that no forwarder writes.
 	Invalid *publish.Invalid
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none
 
 	perResource bool
-	produce     produce // replaces the client's in tests
+	produce     produce // replaces the client's Produce in tests
 }
 
 // produce is one attempt to store a batch.

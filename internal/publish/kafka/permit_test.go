@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// permit is what a bus asks for.
+// permit implements [Options.Permit].
 type permit struct{ refused atomic.Bool }
 
 var errNoPermit = errors.New("another leads")
@@ -29,8 +29,8 @@ func wants(got, want error) error {
 	return fmt.Errorf("got %w", errors.Join(got, errors.New("want "+want.Error())))
 }
 
-// TestWithoutAPermitNobodyIsReplaced: otherwise a process that was suspended before its
-// takeover would lock out the current writer.
+// TestWithoutAPermitNobodyIsReplaced verifies that a bus without a permit does not take over.
+// Otherwise, a process that was suspended before its takeover would lock out the current writer.
 func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
 	w := newWriters(t, 2)
 	present := w.open()
@@ -48,7 +48,8 @@ func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
 	await(t, "the other one is replaced", func() error { return wants(present.Ready(), publish.ErrGone) })
 }
 
-// TestWithoutAPermitNothingIsSent: the same bus continues when it has a permit again.
+// TestWithoutAPermitNothingIsSent verifies that a bus sends nothing without a permit, and continues
+// when it has a permit again.
 func TestWithoutAPermitNothingIsSent(t *testing.T) {
 	w := newWriters(t, 2)
 	p := &permit{}
@@ -68,8 +69,8 @@ func TestWithoutAPermitNothingIsSent(t *testing.T) {
 	w.wantNoRepeat(2)
 }
 
-// TestWithoutAPermitNoTopicIsMade: not even the check of the owner of the cluster name
-// creates a topic.
+// TestWithoutAPermitNoTopicIsMade verifies that a bus without a permit creates no topic, not even
+// to check the owner of the cluster name.
 func TestWithoutAPermitNoTopicIsMade(t *testing.T) {
 	w := newWriters(t, 1)
 	p := &permit{}

@@ -23,8 +23,9 @@ func (w *writers) point(version int) *event.Message {
 	return m
 }
 
-// TestAPointIsInEveryPartition: once each, without a value, after the acknowledged events. A
-// table of the topic has no row of it, and the next writer no entry.
+// TestAPointIsInEveryPartition verifies that a consistency point is in every partition once,
+// without a value, and after the acknowledged events. A table of the topic has no row for it, and
+// the next writer loads no entry for it.
 func TestAPointIsInEveryPartition(t *testing.T) {
 	const partitions, events = 3, 30
 	w := newWriters(t, partitions)
@@ -63,8 +64,9 @@ func TestAPointIsInEveryPartition(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
-// TestAPointOfAFrozenPartition: a partition does not respond. The point fails, another one is
-// not sent at all, and the point is not stored later in the partition.
+// TestAPointOfAFrozenPartition verifies consistency points while one partition does not respond.
+// The first point times out, and is not stored in that partition later. After the partition has
+// stalled, the bus sends a point to no partition.
 func TestAPointOfAFrozenPartition(t *testing.T) {
 	const partitions, frozen = 2, 1
 	w, f := freezable(t, partitions, frozen)

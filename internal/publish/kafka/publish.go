@@ -36,10 +36,10 @@ type flight struct {
 	finished atomic.Bool
 }
 
-// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages
-// await their acknowledgement, until ctx ends. It fails at once while the bus is not ready,
-// and if the partition of the message has used up its share of the in-flight limit or has
-// stalled. So a slow partition does not delay the others.
+// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await
+// their acknowledgement, until ctx ends. It fails at once while the bus is not ready. It also fails
+// at once if the partition of the message has stalled, or has used up its share of the in-flight
+// limit. So a slow partition does not delay the others.
 //
 // A consistency point goes to every partition of its topic, see publishPoint.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
@@ -67,7 +67,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	b.start(&flight{m: m, record: record, id: identify(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
 }
 
-// start sends a message, or completes it with the reason why not.
+// start passes a message to its sender, or completes the message without sending it.
 func (b *Bus) start(f *flight) {
 	s, err := b.current()
 	if err != nil {
@@ -151,8 +151,8 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 	b.finish(f, at, nil)
 }
 
-// resolve completes a message that does not expect the object's last event. That event can
-// be an earlier attempt of the message.
+// resolve completes a message whose expected position is not that of the object's last event. The
+// last event can be an earlier attempt to publish the message.
 func (b *Bus) resolve(f *flight, last uint64) {
 	conflict := &publish.ConflictError{Key: f.m.Key}
 	if last == 0 {
@@ -164,7 +164,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	r, found, err := b.client.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last), b.refuse)
 	switch {
 	case err != nil:
-		if errors.Is(err, broker.ErrPastEnd) { // the next session finds out whether it is lost
+		if errors.Is(err, broker.ErrPastEnd) { // the next session determines whether the event is lost
 			f.s.end(err)
 		}
 		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
@@ -218,10 +218,10 @@ func (b *Bus) sweepOften() {
 	}
 }
 
-// sweep completes messages that timed out. A message in a batch may still be stored: the
-// sender keeps sending the batch, and no other event of the object is sent before the batch
-// is acknowledged. Messages that wait behind a stalled batch fail at once, because they
-// would use up the in-flight limit that other partitions need.
+// sweep completes messages that timed out. A message in a batch may still be stored: the sender
+// keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
+// Messages that wait behind a stalled batch fail at once. Otherwise, they would use up the
+// in-flight limit that other partitions need.
 func (b *Bus) sweep(now time.Time) {
 	for _, f := range b.flights.list() {
 		late := now.After(f.deadline)

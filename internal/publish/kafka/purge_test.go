@@ -39,8 +39,8 @@ func (w *writers) wantTombstones(n int) {
 	}
 }
 
-// TestATombstoneFollowsEachDelete: also if a batch is split, and whether or not the next
-// writer finds the deletes in the checkpoint topic.
+// TestATombstoneFollowsEachDelete verifies that the record after each delete is its tombstone,
+// whether or not the next writer finds the deletes in the checkpoint topic.
 func TestATombstoneFollowsEachDelete(t *testing.T) {
 	for _, recorded := range []bool{true, false} {
 		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestATombstoneFollowsEachDelete(t *testing.T) {
 	}
 }
 
-// TestADeleteIsCompacted: compaction removes a delete before its tombstone. The tombstone
-// tells what was deleted, to this writer and to the next one.
+// TestADeleteIsCompacted verifies that the tombstone of a delete identifies the delete, to this
+// writer and to the next one. Compaction removes a delete before its tombstone.
 func TestADeleteIsCompacted(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "50"}})
 	for _, recorded := range []bool{true, false} {
@@ -146,8 +146,9 @@ func TestADeleteIsCompacted(t *testing.T) {
 	}
 }
 
-// TestPurge: a purge leaves no checkpoint entry, and a tombstone if there is none yet and the
-// topic is compacted. An object that was recreated in between stays.
+// TestPurge verifies that a purge removes the checkpoint entry of a delete. If the topic is
+// compacted and the delete has no tombstone yet, the purge also writes one. An object with a later
+// event stays.
 func TestPurge(t *testing.T) {
 	for _, test := range []struct {
 		atDelete  bool
@@ -185,8 +186,8 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestAPurgeWhileAnEventIsOnItsWay: the purge does nothing, because a tombstone after the
-// event would remove the event.
+// TestAPurgeWhileAnEventIsOnItsWay verifies that a purge does nothing while the object has an event
+// in flight. A tombstone after the event would remove the event.
 func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	var silent atomic.Bool
 	var topic string
@@ -227,8 +228,9 @@ func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	}
 }
 
-// TestAPurgeOfAPartitionThatIsStuck: the purge times out, because the tombstones of other
-// partitions wait for it. The object can be published once the partition responds.
+// TestAPurgeOfAPartitionThatIsStuck verifies that a purge times out if its partition does not
+// respond, because the purges of other partitions wait for it. The object can be published once the
+// partition responds.
 func TestAPurgeOfAPartitionThatIsStuck(t *testing.T) {
 	for _, behind := range []bool{false, true} { // whether the tombstone waits behind a batch, or is in one
 		t.Run(fmt.Sprint("behind a batch ", behind), func(t *testing.T) {
@@ -274,7 +276,8 @@ func TestAPurgeOfAPartitionThatIsStuck(t *testing.T) {
 	}
 }
 
-// TestAPurgeBeforeTheFirstLoad: what the takeover found is outdated after the purge.
+// TestAPurgeBeforeTheFirstLoad verifies that the first load after a purge does not yield the purged
+// object, although the takeover found it.
 func TestAPurgeBeforeTheFirstLoad(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()

@@ -15,9 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// At returns the event of an object at a position. It returns the zero value if the topic
-// no longer holds the event or holds another one there. It takes at most
-// [Options.AckTimeout].
+// At returns the event of an object at a position. It returns the zero value if the topic no longer
+// holds the event, or holds another record at that position. It takes at most [Options.AckTimeout].
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	if position == 0 {
 		return publish.Stored{}, nil
@@ -50,8 +49,9 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return stored, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It ignores a
-// marker of an earlier release, which is a row in tables, so that the next marker replaces it.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
+// ignores a marker of an earlier release, because such a marker is a row in tables of the topic.
+// The caller then publishes another marker, which replaces the row.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
@@ -69,9 +69,9 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 // off, Purge first writes one to a compacted topic. It can be repeated. It takes at most
 // [Options.AckTimeout]; a tombstone that is not acknowledged by then can be stored later.
 //
-// Purge keeps the newest event that the session recorded in a partition, and returns [event.ErrNewest]. Only
-// the entry of that event shows the next writer that the log must reach at least that far. For earlier
-// events, the session's marker shows it.
+// Purge keeps the entry of the newest event that the session recorded in a partition, and returns
+// [event.ErrNewest] for it. The next writer learns only from that entry how far the log must reach.
+// For events before the session, it learns this from the session's marker.
 func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	s, err := b.current()
 	if s == nil {
@@ -91,7 +91,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		s.index.end(id, 0)
 		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
 	}
-	if t.senders[partition].isStalled(time.Now()) { // do not delay the purges that follow
+	if t.senders[partition].isStalled(time.Now()) { // does not delay the purges that follow
 		s.index.end(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}

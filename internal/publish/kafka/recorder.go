@@ -12,23 +12,23 @@ import (
 
 // recorder writes the checkpoint topic.
 //
-// After a crash, the checkpoint topic is behind the event topics, and the next writer reads
-// each event partition from its highest recorded offset. So the entry of an offset must
-// never be stored before the entries of lower offsets of the same partition. One sender per
-// checkpoint partition guarantees that order: event partition p is recorded in checkpoint
-// partition p modulo spread, in the order of the acknowledgements. The writer's marker of
-// an event partition is recorded in the same checkpoint partition, after everything before
-// the marker. The marker's entry vouches for the entries before it. If the checkpoint
-// partition loses its end, the marker's entry is lost first.
+// After a crash, the checkpoint topic can be behind the event topics. So the next writer reads each
+// event partition from its highest recorded offset. This finds every event only if no entry is
+// stored before the entries of lower offsets in the same partition. One sender per checkpoint
+// partition guarantees that order: event partition p is recorded in checkpoint partition p modulo
+// spread, in the order of the acknowledgements. The recorder also writes the entry of the writer's
+// marker for an event partition to that checkpoint partition. It writes this entry after the
+// entries of all records before the marker. The marker's entry vouches for those entries: if the
+// checkpoint partition loses its end, it loses the marker's entry first.
 //
-// If the checkpoint topic gets more partitions, they are not used. Otherwise an object
-// could have entries in two partitions, with no order between them.
+// The recorder does not use partitions that are added to the checkpoint topic later. Otherwise, an
+// object could have entries in two partitions, with no order between them.
 type recorder struct {
 	cluster string
-	session string // identifies the writer of a topic's state to people, as writer does
+	session string // ID of the session in a topic's state; informational, like writer
 	writer  string
 	senders []*sender
-	spread  int         // number of senders used, from the first on
+	spread  int         // number of senders in use, from the first on
 	room    int         // limit of unstored records per sender
 	fail    func(error) // ends the session
 
@@ -37,15 +37,15 @@ type recorder struct {
 	changed chan struct{}  // closed when a record is stored; nil while nobody waits
 }
 
-// recordCounts has the numbers of records of one sender. They are stored in the order of add.
+// recordCounts counts the records of one sender, which stores them in the order of add.
 type recordCounts struct{ added, stored int }
 
-// put records an event.
+// put records an event or a marker.
 func (r *recorder) put(key []byte, e entry) {
 	r.add(r.home(e.Partition), recordbatch.Record{Key: key, Value: record.Marshal(e)})
 }
 
-// forget records that a key has no event any more in an event partition.
+// forget records that a key no longer has an event in an event partition.
 func (r *recorder) forget(key []byte, partition int) { r.erase(key, r.home(partition)) }
 
 // erase removes the entry of a key from a checkpoint partition.
@@ -54,7 +54,7 @@ func (r *recorder) erase(key []byte, home int) { r.add(home, recordbatch.Record{
 // home returns the checkpoint partition of an event partition.
 func (r *recorder) home(partition int) int { return takeover.Home(partition, r.spread) }
 
-// write records what a takeover found.
+// write stores a checkpoint record that a takeover requires.
 func (r *recorder) write(w takeover.Write) {
 	rec := recordbatch.Record{Key: []byte(w.Key)}
 	switch w.Kind {
@@ -87,8 +87,8 @@ func (r *recorder) add(n int, rec recordbatch.Record) {
 	}})
 }
 
-// hasRoom blocks while too many records of an event partition are not stored yet, or until
-// ctx ends.
+// hasRoom blocks while too many checkpoint records of an event partition are not stored yet. It
+// returns an error if ctx ends first.
 func (r *recorder) hasRoom(ctx context.Context, partition int) error {
 	return r.await(ctx, func() bool {
 		c := r.counts[r.home(partition)]
@@ -96,7 +96,7 @@ func (r *recorder) hasRoom(ctx context.Context, partition int) error {
 	})
 }
 
-// flush blocks until every record added before is stored, or ctx ends.
+// flush blocks until every record that was added before the call is stored, or ctx ends.
 func (r *recorder) flush(ctx context.Context) error {
 	r.mu.Lock()
 	until := slices.Clone(r.counts)

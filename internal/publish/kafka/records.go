@@ -26,7 +26,7 @@ func (b *Bus) read(ctx context.Context, topic string, partition int, from, to in
 	return err
 }
 
-// readCounted is read, and counts the offsets.
+// readCounted is like read, and also counts the offsets in c.
 func (b *Bus) readCounted(ctx context.Context, c *longwork.Counter, topic string, partition int, from, to int64, each func(broker.Record) error) error {
 	c.Expect(max(0, to-from))
 	next := from
@@ -36,7 +36,7 @@ func (b *Bus) readCounted(ctx context.Context, c *longwork.Counter, topic string
 		return each(r)
 	})
 	if err == nil {
-		c.Add(max(0, to-next)) // the last may be compacted, or control records
+		c.Add(max(0, to-next)) // the last offsets may be compacted, or those of control records
 	}
 	return err
 }
@@ -60,9 +60,9 @@ func (b *Bus) invalid(topic string, partition int, offset int64, err error) {
 	b.opts.Invalid.Report(topic, publish.PositionOf(partition, offset), err, "topic", topic, "partition", partition, "offset", offset)
 }
 
-// entryOf returns the checkpoint entry for a record of an event topic. For the tombstone of
-// a delete it is the entry of the delete, and for another tombstone the zero entry. ok is
-// false if the record is not valid.
+// entryOf returns the checkpoint entry for a record of an event topic. For the tombstone of a
+// delete, it returns the entry of the delete. For any other tombstone, it returns the zero entry.
+// ok is false if the record is not valid.
 func (b *Bus) entryOf(r broker.Record, topic string, partition int) (e entry, ok bool) {
 	e, err := b.parser.Event(r, topic, partition)
 	if err != nil {
@@ -72,9 +72,9 @@ func (b *Bus) entryOf(r broker.Record, topic string, partition int) (e entry, ok
 	return e, true
 }
 
-// eventAt returns the entry of an object's event at a position. If compaction removed a
-// delete there, it returns the entry from the delete's tombstone. It returns the zero value
-// if there is no valid event.
+// eventAt returns the entry of an object's event at a position. If compaction removed a delete
+// there, it returns the entry from the delete's tombstone. It returns the zero value if the
+// position has no valid event of the object.
 func (b *Bus) eventAt(ctx context.Context, topic, key string, position uint64) (entry, error) {
 	p := publish.Partition(position)
 	r, found, err := b.readOne(ctx, topic, p, publish.Offset(position))
@@ -90,8 +90,8 @@ func (b *Bus) eventAt(ctx context.Context, topic, key string, position uint64) (
 	return entry{}, nil
 }
 
-// removedAt returns the entry of a delete that compaction removed, from the tombstone that
-// is left. It returns the zero value if there is no such tombstone.
+// removedAt returns the entry of a delete that compaction removed, from the delete's tombstone at
+// the next offset. It returns the zero value if the topic has no such tombstone.
 func (b *Bus) removedAt(ctx context.Context, topic, key string, position uint64) (entry, error) {
 	p := publish.Partition(position)
 	r, found, err := b.readOne(ctx, topic, p, publish.Offset(position)+1)

@@ -10,14 +10,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// recovery is an event topic with what is known of it.
+// recovery is an event topic and the result of reading it.
 type recovery struct {
 	*topic
 	known *takeover.Topic
 }
 
-// recoverTopics finds out what topics hold, after the session wrote its markers, and updates the checkpoint
-// topic: entries that are correct stay, and the events after them are added. The caller opens the topics.
+// recoverTopics determines the contents of topics, after the session has written its markers to
+// them. It also updates the checkpoint topic: it keeps the correct entries and adds entries for the
+// events that follow them. The caller opens the topics afterward.
 func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 	starts := make([][]int64, len(all))
 	err := each(ctx, len(all), func(ctx context.Context, i int) error {
@@ -49,7 +50,7 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 	return s.flush(ctx)
 }
 
-// readPartition reads what is not known of a partition.
+// readPartition reads the parts of a partition that the session does not know yet.
 func (s *session) readPartition(ctx context.Context, at place, p *takeover.Partition) error {
 	for read, more := p.Next(); more; read, more = p.Next() {
 		switch read.Reason {
@@ -66,7 +67,7 @@ func (s *session) readPartition(ctx context.Context, at place, p *takeover.Parti
 	return nil
 }
 
-// readFor gives a partition the records of a range.
+// readFor reads a range and passes its records to p.
 func (s *session) readFor(ctx context.Context, at place, read takeover.Read, p *takeover.Partition) error {
 	if read.Key != "" {
 		r, found, err := s.b.lookUp(ctx, at.t.name, at.p, read)
@@ -84,7 +85,8 @@ func (s *session) readFor(ctx context.Context, at place, read takeover.Read, p *
 	})
 }
 
-// lookUp reads the record at the start of a range. If the record has another key, the result has none.
+// lookUp reads the record at the start of a range. If the record has another key than the range,
+// lookUp returns a record without a key.
 func (b *Bus) lookUp(ctx context.Context, topic string, partition int, read takeover.Read) (takeover.Record, bool, error) {
 	r, found, err := b.readOne(ctx, topic, partition, read.From)
 	if err != nil || !found || string(r.Key) != read.Key {
@@ -105,7 +107,8 @@ func (b *Bus) holds(ctx context.Context, of keyedEntry) (found, is bool, err err
 	return found, err == nil && found && of.Is(r), err
 }
 
-// lookUpErased restores the entries that another writer erased from the checkpoint topic.
+// lookUpErased restores the entries that another writer erased from the checkpoint topic, if the
+// event topic still holds their events.
 func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 	some, all := a.known.Lookups()
 	if recorded, ignored := a.known.IgnoredState(); ignored {
@@ -136,7 +139,8 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 	return nil
 }
 
-// adopt writes what is known of a topic to the checkpoint topic, and prepares the senders.
+// adopt writes the result of a topic's takeover to the checkpoint topic, and prepares the topic's
+// senders.
 func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
 		a.senders[p].notBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
@@ -157,7 +161,8 @@ func (s *session) adopt(a recovery) {
 	}
 }
 
-// recordMarker records the session's marker of an event partition.
+// recordMarker records the session's marker for an event partition. unread is the first unread
+// offset, 0 for none.
 func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread

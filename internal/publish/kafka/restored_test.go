@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// deletion is the event that an object is gone.
+// deletion returns an event that deletes an object.
 func (w *writers) deletion(k event.Key, expected uint64) *event.Message {
 	w.t.Helper()
 	return w.removal(event.Deleted, k, expected)
@@ -34,12 +34,13 @@ func (w *writers) live(b *Bus) map[event.Key]uint64 {
 	return all
 }
 
-// TestARestoredLog: only the log of the event topic is restored from an earlier copy, which
-// lacks all deletes that are recorded. Load returns the objects as existing, so that each
-// delete is published again. Of 80 deletes, 78 were once lost permanently.
+// TestARestoredLog verifies that no delete is lost if the log of the event topic is restored from
+// an earlier copy. The copy lacks all deletes, which the checkpoint topic has recorded. Load
+// returns the objects as existing, so that each delete is published again. In an earlier version,
+// 78 of 80 deletes were lost permanently.
 func TestARestoredLog(t *testing.T) {
 	const objects = 80
-	for _, anew := range []bool{false, true} { // whether another writer starts before it is noticed
+	for _, anew := range []bool{false, true} { // whether another writer starts before the loss is noticed
 		t.Run(fmt.Sprint("started anew ", anew), func(t *testing.T) {
 			dir := t.TempDir()
 			kb := kafkabrokertest.Start(t, kafkabroker.Options{Dir: dir})

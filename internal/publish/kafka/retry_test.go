@@ -9,10 +9,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestARetryAfterTheBrokerStartsAgain: events were observed days ago and are sent only now.
-// The broker stores one, its acknowledgement is lost, and the broker restarts. The broker
-// uses the timestamps of records to decide which producers to forget. It would store the
-// batch of a forgotten producer a second time.
+// TestARetryAfterTheBrokerStartsAgain verifies that an event is not stored twice if the broker
+// restarts before a retry. The events were observed days ago. The broker stores the second one, its
+// acknowledgement is lost, and the broker restarts. The broker uses the timestamps of records to
+// decide which producers to forget. It would store the batch of a forgotten producer again.
 func TestARetryAfterTheBrokerStartsAgain(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
@@ -44,7 +44,7 @@ func TestARetryAfterTheBrokerStartsAgain(t *testing.T) {
 		}
 		return nil
 	})
-	kb.Stop() // and not Kill: then it writes down what it knows of producers
+	kb.Stop() // not Kill, so that the broker saves its producer state
 	kb.Start()
 	proxy.Break()
 	proxy.Pass()

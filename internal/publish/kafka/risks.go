@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// Risks returns the settings of topics that allow the loss of acknowledged records. brokers is the number of
-// brokers, 0 if unknown. Risks ignores settings that could not be read.
+// Risks returns the topic settings that allow the loss of acknowledged records. brokers is the
+// number of brokers, 0 if unknown. Risks ignores settings that could not be read.
 func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	add := func(r publish.Risk, is func(broker.Topic) bool) {
 		for _, t := range topics {
@@ -68,7 +68,7 @@ func (b *Bus) Risks() []publish.Risk {
 	return Risks(slices.Collect(maps.Values(b.topics)), b.brokers)
 }
 
-// noteTopic remembers a topic for [Bus.Risks].
+// noteTopic stores a topic for [Bus.Risks].
 func (b *Bus) noteTopic(ctx context.Context, t broker.Topic) {
 	n, _ := b.client.Brokers(ctx) // from metadata that was just read
 	b.mu.Lock()

@@ -15,8 +15,8 @@ import (
 // item is one record in the queue of a sender.
 type item struct {
 	record recordbatch.Record
-	// tombstone, if set, is the next record of the partition. The two are always in one
-	// batch, and brokers store and truncate whole batches.
+	// tombstone, if set, is the next record of the partition. Both records are always in one batch,
+	// and brokers store and truncate whole batches.
 	tombstone *recordbatch.Record
 	// done is called exactly once, with the offset of the record or with an error. If the
 	// chain of the error includes [publish.ErrNotSent], the record is not stored. The items
@@ -32,8 +32,8 @@ func (it *item) last() recordbatch.Record {
 	return it.record
 }
 
-// batchOf returns a batch of as many of the items as fit into a size in bytes, but at least
-// one, and their number. It sets their timestamps.
+// batchOf returns a batch of the first n items. It takes as many items as fit into a size in bytes,
+// but at least one, and sets the timestamps of their records.
 func batchOf(items []*item, limit int, timestamp time.Time) (batch *recordbatch.Batch, n int) {
 	batch = &recordbatch.Batch{}
 	for n < len(items) && (n == 0 || batch.SizeWith(items[n].record) <= limit) {
@@ -49,13 +49,13 @@ func batchOf(items []*item, limit int, timestamp time.Time) (batch *recordbatch.
 	return batch, n
 }
 
-// sender sends the records of one partition, one batch at a time. It resends a batch until
-// the broker responds, with the same sequence numbers, so the broker recognizes a batch
-// that it already stored. The partition gets every record once, in the order of add,
-// whatever requests or responses are lost.
+// sender sends the records of one partition, one batch at a time. It resends a batch until the
+// broker responds, with the same sequence numbers, so the broker recognizes a batch that it already
+// stored. The partition receives every record once, in the order of add, even if requests or
+// responses are lost.
 //
-// A batch is sent as soon as the previous one is acknowledged, with every record added by
-// then. No linger time is needed to fill it.
+// A sender sends a batch as soon as the previous batch is acknowledged. The batch has the records
+// that were added by then, so the sender needs no linger time to fill it.
 type sender struct {
 	topic        string
 	partition    int
@@ -73,20 +73,21 @@ type sender struct {
 	mu           sync.Mutex
 	waiting      []*item   // added, not in a batch yet
 	closed       error     // why add fails; nil while it does not
-	used         usage     // by events that are admitted and not completed
+	used         usage     // by events that are admitted and not complete
 	since        time.Time // start of the batch in flight, or of the wait for ready; zero for none
 	last         lastStored
-	known        int64  // every record below this offset is the sender's, is in unread, or was read; 0 before the first record
-	unread       []span // offsets that others have written, see readForeign
-	markedUnread int64  // Unread in the recorded entry of the marker
+	known        int64  // the sender has written or read every record below this offset, or has it in unread; 0 before the first record
+	unread       []span // offsets that other writers have written, see readForeign
+	markedUnread int64  // Unread in the recorded entry of the session's marker
 	awake        chan struct{}
 
-	// timestamp is the timestamp of the last batch, or the bound that notBefore set. The
-	// timestamps of a key never decrease, because some readers take the record with the latest
-	// timestamp as the last one. They are the current time, not the time of the event: brokers use
-	// them to expire producers (producer.id.expiration.ms,
-	// ProducerStateManager.isProducerExpired). After a broker restart, a producer whose last batch
-	// seems older than a day is unknown, and a batch that it resends is stored twice.
+	// timestamp is the timestamp of the last batch, or the bound that notBefore set. The timestamps
+	// of a key never decrease, because some readers consider the record with the latest timestamp
+	// as the last one. The sender uses the current time instead of the time of the event, because
+	// brokers use timestamps to expire producers (producer.id.expiration.ms,
+	// ProducerStateManager.isProducerExpired). After a restart, a broker does not know a producer
+	// whose last batch seems older than a day. It would then store a resent batch of that producer
+	// a second time.
 	timestamp time.Time
 
 	// Used only by run.
@@ -164,7 +165,7 @@ func (s *sender) isReady(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// take waits for records and returns as many as fit into a batch. It returns none after ctx
+// take waits for records and returns as many as fit into a batch. It returns no items after ctx has
 // ended.
 func (s *sender) take(ctx context.Context) ([]*item, *recordbatch.Batch) {
 	for {
@@ -190,7 +191,7 @@ func (s *sender) take(ctx context.Context) ([]*item, *recordbatch.Batch) {
 	}
 }
 
-// send sends one batch until the broker gives a final response or ctx ends.
+// send sends one batch repeatedly, until the broker gives a final response or ctx ends.
 func (s *sender) send(ctx context.Context, items []*item, batch *recordbatch.Batch) {
 	encoded, err := batch.Encode(s.buffer[:0], s.codec, s.producer, s.sequence)
 	if err != nil {
@@ -208,7 +209,7 @@ func (s *sender) send(ctx context.Context, items []*item, batch *recordbatch.Bat
 			s.stored(items, batch.Len(), base)
 			return
 		}
-		s.buffer = nil // the client may still be writing from it
+		s.buffer = nil // the next batch does not reuse the memory, in case the failed attempt still reads it
 		if ctx.Err() != nil {
 			complete(items, 0, context.Cause(ctx))
 			return
@@ -237,7 +238,8 @@ func (s *sender) send(ctx context.Context, items []*item, batch *recordbatch.Bat
 	}
 }
 
-// stored completes items that the broker has stored as a number of records, from offset base on.
+// stored completes the items of a batch after the broker has stored it. records is the number of
+// records in the batch, and base is the offset of the first one.
 func (s *sender) stored(items []*item, records int, base int64) {
 	if end := s.end(); base < end {
 		s.fail(fmt.Errorf("%w: a record was stored at offset %d of partition %d of topic %q, below the earlier end %d", errDataLost, base, s.partition, s.topic, end))
@@ -276,7 +278,7 @@ func (s *sender) split(ctx context.Context, items []*item, err error) {
 	s.send(ctx, tail, batch)
 }
 
-// complete calls done of the items in the order of their offsets.
+// complete calls done for each item, in the order of the offsets.
 func complete(items []*item, base int64, err error) {
 	for _, it := range items {
 		offset := base

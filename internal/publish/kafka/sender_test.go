@@ -20,18 +20,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// partition is what a broker does with the batches of one producer: KIP-98, as
-// ProducerStateManager has it.
+// partition simulates how a broker handles the batches of one producer, according to KIP-98 and
+// ProducerStateManager.
 type partition struct {
 	mu         sync.Mutex
 	keys       []string    // stored, by offset
 	sequence   int32       // expected next
 	last       int32       // base sequence of the last batch
-	base       int64       // and its offset
+	base       int64       // offset of the last batch
 	timestamps []time.Time // of the batches
 
-	// fault is asked before and after each batch is handled; an error takes the place
-	// of the broker's answer.
+	// fault is called before and after each batch is handled. An error replaces the broker's
+	// response.
 	fault func(stored bool) error
 }
 
@@ -58,7 +58,7 @@ func (p *partition) store(raw []byte) (int64, error) {
 		return 0, err
 	}
 	if batch.FirstSequence == p.last && len(p.keys) > 0 {
-		return p.base, nil // again
+		return p.base, nil // a repeated batch
 	}
 	if batch.FirstSequence != p.sequence {
 		return 0, kafkago.OutOfOrderSequenceNumber
@@ -78,7 +78,8 @@ func (p *partition) store(raw []byte) (int64, error) {
 	return p.base, nil
 }
 
-// testSender makes a sender to p, changed by change, and runs it until the test ends it.
+// testSender returns a sender to p, and runs it until the returned function is called or the test
+// ends. change modifies the sender.
 func testSender(t *testing.T, p *partition, change ...func(*sender)) (*sender, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	l := &sender{
@@ -94,7 +95,7 @@ func testSender(t *testing.T, p *partition, change ...func(*sender)) (*sender, c
 	return l, cancel
 }
 
-// answers collects what items are told.
+// answers collects the results of items.
 type answers struct {
 	mu  sync.Mutex
 	all []answer
@@ -125,8 +126,8 @@ func (o *answers) of(key string) (found []answer) {
 	return found
 }
 
-// TestEveryRecordIsStoredOnceInOrder drops requests and responses at random, with a
-// thousand seeds.
+// TestEveryRecordIsStoredOnceInOrder verifies that every record is stored once and in order,
+// although requests and responses are dropped at random. It runs with a thousand seeds.
 func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 	faults := []error{kafkago.NotLeaderForPartition, kafkago.RequestTimedOut, io.ErrUnexpectedEOF, kafkago.NotEnoughReplicasAfterAppend}
 	for seed := range uint64(1000) {
@@ -146,7 +147,7 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 				want = append(want, key)
 				l.add(o.item(key))
 				if random.IntN(4) == 0 {
-					time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // of the bubble's clock
+					time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // on the bubble's clock
 				}
 			}
 			time.Sleep(time.Hour)
@@ -166,8 +167,8 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 	}
 }
 
-// TestATombstoneStaysWithItsRecord: they are stored together however a batch is split, and the
-// offset of an item is that of its first record.
+// TestATombstoneStaysWithItsRecord verifies that a record and its tombstone are stored together,
+// however a batch is split. The offset of an item is the offset of its first record.
 func TestATombstoneStaysWithItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
@@ -180,7 +181,7 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 			return whole(ctx, topic, n, raw)
 		}
 		o := &answers{}
-		l.mu.Lock() // so that they are one batch
+		l.mu.Lock() // so that the items are in one batch
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
 			it := o.item(key)
 			if key != "c" {
@@ -207,7 +208,8 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 	})
 }
 
-// TestTimestampsDoNotFall: a batch is not before the bound, unless that is too far ahead.
+// TestTimestampsDoNotFall verifies that the timestamp of a batch is not before the bound, unless
+// the bound is too far ahead.
 func TestTimestampsDoNotFall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
@@ -230,7 +232,8 @@ func TestTimestampsDoNotFall(t *testing.T) {
 	})
 }
 
-// TestABatchTooLargeIsSplit: it is split down to the single record that is too large.
+// TestABatchTooLargeIsSplit verifies that a batch that is too large is split, down to the single
+// record that is too large.
 func TestABatchTooLargeIsSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
@@ -245,7 +248,7 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 		o := &answers{}
 		large := o.item("large")
 		large.record.Value = make([]byte, 300)
-		l.mu.Lock() // so that they are one batch
+		l.mu.Lock() // so that the items are in one batch
 		l.waiting = append(l.waiting, o.item("a"), o.item("b"), large, o.item("c"))
 		l.mu.Unlock()
 		l.add(o.item("d"))
@@ -259,8 +262,9 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 	})
 }
 
-// TestARefusalAfterADoubtEndsTheSession: the first attempt may have been stored, so its
-// sequence numbers must not be reused.
+// TestARefusalAfterADoubtEndsTheSession verifies that a rejected batch ends the session if an
+// earlier attempt has an unknown outcome. The earlier attempt may have been stored, so its sequence
+// numbers must not be reused.
 func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []error
@@ -314,7 +318,8 @@ func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 	}
 }
 
-// TestOffsetsThatGoBackEndTheSession: the partition was recreated or truncated.
+// TestOffsetsThatGoBackEndTheSession verifies that a batch with a lower offset than an earlier
+// batch ends the session, because the partition was recreated or truncated.
 func TestOffsetsThatGoBackEndTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}

@@ -16,14 +16,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// session is the lifetime of one producer epoch: the topics that it writes and what they
-// are known to hold. [Bus.takeOver] creates it. Any error after which it is unknown what is
-// stored ends it, and the next session finds out.
+// session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
+// their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
+// which records are stored. The next session determines this.
 type session struct {
 	b        *Bus
-	id       string // identifies its markers
+	id       string // identifies the session's markers
 	producer recordbatch.Producer
-	started  time.Time // with both clocks: see isExpired
+	started  time.Time // has the readings of both clocks, see isExpired
 
 	ctx     context.Context // ends with the session; its cause is the reason
 	cancel  context.CancelCauseFunc
@@ -32,20 +32,20 @@ type session struct {
 	index      *index
 	checkpoint *topic // the checkpoint topic, which recorder writes
 	recorder   *recorder
-	partitions atomic.Int64 // partitions of event topics
-	searched   int64        // the offset in partition 0 of the checkpoint topic up to which no other writer's marker was found; used only by watch
+	partitions atomic.Int64 // number of partitions of all event topics
+	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
 
 	mu      sync.Mutex
-	topics  map[string]*topic // of events
+	topics  map[string]*topic // event topics, by name
 	opening map[string]bool
-	unseen  map[string]bool  // topics that could not be inspected; true if known to be Kuberelay topics
-	markers map[string]entry // the last marker of each resource, by partition key
-	loaded  map[string]entry // what takeOver loaded, by partition key; nil once used or outdated
+	unseen  map[string]bool  // topics that could not be inspected; true if the checkpoint topic names the topic
+	markers map[string]entry // the last snapshot marker of each resource, and the claim, by partition key
+	loaded  map[string]entry // entries that takeOver found, by partition key; nil once used or outdated
 	failing map[*sender]error
 }
 
-// topic is a topic with its senders, by partition. spread and newest are not used for the
-// checkpoint topic.
+// topic is a topic with its senders, by partition. The checkpoint topic does not use spread and
+// newest.
 type topic struct {
 	name    string
 	senders []*sender
@@ -122,8 +122,8 @@ func (s *session) attempted(l *sender, err error) {
 	}
 }
 
-// failures returns the topics whose senders get no acknowledgements, each with an error of
-// one sender.
+// failures returns the topics with senders that receive no acknowledgements. The value is an error
+// of one of these senders.
 func (s *session) failures() map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,9 +156,9 @@ func (s *session) addTopic(name string, partitions int) *topic {
 	return t
 }
 
-// openTopic returns a topic that accepts writes. If the topic is not open, openTopic starts
-// to open it and returns nil. The caller may write to the topic, so what takeOver loaded is
-// outdated.
+// openTopic returns a topic that accepts writes. If the topic is not open, openTopic starts to open
+// it and returns nil. Because the caller may write to the topic, openTopic also discards the
+// entries that takeOver found.
 func (s *session) openTopic(name string) *topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,8 @@ func (s *session) create(ctx context.Context, name string) error {
 // flushLimit bounds flush, because the checkpoint topic may no longer exist.
 const flushLimit = 2 * time.Minute
 
-// flush blocks until everything put before is recorded, the session ends, or ctx ends.
+// flush blocks until all entries that were put before the call are stored. It returns an error if
+// the session or ctx ends first, or after flushLimit.
 func (s *session) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not acknowledge its records: %w", context.DeadlineExceeded))
 	defer cancel()
@@ -230,8 +231,8 @@ func (s *session) bound(ctx context.Context) (_ context.Context, release func())
 	return ctx, func() { stop(); end(nil) }
 }
 
-// endError returns why the session ended, with [publish.ErrGone] in the chain if another
-// writer took over.
+// endError returns the reason why the session ended. Its chain includes [publish.ErrGone] if
+// another writer took over.
 func (s *session) endError() error {
 	err := context.Cause(s.ctx)
 	switch {
@@ -243,8 +244,8 @@ func (s *session) endError() error {
 	return err
 }
 
-// takeLoaded returns what the bus held when the session started, once, and nil if anything
-// was written since.
+// takeLoaded returns the entries that takeOver found. It returns nil from the second call on, and
+// after openTopic returned a topic for writing.
 func (s *session) takeLoaded() map[string]entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,8 +254,8 @@ func (s *session) takeLoaded() map[string]entry {
 	return loaded
 }
 
-// unseenTopics returns the topics that could not be inspected; the value is true for a
-// known Kuberelay topic.
+// unseenTopics returns the topics that could not be inspected. The value is true if the checkpoint
+// topic names the topic.
 func (s *session) unseenTopics() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

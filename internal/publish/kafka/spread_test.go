@@ -8,9 +8,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestMorePartitionsOfTheCheckpointTopic: if later entries of an object went to another
-// partition, its old entry would stay in the first one. After some restarts, the old entry
-// once counted as the last.
+// TestMorePartitionsOfTheCheckpointTopic verifies that entries stay in their partition if the
+// checkpoint topic gets more partitions. Otherwise, an object's old entry would stay in the first
+// partition while later entries go to another one. In an earlier version, the old entry counted as
+// the last one after some restarts.
 func TestMorePartitionsOfTheCheckpointTopic(t *testing.T) {
 	w := newWriters(t, 7)
 	w.opts.CheckpointTopic = DefaultCheckpointTopic(w.opts.Topic)
@@ -31,7 +32,7 @@ func TestMorePartitionsOfTheCheckpointTopic(t *testing.T) {
 		want[k] = w.mustPublish(b, w.messageOf(k, 2, position))
 	}
 	crash(b)
-	for range 3 { // the first finds the events themselves
+	for range 3 { // the first takeover reads the events themselves
 		b = w.open()
 		w.wantLoaded(b, want)
 		crash(b)

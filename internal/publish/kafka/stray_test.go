@@ -23,10 +23,10 @@ func (h *hostile) event(partition int, k event.Key, typ event.Type, uid string) 
 	}
 }
 
-// TestARecordInAnotherPartition: a takeover finds another writer's record of an object in a
-// partition that has none of its events. It once counted as the last event of the object, so
-// that a forged delete in the right partition was taken for an earlier one, and hid the
-// object until its next change.
+// TestARecordInAnotherPartition verifies that a takeover prefers an object's own partition to
+// another writer's record in a partition that has none of the object's events. In an earlier
+// version, that record counted as the last event of the object. A forged delete in the right
+// partition then counted as an earlier event, and hid the object until its next change.
 func TestARecordInAnotherPartition(t *testing.T) {
 	for name, isRecorded := range map[string]bool{"of an object in the checkpoint": true, "of an object that is read": false} {
 		t.Run(name, func(t *testing.T) {

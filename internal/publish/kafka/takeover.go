@@ -17,10 +17,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// takeOver makes this process the writer, in the four steps of the package comment, and
-// finds out what is stored. previous is the producer of the previous session. With it, the
-// brokers reject the takeover if another writer took over since. Without an ID, it takes
-// over from any writer. Pass the returned producer to the next call, also after an error:
+// takeOver makes this process the writer, in the four steps of the package comment, and determines
+// what is stored. previous is the producer of the previous session. If previous has an ID, the
+// brokers reject the takeover if another writer took over since then. Otherwise, takeOver takes
+// over from any writer. Pass the returned producer to the next call, even after an error, because
 // its epoch may have been used.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	b.opts.Takeover.Begin()
@@ -88,7 +88,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	return s, producer, nil
 }
 
-// takeTopics fences the event topics and finds out what they hold.
+// takeTopics fences older epochs in the event topics and determines what the topics hold.
 func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
@@ -118,9 +118,9 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 	return loaded, nil
 }
 
-// probeTopics ends the session if a topic without acknowledgements was deleted, until stop
-// is called. A topic can be deleted right after the takeover found it, and the next session
-// recreates it. Once the session is the current one, [Bus.watch] does this.
+// probeTopics probes topics that do not acknowledge, until stop is called. It ends the session if
+// one of them was deleted. This can happen right after the takeover found the topic, and the next
+// session recreates it. After the takeover, [Bus.watch] probes the topics.
 func (s *session) probeTopics() (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var looking sync.WaitGroup
@@ -170,7 +170,7 @@ func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield
 	return nil
 }
 
-// remember adds what is stored to the session's index and markers.
+// remember adds the loaded entries to the session's index and markers.
 func (s *session) remember(loaded map[string]entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

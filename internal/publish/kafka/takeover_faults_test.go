@@ -19,7 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// hooked makes writers whose batches go through a function of the test.
+// hooked returns writers that call hook before they send a batch. If hook returns an error, the
+// batch fails with it.
 func hooked(t *testing.T, hook func(topic string) error) *writers {
 	t.Helper()
 	w := newWriters(t, 1)
@@ -37,8 +38,9 @@ func hooked(t *testing.T, hook func(topic string) error) *writers {
 	return w
 }
 
-// TestATakeOverThatFails: a failed takeover has written with its epoch. The next takeover
-// must not write with the same epoch, because its records would count as duplicates.
+// TestATakeOverThatFails verifies the takeover after a failed one that has written with its epoch.
+// The next takeover must not write with the same epoch, because its records would count as
+// duplicates.
 func TestATakeOverThatFails(t *testing.T) {
 	var denied atomic.Bool
 	var attempts atomic.Int32
@@ -75,9 +77,9 @@ func TestATakeOverThatFails(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestAnEventInFlightMayBeStored: a record of the checkpoint topic is denied while a batch of
-// events awaits its response. The record ends the session and is certainly not stored. The
-// events may be.
+// TestAnEventInFlightMayBeStored verifies the error of an event in flight when the session ends
+// because a record of the checkpoint topic was denied. The denied record is certainly not stored,
+// but the event may be.
 func TestAnEventInFlightMayBeStored(t *testing.T) {
 	var denied atomic.Bool
 	var once sync.Once
@@ -123,8 +125,8 @@ func TestAnEventInFlightMayBeStored(t *testing.T) {
 	}
 }
 
-// TestALoadEndsWithItsSession: after the session has ended, the records that Load waits for
-// are never stored.
+// TestALoadEndsWithItsSession verifies that Load ends with its session. After the session has
+// ended, the records that Load waits for are never stored.
 func TestALoadEndsWithItsSession(t *testing.T) {
 	var silent atomic.Bool
 	var topic string
@@ -152,7 +154,7 @@ func TestALoadEndsWithItsSession(t *testing.T) {
 	silent.Store(false)
 }
 
-// TestTheTopicOfAResourceIsDeleted: none of its entries is trusted any more.
+// TestTheTopicOfAResourceIsDeleted verifies that no entry of a deleted topic is trusted.
 func TestTheTopicOfAResourceIsDeleted(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprint("running ", running), func(t *testing.T) {
@@ -211,15 +213,15 @@ func TestTheTopicOfAResourceIsDeleted(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherLeftInANewTopic: existing events are found when the topic is opened, and
-// are not published a second time.
+// TestWhatAnotherLeftInANewTopic verifies that a bus finds existing events when it opens a topic,
+// and does not publish them a second time.
 func TestWhatAnotherLeftInANewTopic(t *testing.T) {
 	w := newWriters(t, 1)
 	prefix := w.opts.Topic
 	w.opts.Topic = prefix + ".{resource}"
 	leader := w.open()
 	k := event.Key{Resource: "pods", Namespace: "default", Name: "a"}
-	other := newWriters(t, 1) // stands for a stale writer, whom nothing locks out of a topic that is new
+	other := newWriters(t, 1) // stands for a stale writer, which nothing fences in a new topic
 	other.opts.Topic, other.opts.Cluster, other.opts.CheckpointTopic = w.opts.Topic, w.opts.Cluster, prefix+".other"
 	other.opts.TransactionalID = prefix + ".other"
 	stale := other.open()
@@ -239,8 +241,8 @@ func TestWhatAnotherLeftInANewTopic(t *testing.T) {
 	w.wantNoRepeat(1)
 }
 
-// TestATopicGoesWhileItIsTakenOver: a topic that is deleted between the lookup and the
-// marker is recreated, instead of being retried forever.
+// TestATopicGoesWhileItIsTakenOver verifies that a topic that is deleted between the lookup and the
+// marker is recreated. The takeover does not retry the marker forever.
 func TestATopicGoesWhileItIsTakenOver(t *testing.T) {
 	for _, topic := range []string{"events", "checkpoint"} {
 		t.Run(topic, func(t *testing.T) {
@@ -268,8 +270,8 @@ func TestATopicGoesWhileItIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestTheSpreadIsFoundAgain: the record of the spread is lost, and the topic has got more
-// partitions since.
+// TestTheSpreadIsFoundAgain verifies that objects stay in their partitions if the record of the
+// spread is lost and the topic has more partitions than before.
 func TestTheSpreadIsFoundAgain(t *testing.T) {
 	w := newWriters(t, 2)
 	b := w.open()

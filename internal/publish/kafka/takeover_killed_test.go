@@ -14,15 +14,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// checkpointGate lets partitions of a checkpoint topic take no more records.
+// checkpointGate limits the batches that the partitions of a checkpoint topic accept.
 type checkpointGate struct {
 	client *broker.Client
 	topic  string
 
 	mu      sync.Mutex
-	left    map[int]int   // number of batches that a partition still accepts; without an entry, all
-	refusal int           // until then refused is closed
-	refused chan struct{} // closed after this number of refused attempts
+	left    map[int]int   // number of batches that a partition still accepts; a partition without an entry accepts all
+	refusal int           // number of further refused attempts until refused is closed
+	refused chan struct{} // closed when refusal reaches 0
 }
 
 // newCheckpointGate returns a gate for w's writers.
@@ -38,8 +38,8 @@ func newCheckpointGate(t *testing.T, w *writers) *checkpointGate {
 	return g
 }
 
-// close lets each of the partitions accept this number of further batches. The channel is closed
-// after some refused attempts.
+// close lets each partition in left accept that number of further batches. The returned channel is
+// closed after some refused attempts.
 func (g *checkpointGate) close(left map[int]int) (refused <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +47,7 @@ func (g *checkpointGate) close(left map[int]int) (refused <-chan struct{}) {
 	return g.refused
 }
 
-// open lets all through again.
+// open lets all partitions accept batches again.
 func (g *checkpointGate) open() { g.close(nil) }
 
 func (g *checkpointGate) produce(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
@@ -70,9 +70,9 @@ func (g *checkpointGate) produce(ctx context.Context, topic string, partition in
 	return base, err
 }
 
-// TestATakeOverIsKilledWhileItRecords: a takeover records the events that the previous
-// writer did not. The topic's state, which says that everything before its marker is
-// recorded, must not be stored first.
+// TestATakeOverIsKilledWhileItRecords verifies that no event is lost if a takeover is killed while
+// it records the events that the previous writer did not record. The topic's state says that
+// everything before its marker is recorded, so the takeover must not store the state first.
 func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	w := newWriters(t, 2)
 	gate := newCheckpointGate(t, w)
@@ -92,7 +92,7 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	}
 	crash(first)
 
-	stuck := gate.close(map[int]int{1: 1}) // its marker, and nothing of what is to be recorded
+	stuck := gate.close(map[int]int{1: 1}) // the takeover's marker, but none of the events
 	second := openBus(t, w.opts)
 	select {
 	case <-stuck:
@@ -112,11 +112,12 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	w.wantNoRepeat(20)
 }
 
-// TestATakeoverIsKilledWhileItRecordsALoss: other events of the cluster are at the offset
-// of the lost one, and the takeover has recorded some of them. The event at the highest
-// recorded offset then exists and proves nothing.
+// TestATakeoverIsKilledWhileItRecordsALoss verifies the takeover after one that was killed while it
+// recorded a loss. Other events of the cluster are at the offset of the lost event, and the killed
+// takeover has recorded some of them. The event at the highest recorded offset then exists, and
+// proves nothing.
 func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
-	for taken := range 7 { // its marker, the forgotten one of the writer before, two events, the lost one, the state, and the marker of the event partition
+	for taken := range 7 { // the takeover's marker, the removal of the previous writer's marker, two events, the lost event, the state, and the marker of the event partition
 		t.Run(fmt.Sprint(taken, " batches are stored"), func(t *testing.T) {
 			w := newWriters(t, 1)
 			w.opts.BatchBytes = 1 // one record in a batch
@@ -125,7 +126,7 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 			first, lost := w.message("first", 1, 0), w.message("lost", 1, 0)
 			want := map[event.Key]uint64{first.Key: w.mustPublish(b, first)}
 			w.lose(b, lost, publish.Offset(want[first.Key])+1, false)
-			gate.close(map[int]int{0: 0}) // what follows is not recorded
+			gate.close(map[int]int{0: 0}) // later events are not recorded
 			for _, name := range []string{"second", "third"} {
 				m := w.message(name, 1, 0)
 				want[m.Key] = w.mustPublish(b, m)
@@ -145,9 +146,9 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRecordedIsNotSent: otherwise a writer whose checkpoint topic accepts
-// nothing would leave more and more events for the next writer to read. The event waits and
-// then times out, and is certainly not stored.
+// TestWhatCannotBeRecordedIsNotSent verifies that a writer stops sending events if the checkpoint
+// topic accepts no records. Otherwise, it would leave more and more events for the next writer to
+// read. The next event waits and then times out, and is certainly not stored.
 func TestWhatCannotBeRecordedIsNotSent(t *testing.T) {
 	w := newWriters(t, 1)
 	gate := newCheckpointGate(t, w)
@@ -177,7 +178,7 @@ func TestWhatCannotBeRecordedIsNotSent(t *testing.T) {
 		want[after.Key], err = w.publish(b, after)
 		return err
 	})
-	w.wantNoRepeat(len(want)) // nothing of what was given back
+	w.wantNoRepeat(len(want)) // none of the returned events is stored
 	w.wantLoaded(b, want)
 	want[refused.Key] = w.mustPublish(b, refused)
 	w.wantLoaded(b, want)

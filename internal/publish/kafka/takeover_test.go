@@ -27,7 +27,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// writers makes one bus after the other for a topic of the test's own.
+// writers opens one bus after another, for a topic that only the test uses.
 type writers struct {
 	t    *testing.T
 	opts Options
@@ -41,7 +41,7 @@ func newWriters(t *testing.T, partitions int) *writers {
 	return &writers{t, o}
 }
 
-// open makes the next writer and waits until it is ready.
+// open opens the next writer and waits until it is ready.
 func (w *writers) open() *Bus {
 	w.t.Helper()
 	b := openBus(w.t, w.opts)
@@ -58,7 +58,7 @@ func (w *writers) ready(b *Bus) {
 	}
 }
 
-// crash leaves a bus as a process does that is killed.
+// crash stops a bus as if its process were killed.
 func crash(b *Bus) {
 	b.stop()
 	b.workers.Wait()
@@ -86,7 +86,7 @@ func (w *writers) messageOf(k event.Key, version int, expected uint64) *event.Me
 	return m
 }
 
-// publish publishes and waits; what it returns as an error is fatal unless asked for.
+// publish publishes a message and waits for its completion.
 func (w *writers) publish(b *Bus, m *event.Message) (uint64, error) {
 	w.t.Helper()
 	type result struct {
@@ -113,7 +113,7 @@ func (w *writers) mustPublish(b *Bus, m *event.Message) uint64 {
 	return position
 }
 
-// publishSome publishes a first event of n objects and returns their positions.
+// publishSome publishes the first event of each of n objects and returns their positions.
 func (w *writers) publishSome(b *Bus, prefix string, n int) map[event.Key]uint64 {
 	w.t.Helper()
 	all := map[event.Key]uint64{}
@@ -124,7 +124,7 @@ func (w *writers) publishSome(b *Bus, prefix string, n int) map[event.Key]uint64
 	return all
 }
 
-// load is what a bus says that it holds.
+// load returns the positions that a bus loads.
 func (w *writers) load(b *Bus) map[event.Key]uint64 {
 	w.t.Helper()
 	all := map[event.Key]uint64{}
@@ -148,11 +148,12 @@ func (w *writers) wantLoaded(b *Bus, want map[event.Key]uint64) {
 	}
 }
 
-// events returns the events of the topic, without writers' markers, points and tombstones.
+// events returns the keys and IDs of the topic's events, without writers' markers, points and
+// tombstones.
 func (w *writers) events() (ids []string) {
 	w.t.Helper()
 	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
-		m, err := binding.DecodeControl(recordOf(r).Headers, r.Value) // also an event of an object
+		m, err := binding.DecodeControl(recordOf(r).Headers, r.Value) // also decodes events of objects
 		if errors.Is(err, binding.ErrTombstone) {
 			continue
 		}
@@ -184,7 +185,7 @@ func TestTheNextWriterKnowsWhatIsStored(t *testing.T) {
 			end(first)
 			second := w.open()
 			w.wantLoaded(second, want)
-			w.wantLoaded(second, want) // from the topic now
+			w.wantLoaded(second, want) // the second load reads the topic
 			for k, position := range want {
 				if got := w.mustPublish(second, w.messageOf(k, 1, 0)); got != position {
 					t.Errorf("%s published again is at %d, want %d", k, got, position)
@@ -198,8 +199,8 @@ func TestTheNextWriterKnowsWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestACrashBeforeTheRecord: events are acknowledged, and the process dies when some of
-// their entries are in the checkpoint topic. The next writer finds all events.
+// TestACrashBeforeTheRecord verifies that the next writer finds all acknowledged events if the
+// process dies while only some of their entries are in the checkpoint topic.
 func TestACrashBeforeTheRecord(t *testing.T) {
 	const events = 10
 	for recorded := range events + 1 {
@@ -273,9 +274,10 @@ func TestACrashBeforeTheRecord(t *testing.T) {
 	}
 }
 
-// TestTimestampsOfAnObjectNeverFall: the clock of a writer was ahead. The records of the next
-// writer are not before its records, and the next writer knows the times of its events,
-// whether or not they are recorded. A foreign record is answered by a later one.
+// TestTimestampsOfAnObjectNeverFall verifies timestamps after a writer whose clock was ahead. The
+// records of the next writer are not before the records of that writer. The next writer knows the
+// times of that writer's events, whether or not they are recorded. The answer to a foreign record
+// is not before the foreign record.
 func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 	for _, recorded := range []bool{true, false} {
 		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
@@ -324,7 +326,8 @@ func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 	}
 }
 
-// TestTheStaleWriterIsTold: a replaced writer learns who took over and writes nothing.
+// TestTheStaleWriterIsTold verifies that a replaced writer learns who took over, and writes
+// nothing.
 func TestTheStaleWriterIsTold(t *testing.T) {
 	w := newWriters(t, 3)
 	stale := w.open()
@@ -347,8 +350,8 @@ func TestTheStaleWriterIsTold(t *testing.T) {
 	w.wantNoRepeat(5)
 }
 
-// TestASessionThatEndsDoesNotTakeBack: a session that ends does not take over again from a
-// writer that took over since.
+// TestASessionThatEndsDoesNotTakeBack verifies that a bus whose session ends does not take over
+// again from a writer that took over since.
 func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	w := newWriters(t, 2)
 	stale := w.open()
@@ -356,7 +359,7 @@ func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	leader := w.open()
 	s.end(errRenew)
 	await(t, "the stale writer is gone", func() error {
-		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) { // nil too
+		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) { // also true for nil
 			return fmt.Errorf("it says %w", err)
 		}
 		return nil
@@ -365,8 +368,8 @@ func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	w.wantNoRepeat(5)
 }
 
-// TestTheStaleWriterIsRefusedEverywhere: a replaced writer is rejected even in partitions
-// without any event since.
+// TestTheStaleWriterIsRefusedEverywhere verifies that the brokers reject a replaced writer even in
+// partitions that received no event after the takeover.
 func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 	w := newWriters(t, 4)
 	stale := w.open()
@@ -386,14 +389,15 @@ func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 	}
 }
 
-// TestMorePartitions: an object's events stay in their partition.
+// TestMorePartitions verifies that an object's events stay in their partition if the topic gets
+// more partitions.
 func TestMorePartitions(t *testing.T) {
 	w := newWriters(t, 2)
 	var log strings.Builder
 	first := w.open()
 	want := w.publishSome(first, "web-", 20)
 	w.addPartitions(8)
-	for k, position := range want { // while it runs
+	for k, position := range want { // while the first writer runs
 		want[k] = w.mustPublish(first, w.messageOf(k, 2, position))
 	}
 	crash(first)
@@ -430,8 +434,8 @@ func (w *writers) addPartitions(count int32) {
 	}
 }
 
-// deleteTopic deletes a topic and waits until the broker knows it no more: it answers before,
-// and takes records of the topic until then.
+// deleteTopic deletes a topic and waits until the broker no longer knows it. The broker responds
+// earlier, and accepts records of the topic until then.
 func (w *writers) deleteTopic(name string) {
 	w.t.Helper()
 	was := w.topicID(name)
@@ -442,7 +446,7 @@ func (w *writers) deleteTopic(name string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	await(w.t, "the topic is gone", func() error { // a writer may have made another one since
+	await(w.t, "the topic is gone", func() error { // a writer may have created another topic with the name since
 		if w.topicID(name) == was {
 			return errors.New("the broker has it")
 		}
@@ -450,7 +454,7 @@ func (w *writers) deleteTopic(name string) {
 	})
 }
 
-// topicID is the ID of the topic that the broker knows by a name, the zero value for none.
+// topicID returns the ID of the topic with a name, the zero value for none.
 func (w *writers) topicID(name string) [16]byte {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.opts.Broker.Addrs...))
@@ -468,7 +472,7 @@ func (w *writers) topicID(name string) [16]byte {
 	return response.Topics[0].TopicID
 }
 
-// await tries until it succeeds.
+// await calls try until it succeeds.
 func await(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.After(limit)
@@ -487,9 +491,9 @@ func await(t *testing.T, what string, try func() error) {
 	}
 }
 
-// TestATopicIsDeleted: a running writer notices, recreates the topic, and reports that it
-// is empty, so that everything is published again. Without the checkpoint topic, it finds
-// everything in the event topic.
+// TestATopicIsDeleted verifies that a running writer detects a deleted topic, recreates it, and
+// reports that it is empty, so that everything is published again. If the checkpoint topic is
+// deleted, the writer finds everything in the event topic.
 func TestATopicIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic func(Options) string
@@ -523,8 +527,8 @@ func TestATopicIsDeleted(t *testing.T) {
 	}
 }
 
-// TestATopicIsMadeAnewWhileNobodyLooks: the recreated topic has grown beyond what is
-// recorded of the old one.
+// TestATopicIsMadeAnewWhileNobodyLooks verifies that a takeover detects a recreated topic that has
+// grown beyond the recorded offsets of the old one.
 func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -552,8 +556,8 @@ func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
-// TestAPartitionIsShorterThanAcknowledged: its brokers lost its end. Everything before the
-// end, including the session's marker, is unchanged.
+// TestAPartitionIsShorterThanAcknowledged verifies that a load detects a partition whose end the
+// brokers lost. Everything before the end, including the session's marker, is unchanged.
 func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	w := newWriters(t, 2)
 	b := w.open()
@@ -561,7 +565,7 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	s, _ := b.current()
 	l := s.topics[w.opts.Topic].senders[1]
 	l.mu.Lock()
-	l.last.next++ // as if one more had been acknowledged
+	l.last.next++ // as if one more record had been acknowledged
 	l.mu.Unlock()
 	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
 		t.Fatalf("got %v, want %v", err, errDataLost)
@@ -578,10 +582,10 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestRecordsAreDeleted: records that were deleted by hand are not loaded.
+// TestRecordsAreDeleted verifies that a bus does not load records that were deleted by hand.
 func TestRecordsAreDeleted(t *testing.T) {
 	w := newWriters(t, 1)
-	w.opts.CleanupPolicy = "delete" // of compacted topics brokers delete none
+	w.opts.CleanupPolicy = "delete" // brokers do not delete records of compacted topics on request
 	b := w.open()
 	want := w.publishSome(b, "web-", 10)
 	before := int64(6)
@@ -591,7 +595,7 @@ func TestRecordsAreDeleted(t *testing.T) {
 			delete(want, k)
 		}
 	}
-	w.load(b) // what was found at the start
+	w.load(b) // what the takeover found
 	w.wantLoaded(b, want)
 	m := w.message("web-0", 1, 0)
 	want[m.Key] = w.mustPublish(b, m)
@@ -637,7 +641,7 @@ func TestATopicForEachResource(t *testing.T) {
 	}
 }
 
-// TestTheProducerIsRenewed: a renewal while events are published goes unnoticed.
+// TestTheProducerIsRenewed verifies that the renewal of a session loses and repeats no event.
 func TestTheProducerIsRenewed(t *testing.T) {
 	w := newWriters(t, 2)
 	b := w.open()
@@ -658,8 +662,8 @@ func TestTheProducerIsRenewed(t *testing.T) {
 	w.wantNoRepeat(10)
 }
 
-// TestAnOldSessionAsksFirst: a process that was suspended for longer than brokers remember
-// producers learns that it was replaced before it writes.
+// TestAnOldSessionAsksFirst verifies that a process that was suspended for longer than brokers
+// remember producers renews its session before it writes. So it learns that it was replaced.
 func TestAnOldSessionAsksFirst(t *testing.T) {
 	w := newWriters(t, 1)
 	var attempts atomic.Int32
@@ -680,8 +684,8 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 }
 
-// TestAnIdleSessionIsRenewed: a session without writes is renewed too. Otherwise the
-// brokers would forget it, and no longer reject older epochs.
+// TestAnIdleSessionIsRenewed verifies that a session without writes is renewed too. Otherwise, the
+// brokers would forget its producer, and no longer reject older epochs.
 func TestAnIdleSessionIsRenewed(t *testing.T) {
 	b := newWriters(t, 1).open()
 	now, _ := b.current()
@@ -751,8 +755,8 @@ func TestAWrongTopicIsRefused(t *testing.T) {
 	}
 }
 
-// TestAMarkerIsSentOnce: a second attempt at a marker is not sent while the first awaits
-// its acknowledgement, nor after it.
+// TestAMarkerIsSentOnce verifies that a second attempt at a marker is not sent, neither while the
+// first one awaits its acknowledgement nor after the acknowledgement.
 func TestAMarkerIsSentOnce(t *testing.T) {
 	w := newWriters(t, 1)
 	client, err := broker.New(w.opts.Broker)
@@ -784,7 +788,7 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 	unanswered := make(chan error, 1)
 	b.Publish(t.Context(), m, func(_ uint64, err error) { unanswered <- err })
 	<-sent
-	b.sweep(time.Now().Add(time.Hour)) // as if it had waited for an hour
+	b.sweep(time.Now().Add(time.Hour)) // as if the message had waited for an hour
 	if err := <-unanswered; err == nil || errors.Is(err, publish.ErrNotSent) {
 		t.Errorf("without an answer: got %v", err)
 	}
@@ -798,14 +802,15 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 		}
 		return nil
 	})
-	// An attempt whose caller looked for the marker before the answer came.
+	// This attempt stands for one whose caller looked for the marker before the acknowledgement
+	// arrived.
 	if _, err := w.publish(b, m); err != nil {
 		t.Errorf("of a marker that is stored: got %v", err)
 	}
 	w.wantNoRepeat(1)
 }
 
-// TestAnIdleWriterIsToldToo: a writer that has nothing to write learns that it was
+// TestAnIdleWriterIsToldToo verifies that a writer with nothing to write learns that it was
 // replaced, although no broker rejects anything.
 func TestAnIdleWriterIsToldToo(t *testing.T) {
 	w := newWriters(t, 2)
@@ -819,7 +824,7 @@ func TestAnIdleWriterIsToldToo(t *testing.T) {
 	})
 }
 
-// TestWhyThereIsNoBroker: Ready returns the reason why no broker is reachable.
+// TestWhyThereIsNoBroker verifies that Ready returns the reason why no broker is reachable.
 func TestWhyThereIsNoBroker(t *testing.T) {
 	o := testOptions("127.0.0.1:1")
 	o.AckTimeout = 500 * time.Millisecond

@@ -38,9 +38,9 @@ var (
 	aSecret = event.Key{Resource: "secrets", Namespace: "default", Name: "a"}
 )
 
-// TestOthersTopicsAreLeftAlone: topics that match the template but belong to others get no
-// markers, and their settings are not checked. A topic with Kuberelay records is found even
-// if the checkpoint topic does not name it.
+// TestOthersTopicsAreLeftAlone verifies that topics that match the template but belong to others
+// receive no markers, and that their settings are not checked. A topic with Kuberelay records is
+// found even if the checkpoint topic does not name it.
 func TestOthersTopicsAreLeftAlone(t *testing.T) {
 	w, prefix := perResource(t)
 	shared := kafkabrokertest.Shared(t)
@@ -79,9 +79,9 @@ func TestOthersTopicsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestATopicMayNotBeSeenForAWhile: brokers leave a topic without permission out of their
-// list. It counts neither as deleted nor as empty: when it is visible again, its objects
-// are known without any publish.
+// TestATopicMayNotBeSeenForAWhile verifies that a topic counts neither as deleted nor as empty
+// while the user may not see it. Brokers leave such a topic out of their list. When the topic is
+// visible again, its objects are known without any publish.
 func TestATopicMayNotBeSeenForAWhile(t *testing.T) {
 	kb := kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext},
@@ -112,7 +112,7 @@ func TestATopicMayNotBeSeenForAWhile(t *testing.T) {
 		t.Error("published to a topic that may not be written to")
 	}
 	if at := w.mustPublish(b, w.messageOf(aSecret, 2, want[aSecret])); publish.Offset(at) > publish.Offset(want[aSecret]) {
-		want[aSecret] = at // the others go on
+		want[aSecret] = at // other topics continue
 	}
 	created := b.PossibleLosses()
 	show(t, admin, "kr.pods")
@@ -135,7 +135,7 @@ func allow(t *testing.T, admin *kafkago.Client, resource kafkago.ResourceType, n
 	})
 }
 
-// hide keeps a topic from the forwarder.
+// hide denies the forwarder access to a topic.
 func hide(t *testing.T, admin *kafkago.Client, topic string) {
 	t.Helper()
 	createACL(t, admin, denial(topic))
@@ -160,7 +160,8 @@ func createACL(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry) {
 	awaitACLs(t, admin, acl, 1)
 }
 
-// awaitACLs waits until the broker applies n ACLs like this one. It answers before.
+// awaitACLs waits until the broker applies n ACLs like this one. The broker responds to a change
+// before it applies the change.
 func awaitACLs(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry, n int) {
 	t.Helper()
 	await(t, "the ACLs are applied", func() error {

@@ -55,7 +55,7 @@ func pattern(template string) *regexp.Regexp {
 // not exist. With a template, a matching topic is an event topic if the checkpoint topic names it or if
 // it holds Kuberelay records. It ignores other topics.
 //
-// unseen has the topics that may be event topics and cannot be inspected now; the value is
+// unseen has the topics that may be event topics but currently cannot be inspected. The value is
 // true if the checkpoint topic names the topic.
 func (b *Bus) eventTopics(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !b.opts.perResource {
@@ -106,9 +106,10 @@ func (b *Bus) eventTopics(ctx context.Context, recorded *takeover.Checkpoint) (t
 	return topics, unseen, err
 }
 
-// look finds out what the brokers show of a topic. A recorded event topic only has to be
-// visible. Any other topic is judged by its first record. An empty topic is not an event
-// topic: it is opened when there is something to write to it. look writes nothing.
+// look determines whether a topic is visible, and whether it is an event topic. A topic that the
+// checkpoint topic names only has to be visible. For any other topic, look decides by its first
+// record. An empty topic is not an event topic yet, and is opened for its first event. look writes
+// nothing.
 func (b *Bus) look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
 	var r broker.Record
 	var found bool
@@ -148,7 +149,7 @@ func (b *Bus) firstRecord(ctx context.Context, name string) (r broker.Record, fo
 // typePrefix is the prefix of the CloudEvents types of Kuberelay.
 const typePrefix = "io.kuberelay."
 
-// isKuberelays reports whether Kuberelay writes such a record to the topic, for any
+// isKuberelays reports whether a record looks like one that Kuberelay writes to the topic, for any
 // cluster.
 func (b *Bus) isKuberelays(topic string, r broker.Record) bool {
 	if _, k, err := event.ParsePartitionKey(string(r.Key)); err == nil {
@@ -179,7 +180,7 @@ func (b *Bus) openUnseen(s *session, turn int) {
 	defer cancel()
 	listed, err := b.client.Topics(ctx) // usually cached
 	if err != nil {
-		return // watch reports it
+		return // watch reports the error
 	}
 	for _, name := range listed {
 		known, is := unseen[name]
@@ -199,7 +200,7 @@ func (b *Bus) openUnseen(s *session, turn int) {
 	}
 }
 
-// wanted returns the configuration of a topic.
+// wanted returns the desired configuration of a topic.
 func (b *Bus) wanted(name string) broker.TopicConfig {
 	want := broker.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
@@ -214,7 +215,7 @@ func (b *Bus) wanted(name string) broker.TopicConfig {
 func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
 	want := b.wanted(name)
 	t, created, err := b.client.Ensure(ctx, want)
-	if created { // even if it is not available yet: the next attempt finds it
+	if created { // even if the topic is not available yet, because the next attempt finds it
 		b.losses.Add(1)
 		b.log.Info("topic created", "topic", name, "partitions", want.Partitions)
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestLoadFromAReplicaThatIsAhead: two of three servers return with earlier copies of their files.
-// The third one keeps what they lost, and lacks what they store later. After minutes it stores
-// later messages too, and still has others at the sequences in between. A load must not read from
-// it. One did, found events that the leader lacked, and lacked events that the leader had.
+// TestLoadFromAReplicaThatIsAhead verifies that a load does not read from a replica that is ahead of
+// the leader. In this test, two of three servers return with earlier copies of their files. The
+// third server keeps the messages that they lost, and lacks the messages that they store afterwards.
+// After minutes it stores later messages too, but still has other messages at the sequences in
+// between. An earlier version read from it: it found events that the leader lacked, and lacked
+// events that the leader had.
 func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
@@ -70,7 +72,7 @@ func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
 		}
 		s.Start()
 	}
-	for range 5 { // further terms than the third server has seen, so that it doesn't lead
+	for range 5 { // more terms than the third server has seen, so that it doesn't become the leader
 		waitFor(t, "led", leads)
 		waitFor(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
 	}

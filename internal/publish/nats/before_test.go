@@ -7,14 +7,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestBefore: Before returns the previous event of the object, if the stream still has it,
-// in either mode.
+// TestBefore verifies that Before returns the previous event of the object in both content modes, if
+// the stream still has that event.
 func TestBefore(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			ns := natstest.Start(t)
 			w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3, ContentMode: mode})
-			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // of a the last three are kept
+			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // the stream keeps the last three events of a
 			bus := read(t, ns.URL)
 			waitFor(t, "ready", func() bool { return bus.Ready() == nil })
 			a := publishtest.Object{Name: "a"}.Key()
@@ -24,7 +24,7 @@ func TestBefore(t *testing.T) {
 			}{
 				{positions[7], "uid-of-a.7"},
 				{positions[6], "uid-of-a.5"},
-				{positions[5], "uid-of-a.5"}, // another's
+				{positions[5], "uid-of-a.5"}, // the position of another object's event
 				{positions[4], ""},
 				{positions[7] + 100, "uid-of-a.8"},
 			} {
@@ -45,7 +45,7 @@ func TestBefore(t *testing.T) {
 			if m, err := bus.Before(t.Context(), subjectOf(a), 100); m != nil || err != nil {
 				t.Errorf("of another writer: got %+v (%v)", m, err)
 			}
-			w.bus.Close() // it would create the stream again
+			w.bus.Close() // otherwise the bus would create the stream again
 			if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// benchBus is a bus on a server of its own, reached through TCP.
+// benchBus returns a bus that is connected over TCP to a server of its own.
 func benchBus(b *testing.B, mode ContentMode) *Bus {
 	b.Helper()
 	bus, err := Connect(b.Context(), Options{URLs: []string{natstest.Start(b, func(o *server.Options) { o.MaxPayload = 8 << 20 }).URL}, Cluster: "bench", ContentMode: mode})
@@ -46,11 +46,11 @@ func benchMessage(b *testing.B, name string, version int, data string) *event.Me
 	return m
 }
 
-// BenchmarkPublish publishes 10,000 objects of 8 KB with compare-and-set, with as many in
-// flight as allowed, through Bus.Publish and then through nats.go's own PublishMsgAsync,
-// which checks nothing else and resolves nothing. The rates are those of the median round,
-// and ratio is the first divided by the second. The messages for nats.go are already
-// encoded.
+// BenchmarkPublish publishes 10,000 objects of 8 KB with compare-and-set and as many messages in
+// flight as allowed. It publishes them through Bus.Publish, and then through nats.go's own
+// PublishMsgAsync, which checks nothing else and resolves no conflicts. The rates are those of the
+// median round, and ratio is the first rate divided by the second. The messages for nats.go are
+// already encoded.
 func BenchmarkPublish(b *testing.B) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		b.Run(string(mode), func(b *testing.B) {
@@ -61,7 +61,7 @@ func BenchmarkPublish(b *testing.B) {
 				messages[i] = benchMessage(b, fmt.Sprintf("pod-%d", i), i+1, data)
 			}
 			bare := newBareClient(b, bus, messages)
-			publishAll(b, bus, messages) // so that every subject is there
+			publishAll(b, bus, messages) // so that every subject exists
 			bare.publishAll(b)
 			var ours, theirs []time.Duration
 			for b.Loop() {
@@ -102,15 +102,15 @@ func publishAll(b *testing.B, bus *Bus, messages []*event.Message) {
 	all.Wait()
 }
 
-// bareClient is the JetStream client of nats.go with messages.
+// bareClient is nats.go's own JetStream client with the messages to publish.
 type bareClient struct {
 	js       jetstream.JetStream
 	messages []*natsgo.Msg
 	expected []uint64 // the last sequence of each message's subject
 }
 
-// newBareClient makes one with a connection and a stream of its own on the server of the
-// bus, and the same messages, as many of which may be in flight.
+// newBareClient returns a client with its own connection and its own stream on the bus's server. It
+// has the same messages and the same in-flight limit as the bus.
 func newBareClient(b *testing.B, bus *Bus, messages []*event.Message) *bareClient {
 	b.Helper()
 	nc, err := natsgo.Connect(bus.conn.NC.ConnectedUrl())
@@ -189,7 +189,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode measures the cost of a message without the bus.
+// BenchmarkEncode measures the cost of encoding a message.
 func BenchmarkEncode(b *testing.B) {
 	m := benchMessage(b, "pod-1", 1, strings.Repeat("x", 7_600))
 	for _, mode := range []ContentMode{Binary, Structured} {

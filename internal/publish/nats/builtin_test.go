@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// builtIn starts a server in this process.
+// builtIn starts a built-in server in this process.
 func builtIn(t *testing.T) *natsserver.Server {
 	t.Helper()
 	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: natsserver.Access{Anonymous: true}})
@@ -35,8 +35,8 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotSeeAnswers: a reader that sees where the server answers could have the
-// server send something else there.
+// TestReadersDoNotSeeAnswers verifies that a reader doesn't see the reply subjects of the bus. A
+// reader that knows a reply subject could make the server send other messages there.
 func TestReadersDoNotSeeAnswers(t *testing.T) {
 	s := builtIn(t)
 	nc, err := natsgo.Connect(s.ClientURL())
@@ -69,8 +69,9 @@ func TestReadersDoNotSeeAnswers(t *testing.T) {
 	}
 }
 
-// TestBuiltInStreamIsChanged: nobody else can edit the stream of a built-in server, so
-// changed settings are applied to it and its messages stay.
+// TestBuiltInStreamIsChanged verifies that changed settings are applied to the stream of a built-in
+// server, and that the stream keeps its messages. Nobody else can edit the stream of a built-in
+// server.
 func TestBuiltInStreamIsChanged(t *testing.T) {
 	s := builtIn(t)
 	o := Options{InProcess: s, Cluster: publishtest.Cluster, History: 3}
@@ -103,7 +104,7 @@ func TestBuiltInStreamIsChanged(t *testing.T) {
 	}
 }
 
-// TestBuiltInStreamCannotBeChanged: the error names the wrong setting, and the fix for a
+// TestBuiltInStreamCannotBeChanged verifies that the error names the wrong setting and the fix for a
 // built-in server.
 func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 	s := builtIn(t)

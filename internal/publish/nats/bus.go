@@ -14,17 +14,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Bus publishes to a stream of NATS JetStream. It is safe for concurrent use.
+// Bus publishes to a NATS JetStream stream. It is safe for concurrent use.
 type Bus struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *publish.Metrics
 	conn    *stream.Conn
 
-	risks   atomic.Pointer[[]publish.Risk] // as of the last check of the stream
+	risks   atomic.Pointer[[]publish.Risk] // found by the last check of the stream
 	answers atomic.Uint64                  // number of responses to publishes
 	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
-	replies *natsgo.Subscription           // to the reply subjects
+	replies *natsgo.Subscription           // subscription to the reply subjects
 	slots   chan struct{}
 	flights flights
 
@@ -34,13 +34,13 @@ type Bus struct {
 
 var _ publish.Bus = (*Bus)(nil)
 
-// Connect returns a Bus.
+// Connect connects to the servers and returns a Bus.
 //
-// An error that a retry cannot fix is returned at once, with [ErrMisconfigured] in its
-// chain: a malformed URL, an unreadable file, rejected credentials, a certificate that does
-// not verify, a stream with wrong settings. An unreachable server is not an error: the bus
-// keeps retrying, [Bus.Ready] returns why it is not ready, and [Bus.Wait] waits. ctx bounds
-// only Connect.
+// If a retry cannot fix an error, Connect returns the error at once, with [ErrMisconfigured] in its
+// chain. Such an error is a malformed URL, an unreadable file, rejected credentials, a certificate
+// that does not verify, or a stream with wrong settings. An unreachable server is not an error: the
+// bus keeps retrying, [Bus.Ready] returns why it is not ready, and [Bus.Wait] waits. ctx bounds only
+// Connect.
 func Connect(ctx context.Context, opts Options) (*Bus, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -51,7 +51,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 	}
 	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
 		Check:        b.ensureStream,
-		Disconnected: func() { b.failAll(errLost, func(*flight) bool { return true }) }, // their responses are lost
+		Disconnected: func() { b.failAll(errLost, func(*flight) bool { return true }) }, // the responses to these messages are lost
 		Pause:        b.pause,
 		Responses:    b.answers.Load,
 	})
@@ -72,7 +72,7 @@ func (b *Bus) awaitReplies() (err error) {
 	b.inbox = b.conn.NC.NewInbox() + "."
 	b.replies, err = b.conn.NC.Subscribe(b.inbox+"*", b.onReply)
 	if err == nil {
-		err = b.replies.SetPendingLimits(-1, -1) // MaxInFlight bounds them
+		err = b.replies.SetPendingLimits(-1, -1) // MaxInFlight bounds the responses
 	}
 	if err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
@@ -80,8 +80,8 @@ func (b *Bus) awaitReplies() (err error) {
 	return nil
 }
 
-// pause waits until nothing is in flight, or ctx ends. Publish blocks until resume is
-// called.
+// pause blocks further calls of Publish until resume is called. It returns when no messages are in
+// flight, or ctx ends.
 func (b *Bus) pause(ctx context.Context) (resume func()) {
 	held := 0
 	for held < cap(b.slots) && ctx.Err() == nil {
@@ -112,23 +112,22 @@ func (b *Bus) sweepOften() {
 	}
 }
 
-// Ready implements [publish.Publisher]. It returns nil while the server is connected and
-// responds, and the stream has the right settings. A server that stops responding is
-// detected within 10 s.
+// Ready implements [publish.Publisher]. It returns nil while the server is connected and responds,
+// and the stream has the right settings. It reports a server that stops responding within 10 s.
 func (b *Bus) Ready() error { return b.conn.Ready() }
 
 // Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
 // retry cannot fix ([ErrMisconfigured]).
 func (b *Bus) Wait(ctx context.Context) error { return b.conn.Wait(ctx) }
 
-// PossibleLosses is [stream.Conn.PossibleLosses].
+// PossibleLosses returns [stream.Conn.PossibleLosses].
 func (b *Bus) PossibleLosses() uint64 { return b.conn.PossibleLosses() }
 
-// Stream returns the creation time of the stream, which identifies it; "" before a stream
+// Stream returns the creation time of the stream, which identifies it. It returns "" until a stream
 // is found.
 func (b *Bus) Stream() string { return b.conn.Stream() }
 
-// Flush waits until every message published so far is completed, or ctx ends.
+// Flush waits until every message published so far is complete, or ctx ends.
 func (b *Bus) Flush(ctx context.Context) error {
 	if err := b.flights.pending.Wait(ctx); err != nil {
 		return fmt.Errorf("wait for acknowledgements: %w", err)
@@ -136,11 +135,11 @@ func (b *Bus) Flush(ctx context.Context) error {
 	return nil
 }
 
-// closeTimeout is the time that Close waits for running completions.
+// closeTimeout is how long Close waits for running completions.
 const closeTimeout = 5 * time.Second
 
-// Close implements [publish.Publisher]. When it returns, every completion was called and
-// has returned, unless one took longer than closeTimeout.
+// Close implements [publish.Publisher]. When it returns, every completion was called and has
+// returned, unless that took longer than closeTimeout.
 func (b *Bus) Close() error {
 	var err error
 	b.close.Do(func() {

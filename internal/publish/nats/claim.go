@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// LastClaim returns the owner of the cluster name on the bus, the zero value for none. If
-// the message is not a claim, only its position is set.
+// LastClaim returns the owner of the cluster name on the bus. It returns the zero value if the bus
+// has no claim. If the message in its place is not a claim, LastClaim sets only the position.
 func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
 	subject := event.ClaimSubject(b.opts.SubjectPrefix, b.opts.Cluster)
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))

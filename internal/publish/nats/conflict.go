@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// readLast requests the last message of f's subject to find out why the publish was
-// rejected. It asks the leader of the stream and does not use direct get, because a replica
-// may lack the message that caused the rejection.
+// readLast requests the last message of f's subject, which shows why the publish was rejected. It
+// asks the leader of the stream and does not use direct get, because a replica may lack the message
+// that caused the rejection.
 func (b *Bus) readLast(f *flight) {
 	f.reading = true
 	b.conn.CountRead()
@@ -27,7 +27,7 @@ func (b *Bus) readLast(f *flight) {
 	}
 }
 
-// resolve completes f with the last message of its subject.
+// resolve completes f according to the last message of its subject.
 func (b *Bus) resolve(f *flight, answer *natsgo.Msg) {
 	last, err := stream.ParseMessage(answer)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// TestMisconfigured: an error that a retry cannot fix is returned at once. It names the
-// setting and contains no secret.
+// TestMisconfigured verifies that Connect immediately returns an error that a retry cannot fix. The
+// error names the setting and contains no secret.
 func TestMisconfigured(t *testing.T) {
 	plain := natstest.Start(t).URL
 	noJetStream := natstest.Start(t, func(o *server.Options) { o.JetStream = false }).URL
@@ -90,7 +90,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// TestUnreachable: the bus waits for a server that is not up yet.
+// TestUnreachable verifies that the bus waits for a server that is not running yet.
 func TestUnreachable(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
@@ -125,7 +125,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestDomainThatDoesNotAnswer: the bus waits for a domain that a leaf node doesn't reach yet.
+// TestDomainThatDoesNotAnswer verifies that the bus waits for a JetStream domain that the leaf node
+// can't reach yet.
 func TestDomainThatDoesNotAnswer(t *testing.T) {
 	bus := open(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"})
 	waitFor(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
@@ -134,8 +135,8 @@ func TestDomainThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedLater: rejected credentials end the wait, even if the server was unreachable
-// at first.
+// TestRefusedLater verifies that rejected credentials end the wait, even if the server was
+// unreachable at first.
 func TestRefusedLater(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "token" })
 	s.Stop()
@@ -148,7 +149,7 @@ func TestRefusedLater(t *testing.T) {
 	}
 }
 
-// TestSeveralServers: one unreachable server does not matter.
+// TestSeveralServers verifies that the bus connects although one server is unreachable.
 func TestSeveralServers(t *testing.T) {
 	s := natstest.Start(t)
 	dead := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
@@ -177,7 +178,7 @@ func TestMetrics(t *testing.T) {
 	waitReconnected(t, bus)
 	for name, want := range map[string]float64{
 		"kuberelay_nats_connected": 1, "kuberelay_nats_reconnects_total": 1, "kuberelay_nats_in_flight": 0,
-		"kuberelay_nats_reads_total": 2, // each refused publish reads the last message
+		"kuberelay_nats_reads_total": 2, // each rejected publish reads the last message
 	} {
 		waitFor(t, fmt.Sprintf("%s is %v", name, want), func() bool { return gathered(t, registry, name) == want })
 	}
@@ -186,8 +187,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// gathered is the value of a metric with the given values of labels, of a histogram
-// its count.
+// gathered returns the value of the metric with the given label values. For a histogram, it returns
+// the count.
 func gathered(t testing.TB, registry *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

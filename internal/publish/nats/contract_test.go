@@ -32,8 +32,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// contractBus is a server in a process of its own, behind a proxy that can lose
-// its answers.
+// contractBus returns a bus on a server in its own process, behind a proxy that can drop the
+// server's responses.
 func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	server := natstest.StartProcess(t)
 	proxy := faultproxy.Start(t, strings.TrimPrefix(server.URL, "nats://"))
@@ -68,7 +68,7 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	}
 }
 
-// connect connects a bus, waits until it is ready and closes it with the test.
+// connect returns a bus that is ready, and closes it when the test ends.
 func connect(t testing.TB, o Options) *Bus {
 	t.Helper()
 	bus := open(t, o)
@@ -76,7 +76,8 @@ func connect(t testing.TB, o Options) *Bus {
 	return bus
 }
 
-// open is connect for a bus that need not be ready: on a slow machine, none is at once.
+// open is like connect, but does not wait until the bus is ready. On a slow machine, no bus is ready
+// at once.
 func open(t testing.TB, o Options) *Bus {
 	t.Helper()
 	bus, err := Connect(t.Context(), o)
@@ -87,7 +88,7 @@ func open(t testing.TB, o Options) *Bus {
 	return bus
 }
 
-// connectError connects until that fails. A server that does not respond in time is no error.
+// connectError calls Connect until it fails. A server that does not respond in time is not an error.
 func connectError(t testing.TB, o Options) (err error) {
 	t.Helper()
 	waitFor(t, "an error", func() bool {
@@ -102,7 +103,7 @@ func connectError(t testing.TB, o Options) (err error) {
 
 func subjectOf(k event.Key) string { return event.Subject("kuberelay", publishtest.Cluster, k) }
 
-// observe connects a plain client.
+// observe returns a plain JetStream client.
 func observe(t testing.TB, url string, opts ...natsgo.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := natsgo.Connect(url, append(opts, natsgo.Timeout(limit))...)
@@ -117,7 +118,7 @@ func observe(t testing.TB, url string, opts ...natsgo.Option) jetstream.JetStrea
 	return js
 }
 
-// readMessages reads all messages of some subjects with a client of its own.
+// readMessages reads all messages of a subject filter with its own client.
 func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 	t.Helper()
 	js := observe(t, url)
@@ -143,7 +144,8 @@ func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 	return messages
 }
 
-// eventReader reads events with a client of its own, through restarts of the server.
+// eventReader returns a function that reads events with its own client. The function works across
+// restarts of the server.
 func eventReader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.Event {
 	t.Helper()
 	nc, err := natsgo.Connect(url, natsgo.Timeout(limit), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))

@@ -30,8 +30,8 @@ func file(t testing.TB, content string) string {
 	return path
 }
 
-// access is one way to prove who one is: a server that asks for it, the options
-// that give it, and those that give it wrongly.
+// access is one way to authenticate: a server that requires it, options with valid credentials, and
+// options with invalid ones.
 type access struct {
 	server       func(*server.Options)
 	right, wrong Options
@@ -120,8 +120,8 @@ func seedOf(t testing.TB, pair nkeys.KeyPair) string {
 	return string(seed)
 }
 
-// operatorMode configures a server that trusts an operator. creds makes the credentials of its
-// users, and strangers has those of a user of another account.
+// operatorMode configures a server that trusts an operator. creds returns credentials of a new user
+// of the forwarder's account. strangers are the credentials of a user of another account.
 func operatorMode(t testing.TB) (configure func(*server.Options), creds func() string, strangers string) {
 	t.Helper()
 	try := func(err error) {
@@ -178,7 +178,7 @@ func TestCredentials(t *testing.T) {
 			}
 			publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 			s.Restart()
-			waitReconnected(t, bus) // with the same credentials, read again
+			waitReconnected(t, bus) // with the same credentials, which the client reads again
 
 			o = way.wrong
 			o.URLs, o.Cluster = []string{s.URL}, publishtest.Cluster
@@ -194,8 +194,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestRotatedPassword: the client reads the password file at the reconnect that the
-// server's change causes, and finds a new password that is written later.
+// TestRotatedPassword verifies that the client reads the password file at each reconnect, and finds
+// a new password even if that is written after the server's change.
 func TestRotatedPassword(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
 	path := file(t, "old")
@@ -204,7 +204,7 @@ func TestRotatedPassword(t *testing.T) {
 	s.Restart()
 	waitFor(t, "refused", func() bool { return errors.Is(bus.Ready(), ErrMisconfigured) })
 
-	if err := os.Remove(path); err != nil { // between the steps of a careless rotation
+	if err := os.Remove(path); err != nil { // as between the steps of a careless rotation
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {

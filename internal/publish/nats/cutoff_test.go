@@ -14,15 +14,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestALeaderThatIsCutOff: a load from a leader that is cut off from the other replicas, and hasn't
-// noticed it yet, succeeds, and lacks what the next leader has stored. A checkpoint counts such
-// events as lost, see TestLoadOfAnEarlierState. After the partition, a load shows them.
+// TestALeaderThatIsCutOff shows a limitation. A leader that is cut off from the other replicas may
+// not have noticed that yet. Then a load from it succeeds, but lacks events that the next leader has
+// stored. A checkpoint counts such events as lost, see TestLoadOfAnEarlierState. After the partition
+// ends, a load returns these events.
 //
-// The consumer of a load is created by the leader of the cluster. So this is a fourth server, which
-// reaches every replica.
+// The leader of the cluster creates the consumer of a load. So the test uses a fourth server as the
+// leader of the cluster, which reaches every replica.
 func TestALeaderThatIsCutOff(t *testing.T) {
 	c := natstest.StartProcesses(t, 4)
-	var at []*Bus // a client of each server
+	var at []*Bus // one client for each server
 	for _, url := range c.URLs() {
 		at = append(at, connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, Replicas: 3}))
 	}
@@ -32,7 +33,7 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 		former, attempt      int
 		got                  map[event.Key]event.Acked
 	)
-	waitFor(t, "loaded from a leader that is cut off", func() bool { // unless it notices before
+	waitFor(t, "loaded from a leader that is cut off", func() bool { // retried if the leader notices first
 		leader, others := replicasBeside(t, c, at)
 		if len(others) == 0 {
 			return false
@@ -82,8 +83,9 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 	})
 }
 
-// replicasBeside returns the server that leads the stream, and its two other replicas. While the leader
-// of the cluster is a replica, it asks for another replica instead, and returns none.
+// replicasBeside returns the server that leads the stream, and its two other replicas. If the leader
+// of the cluster is itself a replica, it asks the server to move that replica, and returns no
+// replicas.
 func replicasBeside(t testing.TB, c *natstest.Processes, at []*Bus) (leader int, others []int) {
 	t.Helper()
 	cluster, err := c.ClusterLeader(0)
@@ -107,7 +109,7 @@ func replicasBeside(t testing.TB, c *natstest.Processes, at []*Bus) (leader int,
 		return 0, nil
 	}
 	if name := fmt.Sprint("server-", cluster); slices.Contains(names, name) {
-		_, _ = at[cluster].conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.PEER.REMOVE.KUBERELAY", fmt.Appendf(nil, `{"peer": %q}`, name)) // asked again
+		_, _ = at[cluster].conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.PEER.REMOVE.KUBERELAY", fmt.Appendf(nil, `{"peer": %q}`, name)) // an error is ignored, because the caller retries
 		return 0, nil
 	}
 	for n := range at {
@@ -121,7 +123,8 @@ func replicasBeside(t testing.TB, c *natstest.Processes, at []*Bus) (leader int,
 	return leader, others
 }
 
-// loadSoon is load with an error. A consumer on a replica that the client doesn't reach gives no answer.
+// loadSoon is like load, but returns the error. A consumer on a replica that the client can't reach
+// never responds.
 func loadSoon(t testing.TB, bus *Bus) (map[event.Key]event.Acked, error) {
 	t.Helper()
 	ctx, cancel := soon(t)
@@ -130,7 +133,7 @@ func loadSoon(t testing.TB, bus *Bus) (map[event.Key]event.Acked, error) {
 	return loaded, bus.Load(ctx, func(k event.Key, a event.Acked) error { loaded[k] = a; return nil })
 }
 
-// soon bounds a request that a network partition can leave without an answer.
+// soon bounds a request that may never get a response because of a network partition.
 func soon(t testing.TB) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithTimeout(t.Context(), 500*time.Millisecond)

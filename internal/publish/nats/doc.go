@@ -1,32 +1,31 @@
-// Package nats publishes to a stream of NATS JetStream and reads it back.
+// Package nats publishes to a NATS JetStream stream and reads it back.
 //
-// The stream is the feed, the replica and the checkpoint: the last message of an object's
-// subject is the state of the object, and [Bus.Load] reads the last message of every
-// object.
+// The stream is the feed, the replica and the checkpoint: the last message of an object's subject is
+// the state of the object, and [Bus.Load] reads the last message of every object.
 //
-// What it guarantees:
+// The package guarantees:
 //
 //   - Compare-and-set. Every event of an object names the position of the object's previous
-//     event (Nats-Expected-Last-Subject-Sequence). The leader of the stream rejects it if
-//     the last message is another one. So neither a retry nor a stale writer can store a
-//     message after a newer one.
-//   - No duplicates. After a rejection, the last message of the subject is read through the
-//     leader of the stream. If it is the same message, an earlier attempt was stored and
-//     the publish succeeds.
-//   - No buffering. Without a connection, a publish fails at once. Messages in flight when
-//     the connection breaks fail with an unknown outcome, which compare-and-set resolves at
-//     the next attempt.
-//   - Every completion is called exactly once, within the acknowledgement timeout, plus at
-//     most the same time again for the read after a rejection.
+//     event (Nats-Expected-Last-Subject-Sequence). The leader of the stream rejects the event if
+//     the last message is another one. So neither a retry nor a stale writer can store a message
+//     after a newer one.
+//   - No duplicates. After a rejection, the package reads the last message of the subject from the
+//     leader of the stream. If that is the same message, an earlier attempt was stored, and the
+//     publish succeeds.
+//   - No buffering. Without a connection, a publish fails at once. Messages in flight when the
+//     connection breaks fail with an unknown outcome, which compare-and-set resolves at the next
+//     attempt.
+//   - Every completion is called exactly once, within the acknowledgement timeout. The read after a
+//     rejection can take at most the same time again.
 //   - Logs and errors contain no message contents and no credentials.
 //
-// What it does not:
+// The package does not guarantee the following:
 //
-//   - An acknowledgement is not an fsync. By default, a NATS server syncs every two
-//     minutes. The operator decides what survives a power loss: replicas in separate zones,
-//     or sync_interval: always.
-//   - It does not change the settings of an existing stream, which others may use. Wrong
-//     settings are an error that names the fix.
+//   - An acknowledgement is not an fsync. By default, a NATS server syncs every two minutes. The
+//     operator decides what survives a power loss: replicas in separate zones, or sync_interval:
+//     always.
+//   - It does not change the settings of an existing stream, which others may use. Wrong settings
+//     are an error that names the fix.
 //
 // Events use the CloudEvents NATS protocol binding, see package binding.
 package nats

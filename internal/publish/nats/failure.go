@@ -17,7 +17,7 @@ var (
 	errClosed  = stream.ErrClosed
 )
 
-// sendFailure classifies the error of a message that the client did not send.
+// sendFailure classifies the error of a message that the client could not send.
 func (b *Bus) sendFailure(err error, msg *natsgo.Msg) error {
 	switch {
 	case errors.Is(err, natsgo.ErrMaxPayload):
@@ -30,7 +30,8 @@ func (b *Bus) sendFailure(err error, msg *natsgo.Msg) error {
 	return err
 }
 
-// payloadSize is the size that the server's max_payload limits: headers and data.
+// payloadSize returns the size of a message as limited by the server's max_payload: headers and
+// data.
 func payloadSize(msg *natsgo.Msg) int {
 	return msg.Size() - len(msg.Subject) - len(msg.Reply)
 }

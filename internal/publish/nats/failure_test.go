@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// limited connects a bus to a stream with limits on size.
+// limited connects a bus to a stream with size limits.
 func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream.JetStream) {
 	t.Helper()
 	s := natstest.Start(t)
@@ -34,8 +34,8 @@ func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream
 	return bus, js
 }
 
-// TestFull: nothing is dropped when the stream is full. Once there is room, the same
-// message is stored.
+// TestFull verifies that a full stream drops no message. When the stream has room again, it stores
+// the rejected message.
 func TestFull(t *testing.T) {
 	for name, limit := range map[string]func(*jetstream.StreamConfig){
 		"messages": func(c *jetstream.StreamConfig) { c.MaxMsgs = 2 },
@@ -72,8 +72,8 @@ func TestTooLargeForTheStream(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }
 
-// TestTruncatedInDone: done may publish a smaller form of a message that is too large,
-// while others wait for the only in-flight slot.
+// TestTruncatedInDone verifies that done may publish a smaller form of a message that is too large,
+// while other messages wait for the only in-flight slot.
 func TestTruncatedInDone(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 1})
@@ -111,7 +111,8 @@ func TestTruncatedInDone(t *testing.T) {
 	others.Wait()
 }
 
-// TestTooManyHeaders: headers have a separate limit of 64 KiB.
+// TestTooManyHeaders verifies that headers that exceed their separate limit of 64 KiB make a message
+// too large.
 func TestTooManyHeaders(t *testing.T) {
 	bus, _ := limited(t, func(*jetstream.StreamConfig) {})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
@@ -123,12 +124,12 @@ func TestTooManyHeaders(t *testing.T) {
 	}
 }
 
-// TestPayloadLimit: a message of exactly the server's limit is stored, and one byte more is
-// rejected.
+// TestPayloadLimit verifies that a message of exactly the server's limit is stored, and that one
+// more byte is rejected.
 func TestPayloadLimit(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8_000 })
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
-	message := func(name string, data int) int { // its size
+	message := func(name string, data int) int { // returns the payload size
 		m := publishtest.Object{Name: name, Version: 1, Data: strings.Repeat("x", data)}.Message(t, 0)
 		msg, err := binding.Encode(m, false, binding.NewHeader())
 		if err != nil {
@@ -144,7 +145,7 @@ func TestPayloadLimit(t *testing.T) {
 	}
 }
 
-// allow makes a server whose user relay may publish to these subjects only.
+// allow configures a server whose user relay may publish only to the given subjects.
 func allow(subjects ...string) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Users = []*server.User{
@@ -154,8 +155,8 @@ func allow(subjects ...string) func(*server.Options) {
 	}
 }
 
-// TestPermission: a missing permission is reported once, and no publish waits forever for
-// it.
+// TestPermission verifies that a missing permission is logged once, and that no publish waits
+// forever because of it.
 func TestPermission(t *testing.T) {
 	t.Run("to create the stream", func(t *testing.T) {
 		s := natstest.Start(t, allow("kuberelay.>", "$JS.API.STREAM.INFO.>"))
@@ -191,8 +192,8 @@ func TestPermission(t *testing.T) {
 	})
 }
 
-// waitDenied publishes until the server has said that it may not: the publishes that fail
-// before that do not know why.
+// waitDenied publishes until the error names the missing permission. Publishes that fail earlier do
+// not know the reason yet.
 func waitDenied(t *testing.T, bus *Bus) {
 	t.Helper()
 	waitFor(t, "told of the permission", func() bool {
@@ -201,8 +202,8 @@ func waitDenied(t *testing.T, bus *Bus) {
 	})
 }
 
-// TestPermissionIsGivenLater: a permission error of an earlier connection does not explain
-// a failure of the next one.
+// TestPermissionIsGivenLater verifies that a permission error of an earlier connection is not
+// reported as the reason for a failure on the next connection.
 func TestPermissionIsGivenLater(t *testing.T) {
 	s := natstest.Start(t, allow("$JS.API.>"))
 	proxy := faultproxy.Start(t, s.Addr())

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestAServerThatHangs suspends the process of a server while nothing is published. Neither
-// the connection nor the stream reports an error.
+// TestAServerThatHangs verifies that the bus notices a server process that is suspended while
+// nothing is published. Neither the connection nor the stream reports an error.
 func TestAServerThatHangs(t *testing.T) {
 	s := natstest.StartProcess(t)
 	registry := prometheus.NewRegistry()
@@ -38,13 +38,13 @@ func TestAServerThatHangs(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }
 
-// TestAStreamThatHangs: two servers of three are down, so that nothing can be stored. The
-// third is connected and responds to pings. The bus stayed ready as long as nothing was
-// published.
+// TestAStreamThatHangs verifies that the bus is not ready while two of three servers are down, so
+// that nothing can be stored. The third server is connected and responds to pings. An earlier
+// version stayed ready as long as nothing was published.
 //
-// At first, the third server does not respond for the stream. Once it knows that there is
-// no leader, it describes the stream from its own data, which may lack acknowledged
-// messages, so every reader rejects it.
+// At first, the third server does not respond for the stream. Once it knows that the stream has no
+// leader, it describes the stream from its own data. That data may lack acknowledged messages, so
+// every reader rejects it.
 func TestAStreamThatHangs(t *testing.T) {
 	c := natstest.StartCluster(t, 3)
 	bus := connect(t, Options{URLs: c.URLs[:1], Cluster: publishtest.Cluster, Replicas: 3})

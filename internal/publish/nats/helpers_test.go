@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// limit bounds every wait. Only a failing test reaches it.
+// limit bounds every wait. Only a failing test waits that long.
 const limit = 3 * time.Minute
 
-// locked makes a writer safe for a logger that several goroutines use.
+// locked is a writer that several goroutines of a logger can use.
 type locked struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -52,16 +52,16 @@ func waitReady(t testing.TB, bus *Bus) {
 	}
 }
 
-// waitReconnected waits until a further connection than the first is ready.
+// waitReconnected waits until a connection after the first one is ready.
 func waitReconnected(t testing.TB, bus *Bus) {
 	t.Helper()
 	waitFor(t, "reconnected", func() bool {
-		lost, _, err := bus.conn.State() // the bus may not have noticed yet that the first one is gone
+		lost, _, err := bus.conn.State() // the bus may not have noticed yet that the first connection is lost
 		return lost > 0 && err == nil && bus.conn.NC.Stats().Reconnects > 0
 	})
 }
 
-// firstOf is the position of the first message of a stream that the bus has created.
+// firstOf returns the configured first sequence of a stream that the bus has created.
 func firstOf(t testing.TB, bus *Bus) uint64 {
 	t.Helper()
 	stream, err := bus.conn.JS.Stream(t.Context(), bus.opts.Stream)
@@ -98,7 +98,8 @@ func publishOK(t testing.TB, bus *Bus, m *event.Message) uint64 {
 	return position
 }
 
-// publishStored publishes until the message is stored, for example because the stream has no leader yet.
+// publishStored publishes until the message is stored. A publish can fail, for example because the
+// stream has no leader yet.
 func publishStored(t testing.TB, bus *Bus, m *event.Message) (position uint64) {
 	t.Helper()
 	waitFor(t, "stored", func() bool {
@@ -112,8 +113,8 @@ func publishStored(t testing.TB, bus *Bus, m *event.Message) (position uint64) {
 	return position
 }
 
-// odd is an event of an object whose name RBAC allows, with everything that must be
-// encoded.
+// odd returns an event of an object whose name RBAC allows. The name contains every kind of
+// character that must be encoded.
 func odd(t testing.TB) *event.Message {
 	return publishtest.Object{Name: `système:"admin" 100%`, UID: "u-1", Version: 7, Data: "x"}.Message(t, 41)
 }

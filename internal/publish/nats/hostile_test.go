@@ -21,8 +21,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// rawPublish publishes a message with any header, as any TCP client of the server can, and
-// waits until the stream has it.
+// rawPublish publishes a message with arbitrary headers, as any TCP client of the server can, and
+// waits until the stream has stored it.
 func rawPublish(t testing.TB, bus *Bus, url, subject, header, body string) (position uint64) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://"))
@@ -47,11 +47,11 @@ func rawPublish(t testing.TB, bus *Bus, url, subject, header, body string) (posi
 	return position
 }
 
-// hostile are headers and bodies of messages that anyone can publish. None of them is an
-// event. The client takes a message with a status and no body for a response of the server.
+// hostile contains headers and bodies of messages that anyone can publish. None of them is an event.
+// The client mistakes a message with a status and no body for a response of the server.
 var hostile = map[string]struct {
 	header, body string
-	reason       event.InvalidReason // of a read of the message by itself
+	reason       event.InvalidReason // the reason that a read of the single message reports
 }{
 	"headers without a colon":   {"NATS/1.0\r\nno colon here\r\n\r\n", "x", event.InvalidHeaders},
 	"a short status":            {"NATS/1.0 9\r\n\r\n", "x", event.InvalidHeaders},
@@ -74,7 +74,7 @@ var hostile = map[string]struct {
 	"a structured event broken": {"NATS/1.0\r\ncontent-type: application/cloudevents+json\r\n\r\n", "{", event.InvalidEvent},
 }
 
-// watched connects a bus that reports invalid messages to a log.
+// watched connects a bus that logs invalid messages.
 func watched(t *testing.T, url string) (*Bus, *locked, *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
@@ -84,7 +84,7 @@ func watched(t *testing.T, url string) (*Bus, *locked, *bytes.Buffer) {
 	return bus, w, log
 }
 
-// named counts the lines of the log with all of the texts.
+// named counts the log lines that contain all of the texts.
 func (l *locked) named(log *bytes.Buffer, texts ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,9 @@ func (l *locked) named(log *bytes.Buffer, texts ...string) (n int) {
 	return n
 }
 
-// TestHostileObject: a message in an object's place is not an event of the object, whatever
-// it is. Every read goes on and says so once, and the next event follows the message.
+// TestHostileObject verifies that a hostile message in an object's place is not an event of the
+// object. Every read continues, and the message is reported once. The next event of the object
+// follows the message.
 func TestHostileObject(t *testing.T) {
 	for name, h := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestHostileObject(t *testing.T) {
 	}
 }
 
-// TestHostileSubscription: no message ends a subscription or hides another message.
+// TestHostileSubscription verifies that no message ends a subscription or hides another message.
 func TestHostileSubscription(t *testing.T) {
 	s := natstest.Start(t)
 	bus, _, _ := watched(t, s.URL)
@@ -172,8 +173,8 @@ func TestHostileSubscription(t *testing.T) {
 	}
 }
 
-// TestHostileControl: a message in the place of the claim or of a marker is not a claim or
-// a marker. It once failed every start and every refresh.
+// TestHostileControl verifies that a hostile message in the place of a claim or a marker is neither.
+// In an earlier version, such a message made every start and every refresh fail.
 func TestHostileControl(t *testing.T) {
 	for name, h := range hostile {
 		t.Run(name, func(t *testing.T) {

@@ -8,27 +8,27 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// flight is a message in flight: it waits for its acknowledgement, or for the response to
-// the read after a rejection.
+// flight is a message in flight. It waits for its acknowledgement, or for the response to the read
+// after a rejection.
 type flight struct {
 	m       *event.Message
 	subject string
 	done    func(uint64, error)
 	sent    time.Time
-	reading bool // it waits for the last message of its subject
+	reading bool // the flight waits for the last message of its subject
 
-	deadline time.Time // for the response
+	deadline time.Time // when the wait for the response times out
 }
 
-// flights holds the messages that wait for a response, by the token in their reply subject.
-// Only the caller that takes a flight out completes it, so each is completed exactly once.
+// flights holds the messages that wait for a response, by the token in their reply subject. Only the
+// caller that takes a flight out completes it. So each flight is completed exactly once.
 type flights struct {
 	mu     sync.Mutex
 	tokens map[uint64]*flight
 	last   uint64
 	closed bool
 
-	pending publish.Pending // added and not completed, including taken ones
+	pending publish.Pending // flights that were added and are not completed, including those taken out
 }
 
 // add adds f under a new token. It returns false after close.
@@ -42,7 +42,7 @@ func (s *flights) add(f *flight) (token uint64, ok bool) {
 	return s.put(f), true
 }
 
-// addAgain adds a taken flight under a new token, for a second response.
+// addAgain adds a flight that was taken out, under a new token, to wait for a second response.
 func (s *flights) addAgain(f *flight) (token uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,8 @@ func (s *flights) put(f *flight) uint64 {
 	return s.last
 }
 
-// take removes and returns the flight of a token, nil if it was taken before.
+// take removes and returns the flight with the token. It returns nil if the flight was taken out
+// before.
 func (s *flights) take(token uint64) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestCompletedOnce lets timeouts and acknowledgements race for every message. Each message
-// is completed once, and a late acknowledgement is harmless.
+// TestCompletedOnce verifies that each message is completed exactly once when timeouts and
+// acknowledgements race, and that a late acknowledgement is harmless.
 func TestCompletedOnce(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -28,7 +28,7 @@ func TestCompletedOnce(t *testing.T) {
 	var sweeper sync.WaitGroup
 	sweeper.Go(func() {
 		for sweeping.Err() == nil {
-			bus.sweep(time.Now().Add(time.Hour)) // as if all had waited for an hour
+			bus.sweep(time.Now().Add(time.Hour)) // as if every message had waited for an hour
 		}
 	})
 	for i := range objects {
@@ -68,7 +68,7 @@ func TestCompletedOnce(t *testing.T) {
 	}
 }
 
-// TestCloseWhilePublishing: a publish during or after Close gets an error.
+// TestCloseWhilePublishing verifies that every publish completes if Close is called meanwhile.
 func TestCloseWhilePublishing(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 16})
@@ -100,8 +100,8 @@ func TestCloseWhilePublishing(t *testing.T) {
 	}
 }
 
-// TestPublishBlocks: Publish blocks at the in-flight limit until its context ends or the
-// bus is closed.
+// TestPublishBlocks verifies that Publish blocks at the in-flight limit until its context ends or
+// the bus is closed.
 func TestPublishBlocks(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
@@ -141,8 +141,8 @@ func TestPublishBlocks(t *testing.T) {
 	}
 }
 
-// TestTimeout: a message without an acknowledgement times out, even if the connection seems
-// to be healthy.
+// TestTimeout verifies that a message without an acknowledgement times out, even if the connection
+// seems healthy.
 func TestTimeout(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
@@ -152,7 +152,7 @@ func TestTimeout(t *testing.T) {
 	if _, err := publishNow(t, bus, m); publish.ResultOf(err) != publish.ResultTimeout {
 		t.Errorf("error is %v, want that it timed out", err)
 	}
-	proxy.Pass() // the message arrives after all, and its late acknowledgement
+	proxy.Pass() // now the message arrives, and its late acknowledgement
 	var first uint64
 	waitFor(t, "published", func() bool {
 		var err error
@@ -164,7 +164,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestDisconnected: messages in flight fail at once when the connection breaks, because
+// TestDisconnected verifies that messages in flight fail at once when the connection breaks, because
 // their responses are lost.
 func TestDisconnected(t *testing.T) {
 	s := natstest.Start(t)
@@ -185,7 +185,7 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// TestFlush: the end of the context ends the wait.
+// TestFlush verifies that Flush returns when its context ends.
 func TestFlush(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())

@@ -16,25 +16,26 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Inspection is what a server reports about itself, the stream and the user. [Inspect] collects it without
-// writing.
+// Inspection is the information that a server provides about itself, the stream and the user.
+// [Inspect] collects it without writing.
 type Inspection struct {
 	Version    string
-	MaxPayload int64 // bytes of a message, headers included
-	Clustered  bool  // the server is one of a cluster
-	// TLSFrom and TLSUntil are the validity of the server's certificate, zero without TLS.
+	MaxPayload int64 // maximum size of a message in bytes, including headers
+	Clustered  bool  // the server is part of a cluster
+	// TLSFrom and TLSUntil are the validity period of the server's certificate. They are zero
+	// without TLS.
 	TLSFrom, TLSUntil time.Time
 
-	JetStream error                  // why JetStream cannot be used; nil if it can
-	Account   *jetstream.AccountInfo // nil if the user may not ask
-	Stream    *jetstream.StreamInfo  // nil if it does not exist
+	JetStream error                  // why JetStream is unavailable; nil if it is available
+	Account   *jetstream.AccountInfo // nil if the user lacks the permission to request it
+	Stream    *jetstream.StreamInfo  // nil if the stream does not exist or could not be looked up
 	StreamErr error                  // why the stream could not be looked up
-	Settings  error                  // the settings of the stream that would break a guarantee
-	Overlap   string                 // another stream with subjects of the forwarder
-	Skew      *time.Duration         // of the server's clock; nil if unknown
+	Settings  error                  // the stream settings that would break a guarantee
+	Overlap   string                 // the name of another stream with subjects of the forwarder
+	Skew      *time.Duration         // the skew of the server's clock; nil if unknown
 
-	// Denied lists the missing permissions of the user, such as "publish kuberelay.>". DeniedErr is why they
-	// are unknown.
+	// Denied lists the missing permissions of the user, such as "publish kuberelay.>". DeniedErr is
+	// the reason if they are unknown.
 	Denied    []string
 	DeniedErr error
 
@@ -42,12 +43,13 @@ type Inspection struct {
 	ClaimErr error
 }
 
-// connectTimeout is how long [Inspect] waits for a connection. An attempt takes 2 s at most.
+// connectTimeout is how long [Inspect] waits for a connection. One attempt takes at most 2 s.
 const connectTimeout = 8 * time.Second
 
-// Inspect reads the state of the server and of the stream. It writes nothing. connection has the options of
-// the connection: [Options.Connection] for the forwarder's user. An error means that there is no connection.
-// A retry cannot fix an error with [ErrMisconfigured] in its chain.
+// Inspect reads the state of the server and of the stream. It writes nothing. connection is the
+// options of the connection to use: for the forwarder's user, that is [Options.Connection]. Inspect
+// returns an error only if it cannot connect. A retry cannot fix an error with [ErrMisconfigured] in
+// its chain.
 func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
 	want = want.withDefaults()
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
@@ -75,7 +77,7 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 // Connection returns the options of the forwarder's own connection.
 func (o Options) Connection() stream.Options { return o.withDefaults().connection() }
 
-// inspectStream asks for the account, the stream and the claim.
+// inspectStream requests the account, the stream and the claim.
 func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
 	var account jetstream.AccountInfo
 	switch err := ask(ctx, c, c.Opts.API("INFO"), nil, &account); {
@@ -115,13 +117,14 @@ func isDisabled(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled || api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount)
 }
 
-// findOverlap looks for another stream with subjects of the forwarder, which prevents the forwarder from
-// creating its own stream. Without permission for the request, it finds nothing.
+// findOverlap looks for another stream with subjects of the forwarder. Such a stream prevents the
+// forwarder from creating its own. findOverlap finds nothing if the user lacks the permission for
+// the request.
 func (i *Inspection) findOverlap(ctx context.Context, c *stream.Conn, want Options) {
 	var names struct {
 		Streams []string `json:"streams"`
 	}
-	request, _ := json.Marshal(map[string]string{"subject": want.subjects()}) // strings cannot fail
+	request, _ := json.Marshal(map[string]string{"subject": want.subjects()}) // strings always marshal
 	if ask(ctx, c, c.Opts.API("STREAM.NAMES"), request, &names) == nil && len(names.Streams) > 0 {
 		i.Overlap = names.Streams[0]
 	}
@@ -146,13 +149,13 @@ func (i *Inspection) inspectClaim(ctx context.Context, c *stream.Conn, want Opti
 	i.ClaimErr = err
 }
 
-// inspectUser compares the permissions of the user with those of docs/permissions.md.
+// inspectUser compares the permissions of the user with those in docs/permissions.md.
 func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Options) {
 	var user struct {
 		Data server.UserInfo `json:"data"`
 	}
 	const subject = "$SYS.REQ.USER.INFO"
-	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool { // not the hub's, with the permissions of the leaf node
+	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool { // not the response of a hub, which has the permissions of the leaf node
 		var by struct {
 			Server server.ServerInfo `json:"server"`
 		}
@@ -167,8 +170,8 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 	}
 }
 
-// missing returns the permissions that a forwarder needs and the user lacks. create reports whether the
-// forwarder has to create the stream.
+// missing returns the permissions that a forwarder needs and the user lacks. create reports whether
+// the forwarder has to create the stream.
 func missing(has *server.Permissions, want Options, create bool) (denied []string) {
 	api := func(what, rest string) string { return want.connection().API(what + "." + want.Stream + rest) }
 	subjects := []string{
@@ -178,7 +181,7 @@ func missing(has *server.Permissions, want Options, create bool) (denied []strin
 	if create {
 		subjects = append(subjects, api("STREAM.CREATE", ""))
 	}
-	if want.Cluster != "" { // otherwise unknown, because the API server did not report it
+	if want.Cluster != "" { // the name is unknown if the API server did not report it
 		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))
 	}
 	for _, subject := range subjects {
@@ -192,7 +195,8 @@ func missing(has *server.Permissions, want Options, create bool) (denied []strin
 	return denied
 }
 
-// permits reports whether all of a subject is allowed and nothing of it is denied.
+// permits reports whether p allows every subject that matches the given one, and denies none of
+// them.
 func permits(p *server.SubjectPermission, subject string) bool {
 	if p == nil {
 		return true
@@ -207,10 +211,10 @@ func permits(p *server.SubjectPermission, subject string) bool {
 	return allowed
 }
 
-// errDenied means that the user may not send a request.
+// errDenied means that the user lacks the permission to send a request.
 var errDenied = errors.New("the NATS user may not publish to")
 
-// ask sends a request and decodes the answer, see decodeAnswer.
+// ask sends a request and decodes the response, see decodeAnswer.
 func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
 	answer, err := exchange(ctx, c, subject, request, nil)
 	if err != nil {
@@ -219,7 +223,8 @@ func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, in
 	return decodeAnswer(answer, subject, into)
 }
 
-// decodeAnswer decodes the answer to a request. An error of the API is a [jetstream.APIError].
+// decodeAnswer decodes the response to a request. It returns an error of the API as a
+// [jetstream.APIError].
 func decodeAnswer(answer *natsgo.Msg, subject string, into any) error {
 	var failed struct {
 		Error json.RawMessage `json:"error"`
@@ -240,9 +245,10 @@ func decodeAnswer(answer *natsgo.Msg, subject string, into any) error {
 	return nil
 }
 
-// exchange sends a request and returns the first answer for which accept is true; nil accepts any. If the
-// user may not send the request, exchange returns without waiting for an answer: the server reports the
-// violation before it answers the ping of the flush.
+// exchange sends a request and returns the first response for which accept returns true. A nil
+// accept accepts any response. If the user may not send the request, exchange returns without
+// waiting for a response, because the server reports the violation before it responds to the ping of
+// the flush.
 func exchange(ctx context.Context, c *stream.Conn, subject string, request []byte, accept func(*natsgo.Msg) bool) (*natsgo.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout())
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// What a user lacks of the permissions in docs/permissions.md.
+// TestMissing verifies that missing lists the permissions in docs/permissions.md that a user lacks.
 func TestMissing(t *testing.T) {
 	want := Options{Stream: "S", SubjectPrefix: "p", Cluster: "c"}
 	allow := func(subjects ...string) *server.SubjectPermission { return &server.SubjectPermission{Allow: subjects} }

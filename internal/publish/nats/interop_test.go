@@ -17,9 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestSDK: the CloudEvents SDK's receiver for NATS JetStream reads the events in both
-// modes. The only difference is that in binary mode it does not decode the percent-encoding
-// that the binding requires.
+// TestSDK verifies that the CloudEvents SDK's receiver for NATS JetStream reads the events in both
+// modes. The only difference is that in binary mode, the receiver does not decode the
+// percent-encoding that the binding requires.
 func TestSDK(t *testing.T) {
 	truncated, err := event.Builder{Cluster: publishtest.Cluster}.Message(event.Change{
 		Type: event.Updated, Cause: event.CauseReconcile, Key: publishtest.Resource.Key("default", "big"), Resource: publishtest.Resource,
@@ -80,7 +80,7 @@ func TestSDK(t *testing.T) {
 	}
 }
 
-// receive reads all messages with the SDK's consumer.
+// receive reads n messages with the SDK's consumer.
 func receive(t *testing.T, url string, n int) []*cloudevents.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// documentedPermissions returns the configuration in docs/permissions.md of a server with a
-// key-value bucket, for the cluster of the tests.
+// documentedPermissions returns the configuration in docs/permissions.md for a server with a
+// key-value bucket, adapted to the cluster of the tests.
 func documentedPermissions(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/permissions.md")
@@ -60,8 +60,9 @@ func documentedPermissions(t *testing.T) string {
 	return strings.ReplaceAll(text, "prod-eu1", "test=2Ecluster")
 }
 
-// TestKeyValuePermissions: the permissions in docs/permissions.md are enough for who creates
-// and deletes a bucket, and for who reads it. Who reads it cannot create one.
+// TestKeyValuePermissions verifies that the permissions in docs/permissions.md suffice for the user
+// that creates and deletes a bucket, and for the user that reads it. The reading user cannot create
+// a bucket.
 func TestKeyValuePermissions(t *testing.T) {
 	s := natstest.StartProcess(t, documentedPermissions(t))
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "forwarder", PasswordFile: file(t, "change-me")})
@@ -90,7 +91,7 @@ func TestKeyValuePermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var watched jetstream.KeyValueEntry
-	for watched == nil { // the end of the initial values can come before the bucket has the object
+	for watched == nil { // the initial values can end before the bucket has the object
 		select {
 		case watched = <-watcher.Updates():
 		case <-time.After(limit):

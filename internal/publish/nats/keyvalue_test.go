@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// bucketIn returns the configuration of the key-value bucket in docs/subscribing.md, for the
+// bucketIn returns the configuration of the key-value bucket in docs/subscribing.md, adapted to the
 // cluster of the tests.
 func bucketIn(t *testing.T) (c jetstream.StreamConfig) {
 	t.Helper()
@@ -36,8 +36,8 @@ func bucketIn(t *testing.T) (c jetstream.StreamConfig) {
 	return c
 }
 
-// TestKeyValue: the keys of a key-value bucket that sources or mirrors the stream are the
-// existing objects, also if it copies everything of two clusters.
+// TestKeyValue verifies that the keys of a key-value bucket that sources or mirrors the stream are
+// the existing objects, even if the bucket copies everything of two clusters.
 func TestKeyValue(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		for _, how := range []string{"sourced", "mirrored", "everything"} {
@@ -143,7 +143,7 @@ func testKeyValue(t *testing.T, mode ContentMode, how string) {
 	}
 }
 
-// control are a claim, the markers of a first sync, and a consistency point.
+// control returns a claim, the markers of a first sync, and a consistency point.
 func control(t *testing.T, cluster string) (all []*event.Message) {
 	t.Helper()
 	b := event.Builder{Cluster: cluster}
@@ -170,8 +170,9 @@ func control(t *testing.T, cluster string) (all []*event.Message) {
 	return all
 }
 
-// TestControlOfAnEarlierRelease: a claim and a marker without the header of a delete are rows. The
-// claim says so, and there is no first sync. Once written again, they are no rows.
+// TestControlOfAnEarlierRelease verifies that a claim and a marker of an earlier release, which lack
+// the KV-Operation header, count as rows. LastClaim reports that for the claim, and LastMarker
+// ignores the marker. When both are written again, they are no longer rows.
 func TestControlOfAnEarlierRelease(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -214,8 +215,9 @@ func TestControlOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// TestKeyValueControl: the subjects that docs/subscribing.md adds to the bucket bring the claim
-// and the consistency points to a watcher, under the documented keys, and add no keys.
+// TestKeyValueControl verifies the subjects that docs/subscribing.md adds to the bucket. With these,
+// a watcher receives the claim and the consistency points under the documented keys, and the bucket
+// has no additional keys.
 func TestKeyValueControl(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/subscribing.md")
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestElection: the caller reads the checkpoint again after the stream elected a leader, even if the
-// bus was ready all the time. The leader can lack messages.
+// TestElection verifies that the election of a new stream leader counts as a possible loss, even if
+// the bus stayed ready. Then the caller reads the checkpoint again, because the new leader can lack
+// messages.
 func TestElection(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
@@ -17,8 +18,9 @@ func TestElection(t *testing.T) {
 	waitFor(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 }
 
-// TestAServerLosesAStreamWithOneReplica: the cluster keeps the identity of a stream whose files are
-// lost with a server, so the forwarder learns of the loss only by reading the checkpoint again.
+// TestAServerLosesAStreamWithOneReplica shows that the cluster keeps the identity of a stream even
+// if the files of its only replica are lost. So the forwarder learns about the loss only when it
+// reads the checkpoint again.
 func TestAServerLosesAStreamWithOneReplica(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 1})

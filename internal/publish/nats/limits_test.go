@@ -18,12 +18,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// account is the configuration of an account with limits.
+// account returns the server configuration of an account with limits.
 func account(limits string) string {
 	return `accounts: {A: {jetstream: {` + limits + `}, users: [{user: "a", password: "` + secret + `"}]}}`
 }
 
-// TestAccountLimits: the error of an account that doesn't allow the stream names the limit and the fix.
+// TestAccountLimits verifies that the error names the limit and the fix if an account doesn't allow
+// the stream.
 func TestAccountLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits string
@@ -50,7 +51,7 @@ func TestAccountLimits(t *testing.T) {
 	}
 }
 
-// addStream adds a stream of another program to the account.
+// addStream adds another program's stream to the account.
 func addStream(t *testing.T, url string) {
 	t.Helper()
 	nc, err := natsgo.Connect(url, natsgo.UserInfo("a", secret))
@@ -67,7 +68,8 @@ func addStream(t *testing.T, url string) {
 	}
 }
 
-// TestAccountStorage: an account without room refuses events, and the error names the limit.
+// TestAccountStorage verifies that the error names the limit if an account without free storage
+// rejects an event.
 func TestAccountStorage(t *testing.T) {
 	s := natstest.StartProcess(t, account("max_file: 20K"))
 	b := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "a", PasswordFile: file(t, secret)})
@@ -80,7 +82,8 @@ func TestAccountStorage(t *testing.T) {
 	}
 }
 
-// TestServerName: the certificate of the server has another name than its host.
+// TestServerName verifies that KUBERELAY_NATS_TLS_SERVER_NAME allows a server certificate with a
+// name other than the host.
 func TestServerName(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	certificate, _, _ := ca.IssueFor("nats.example.com")

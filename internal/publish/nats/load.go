@@ -8,20 +8,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Load reads the last event of every object of the cluster and yields its checkpoint entry.
-// It reads only headers and leaves out snapshot markers.
+// Load reads the last event of every object of the cluster and yields its checkpoint entry. It reads
+// only headers and skips markers.
 //
-// For every object that the leader of the stream holds when Load starts and when it ends,
-// Load yields an event at least as late as the last one at the start. It may yield an
-// object that is written or purged meanwhile again, with a later position, or with the zero
-// value for none: the last call counts. If the connection breaks or a message is lost in
-// transit, Load returns an error; it never ends early without one. It returns an error of
-// yield unchanged.
+// If the leader of the stream holds events of an object both when Load starts and when it ends, Load
+// yields an event at least as late as the object's last one at the start. If the object is written
+// or purged meanwhile, Load may yield it again, with a later position, or with the zero value if it
+// has no events. Then the last call counts. If the connection breaks or a message is lost in
+// transit, Load returns an error. It never ends early without an error. It returns an error of yield
+// unchanged.
 //
 // The messages come from the replica that leads when Load starts.
 //
-// For a message that is not a Kuberelay event, for example one published by hand, Load
-// yields only the position, so that the state of the object can be published after it.
+// For a message that is not a Kuberelay event, for example one that was published by hand, Load
+// yields only the position. The state of the object can then be published after that position.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 	l := loading{b: b, yield: yield}
 	received, err := b.conn.Load(ctx, event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster), l.yieldStored, l.yieldPurged)
@@ -34,7 +34,7 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 	return nil
 }
 
-// loading is one call of Load.
+// loading is the state of one call of Load.
 type loading struct {
 	b        *Bus
 	yield    func(event.Key, event.Acked) error

@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// whenever compares without the time of storing; see TestStored.
+// whenever ignores the time at which an event was stored. TestStored verifies that time.
 var whenever = cmpopts.IgnoreFields(event.Acked{}, "Time")
 
 func load(t testing.TB, bus *Bus) map[event.Key]event.Acked {
@@ -30,7 +30,7 @@ func load(t testing.TB, bus *Bus) map[event.Key]event.Acked {
 	return loaded
 }
 
-// fill publishes some versions of some objects and returns what Load should yield.
+// fill publishes versions of objects and returns the entries that Load should yield.
 func fill(t testing.TB, bus *Bus, objects, versions int) map[event.Key]event.Acked {
 	t.Helper()
 	want := map[event.Key]event.Acked{}
@@ -57,7 +57,7 @@ func TestLoad(t *testing.T) {
 			if got := load(t, bus); len(got) != 0 {
 				t.Errorf("an empty stream gives %v", got)
 			}
-			// What is not of our cluster, and what is not an object's, is left out.
+			// Load skips other clusters, and messages that do not belong to an object.
 			other := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster + "2", History: 2})
 			fill(t, other, 3, 1)
 			marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s", 0, someTime)
@@ -69,11 +69,11 @@ func TestLoad(t *testing.T) {
 				t.Errorf("a stream without our objects gives %v", got)
 			}
 			want := fill(t, bus, 30, 4)
-			publishOK(t, bus, marker) // last of all
+			publishOK(t, bus, marker) // the last message of the stream
 			if diff := cmp.Diff(want, load(t, bus), whenever); diff != "" {
 				t.Errorf("loaded (-want +got):\n%s", diff)
 			}
-			// The other mode reads the same: the setting may be changed.
+			// A bus in the other mode reads the same, because the setting may change.
 			modes := map[ContentMode]ContentMode{Binary: Structured, Structured: Binary}
 			reader := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: modes[mode], History: 2})
 			if diff := cmp.Diff(want, load(t, reader), whenever); diff != "" {
@@ -83,7 +83,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadForeign: a message that was published by hand neither stops the forwarder nor
+// TestLoadForeign verifies that a message that was published by hand neither stops the forwarder nor
 // blocks its object forever.
 func TestLoadForeign(t *testing.T) {
 	s := natstest.Start(t)
@@ -107,14 +107,14 @@ func TestLoadForeign(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, want[k].Position))
 }
 
-// TestLoadWhileWriting: Load misses nothing while objects are written.
+// TestLoadWhileWriting verifies that Load misses no object while objects are written.
 func TestLoadWhileWriting(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 1})
 	want := fill(t, bus, 100, 1)
 	writing, stop := context.WithCancel(t.Context())
 	written := make(chan error, 1)
-	go func() { // pushes messages out of the stream while Load is about to read them
+	go func() { // replaces messages in the stream that Load is about to read
 		position := want[publishtest.Object{Name: "web-1"}.Key()].Position
 		for v := 2; writing.Err() == nil; v++ {
 			done := make(chan error, 1)
@@ -143,7 +143,7 @@ func TestLoadWhileWriting(t *testing.T) {
 	}
 }
 
-// TestLoadPurged: messages are purged while Load waits for them.
+// TestLoadPurged verifies that Load succeeds if messages are purged while it waits for them.
 func TestLoadPurged(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
@@ -166,9 +166,9 @@ func TestLoadPurged(t *testing.T) {
 	}
 }
 
-// TestLoadBroken: a broken connection, a server restart, or the end of the context leads to
-// an error or to the whole checkpoint, never to a part of it. This test found a server that
-// dropped one message of 12,000 during a reconnect.
+// TestLoadBroken verifies that Load returns either an error or the whole checkpoint, never a part of
+// it, if the connection breaks, the server restarts, or the context ends. This test found a server
+// bug that dropped one message of 12,000 during a reconnect.
 func TestLoadBroken(t *testing.T) {
 	failure := errors.New("the caller's")
 	for _, test := range []struct {
@@ -185,7 +185,7 @@ func TestLoadBroken(t *testing.T) {
 			s := natstest.Start(t)
 			proxy := faultproxy.Start(t, s.Addr())
 			bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
-			const objects = 12_000 // more than is asked for at once
+			const objects = 12_000 // more than one request returns
 			for i := range objects {
 				bus.Publish(t.Context(), publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0), func(_ uint64, err error) {
 					if err != nil {
@@ -218,7 +218,7 @@ func TestLoadBroken(t *testing.T) {
 	}
 }
 
-// TestLoadHeadersOnly: Load does not transfer the objects.
+// TestLoadHeadersOnly verifies that Load does not transfer the objects.
 func TestLoadHeadersOnly(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		s := natstest.Start(t)
@@ -234,7 +234,8 @@ func TestLoadHeadersOnly(t *testing.T) {
 	}
 }
 
-// TestLoadIsCounted: as far as the server says what is left.
+// TestLoadIsCounted verifies that the counter shows the progress of Load, based on the server's
+// number of pending messages.
 func TestLoadIsCounted(t *testing.T) {
 	var reading longwork.Counter
 	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Reading: &reading})

@@ -11,8 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// An object with a subject longer than a protocol line would permanently close the
-// connection, and so block every other object.
+// TestALongNameDoesNotCostTheConnection verifies that an object with a very long name is rejected as
+// too large. A subject longer than a protocol line would permanently close the connection, and so
+// block every other object.
 func TestALongNameDoesNotCostTheConnection(t *testing.T) {
 	b := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: "test"})
 	waitReady(t, b)
@@ -27,8 +28,8 @@ func TestALongNameDoesNotCostTheConnection(t *testing.T) {
 	}
 }
 
-// If the connection still closes permanently, Ready reports it: the client does not
-// reconnect after a server error that it does not know.
+// TestAConnectionThatEndsForGoodIsToldOf verifies that Ready reports a permanently closed
+// connection. The client does not reconnect after a server error that it does not know.
 func TestAConnectionThatEndsForGoodIsToldOf(t *testing.T) {
 	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster})
 	waitReady(t, bus)

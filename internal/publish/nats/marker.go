@@ -11,8 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It ignores a
-// marker of an earlier release, which is a row in tables, so that the next marker replaces it.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, or "" if the
+// resource has none. It ignores a marker of an earlier release, which is a row in tables, so that
+// the next marker replaces it.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of an error that a retry cannot fix.
+// ErrMisconfigured is in the chain of errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
 // Shared is a connection that several buses use.
@@ -29,60 +29,60 @@ const (
 	Structured ContentMode = "structured"
 )
 
-// Options configures a Bus. The comment of a field names the environment variable that
-// errors mention.
+// Options configures a Bus. The comment of each field names its environment variable, as error
+// messages do.
 type Options struct {
-	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). Not needed
-	// with InProcess.
+	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
+	// unnecessary.
 	URLs []string
-	// InProcess, if set, is a server in this process to connect to without a socket.
+	// InProcess, if set, provides an in-process connection to a server, without a socket.
 	InProcess natsgo.InProcessConnProvider
-	// Shared is a connection that several buses use; nil for one of its own.
+	// Shared is a connection that several buses use. If nil, the bus has its own connection.
 	Shared *Shared
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
-	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, of the stream; the server's own if empty
+	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, the domain of the stream; the server's own domain if empty
 	Cluster       string // KUBERELAY_CLUSTER_NAME; required
 	Replicas      int    // KUBERELAY_NATS_REPLICAS; 1 if 0
-	History       int    // KUBERELAY_NATS_HISTORY, messages kept of each object; 8 if 0
+	History       int    // KUBERELAY_NATS_HISTORY, the number of messages kept per object; 8 if 0
 	ContentMode   ContentMode
 
-	// At most one kind of credentials. They come from files, which are read again at each
-	// reconnect, so that they can be rotated in place.
+	// At most one kind of credentials may be set. They are read from files again at each reconnect,
+	// so that they can be rotated in place.
 	User         string // KUBERELAY_NATS_USER, with PasswordFile
 	PasswordFile string // KUBERELAY_NATS_PASSWORD_FILE
 	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
 	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
 	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; another key needs a restart
 
-	// TLS. The client uses TLS with a server that requires it even if none of these is set,
-	// and verifies it with the system's authorities. Verification cannot be turned off.
+	// TLS settings. Even if none is set, the client uses TLS with a server that requires it, and
+	// verifies the server with the system's authorities. Verification cannot be turned off.
 	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
-	// ServerName is the name that the certificate of the server must have
-	// (KUBERELAY_NATS_TLS_SERVER_NAME); the host of the URL if empty.
+	// ServerName is the name that the server's certificate must have
+	// (KUBERELAY_NATS_TLS_SERVER_NAME). If empty, it is the host in the URL.
 	ServerName string
 
-	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; nil for none
+	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; may be nil
 
-	// Permit, if set, is called before every request that changes the messages of the
-	// stream. An error prevents the request. Compare-and-set does not reject a replaced
-	// writer on a subject that no other writer has changed.
+	// Permit, if set, is called before every request that changes the messages of the stream. An
+	// error prevents the request. Compare-and-set is not sufficient: it does not reject a replaced
+	// writer if no other writer has changed the subject.
 	Permit func() error
 
-	// AckTimeout is how long to wait for an acknowledgement; 10 s if 0.
+	// AckTimeout is how long to wait for an acknowledgement. If 0, it is 10 s.
 	AckTimeout time.Duration
-	// MaxInFlight is the maximum number of messages without an acknowledgement; Publish
-	// blocks beyond it. 512 if 0.
+	// MaxInFlight is the maximum number of messages without an acknowledgement. At the limit,
+	// Publish blocks. If 0, it is 512.
 	MaxInFlight int
 
-	// Invalid, if set, gets the messages that are not valid Kuberelay events.
+	// Invalid, if set, receives the messages that are not valid Kuberelay events.
 	Invalid *publish.Invalid
 
-	Logger     *slog.Logger          // none if nil
-	Registerer prometheus.Registerer // no metrics if nil
+	Logger     *slog.Logger          // nil for no logs
+	Registerer prometheus.Registerer // nil for no metrics
 }
 
 // withDefaults sets empty fields to their defaults.
@@ -105,8 +105,8 @@ func (o *Options) permitted() error {
 	return o.Permit()
 }
 
-// inboxPrefix is the prefix of the forwarder's reply subjects. It allows the permissions of
-// readers to exclude them.
+// inboxPrefix is the prefix of the forwarder's reply subjects. With this separate prefix, the
+// permissions of readers can exclude these subjects.
 const inboxPrefix = "_INBOX.kuberelay"
 
 // connection returns the options of the connection.

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestPermit: a writer without a permit publishes nothing and purges nothing, even for an
-// object without events, where compare-and-set would not reject it.
+// TestPermit verifies that a writer without a permit publishes and purges nothing. This includes an
+// object without events, for which compare-and-set would not reject the writer.
 func TestPermit(t *testing.T) {
 	url := natstest.Start(t).URL
 	refusal := errors.New("another leads")

@@ -17,12 +17,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages
-// await their acknowledgement, until ctx ends. ctx does not affect a message that was sent.
-// While the bus is not ready, Publish fails at once.
+// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await their
+// acknowledgement, but only until ctx ends. ctx does not affect a message that was sent. While the
+// bus is not ready, Publish fails at once.
 //
-// It does not use the asynchronous publish of the JetStream client, which holds its lock
-// while it reports a timeout, allocates a timer per message, and republishes by itself if
+// Publish does not use the asynchronous publish of the JetStream client. That holds its lock while
+// it reports a timeout, and allocates a timer per message. If no stream responds, it republishes by
+// itself, which could reorder messages.
 // no stream responds, which could reorder messages.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, sent: time.Now()}
@@ -44,7 +45,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 		return
 	}
 	b.metrics.InFlight.Inc()
-	if err := b.opts.permitted(); err != nil { // after the wait for the in-flight limit
+	if err := b.opts.permitted(); err != nil { // checked after the wait for the in-flight limit
 		b.release()
 		b.reject(f, publish.Failure(publish.ResultNotReady, err))
 		return
@@ -62,7 +63,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	}
 }
 
-// prepare returns the NATS message of m, or why it cannot be published.
+// prepare returns the NATS message for m, or an error if m cannot be published.
 func (b *Bus) prepare(m *event.Message, h *binding.Header) (*natsgo.Msg, error) {
 	if err := b.Ready(); err != nil {
 		return nil, publish.Failure(publish.ResultNotReady, err)
@@ -78,9 +79,9 @@ func (b *Bus) prepare(m *event.Message, h *binding.Header) (*natsgo.Msg, error) 
 	return msg, nil
 }
 
-// A server permanently closes a connection with a protocol line longer than its
-// max_control_line, and the line contains the subject. Kubernetes does not limit the length
-// of RBAC object names, and an escaped byte takes three bytes.
+// A server permanently closes a connection after a protocol line longer than its max_control_line,
+// and the line contains the subject. Kubernetes does not limit the length of RBAC object names, and
+// an escaped byte takes three bytes.
 const (
 	maxControlLine = 4096 // the server's default
 	maxSubject     = maxControlLine - 256
@@ -90,8 +91,8 @@ func (b *Bus) reply(token uint64) string {
 	return b.inbox + strconv.FormatUint(token, 36)
 }
 
-// onReply handles the responses to publishes and to reads after a rejection. One goroutine
-// of the connection calls it, one response at a time.
+// onReply handles the responses to publishes and to reads after a rejection. One goroutine of the
+// connection calls it, with one response at a time.
 func (b *Bus) onReply(msg *natsgo.Msg) {
 	token, err := strconv.ParseUint(msg.Subject[len(b.inbox):], 36, 64)
 	if err != nil {
@@ -100,7 +101,7 @@ func (b *Bus) onReply(msg *natsgo.Msg) {
 	b.answers.Add(1)
 	f := b.flights.take(token)
 	switch {
-	case f == nil: // too late: it was completed with an unknown outcome
+	case f == nil: // too late: the message was completed with an unknown outcome
 	case f.reading:
 		b.resolve(f, msg)
 	default:
@@ -108,11 +109,11 @@ func (b *Bus) onReply(msg *natsgo.Msg) {
 	}
 }
 
-// acknowledge completes f with the response of the stream. After a rejected compare-and-set
-// it first reads the last message.
+// acknowledge completes f with the response of the stream. If compare-and-set rejected the message,
+// acknowledge reads the last message of the subject first.
 func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	if stream.IsNoResponders(msg) {
-		b.conn.Kick() // the stream may be gone
+		b.conn.Kick() // the stream may no longer exist
 		b.finish(f, 0, stream.ErrNoStream)
 		return
 	}
@@ -169,7 +170,7 @@ func (b *Bus) release() {
 	b.metrics.InFlight.Dec()
 }
 
-// failAll completes the messages in flight that match cond with err.
+// failAll completes the messages in flight for which cond returns true, with err.
 func (b *Bus) failAll(err error, cond func(*flight) bool) {
 	for _, f := range b.flights.takeIf(cond) {
 		b.finish(f, 0, err)

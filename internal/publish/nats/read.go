@@ -12,11 +12,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Last returns the last event of an object with its data, from the leader of the stream;
-// the zero value for none. Object is nil if the message is not a Kuberelay event or its
-// data cannot be read; Acked.Position is still set.
+// Last returns the last event of an object with its data, from the leader of the stream. It returns
+// the zero value if the object has no event. Object is nil if the message is not a Kuberelay event
+// or its data cannot be read. Acked.Position is still set then.
 //
-// If ctx has no deadline, it waits for the acknowledgement timeout, but at least one
+// If ctx has no deadline, Last waits for the acknowledgement timeout, but at least one second.
 // second.
 func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
 	subject := event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k)
@@ -27,8 +27,8 @@ func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
 	return b.stored(s), nil
 }
 
-// At is [Bus.Last] for the event at a position. It returns the zero value if the event no
-// longer exists, and an error if it belongs to another object.
+// At is like [Bus.Last], but returns the event at a position. It returns the zero value if the event
+// no longer exists, and an error if the event belongs to another object.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	s, err := b.conn.GetMessage(ctx, stream.SequenceRequest(position))
 	if err == nil && s != nil && s.Subject != event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k) {
@@ -51,8 +51,8 @@ func (b *Bus) stored(s *stream.Message) publish.Stored {
 	return result
 }
 
-// Purge removes the events of an object up to and including a position. Later events stay,
-// so the position need not be the last one. It can be repeated.
+// Purge removes the events of an object up to and including a position. Later events stay, so the
+// position need not be the last one. Purge can be repeated.
 func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	if upTo == 0 {
 		return nil

@@ -48,7 +48,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// sameText compares bodies.
+// sameText compares bodies by their JSON text.
 var sameText = cmp.Transformer("text", func(b event.Body) string {
 	text, err := b.JSON()
 	if err != nil {
@@ -57,7 +57,7 @@ var sameText = cmp.Transformer("text", func(b event.Body) string {
 	return string(text)
 })
 
-// wantStored compares with At a position, or with Last at 0.
+// wantStored compares want with the result of At for the position, or of Last if the position is 0.
 func wantStored(t *testing.T, bus *Bus, k event.Key, position uint64, want publish.Stored) {
 	t.Helper()
 	got, err := bus.Last(t.Context(), k)
@@ -72,8 +72,8 @@ func wantStored(t *testing.T, bus *Bus, k event.Key, position uint64, want publi
 	}
 }
 
-// TestStored: every way to read a delete returns the time at which the stream stored it. Its
-// retention depends on it.
+// TestStored verifies that every way to read a delete returns the time at which the stream stored
+// the delete. The retention of the delete depends on that time.
 func TestStored(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -174,8 +174,8 @@ func TestPurge(t *testing.T) {
 		want int
 	}{
 		{0, 4},
-		{positions[2], 1}, // and not positions[3], which is later
-		{positions[2], 1}, // once more
+		{positions[2], 1}, // positions[3] is later, so it stays
+		{positions[2], 1}, // the same again
 		{positions[0], 1},
 		{positions[3], 0},
 		{positions[3] + 100, 0},
@@ -192,7 +192,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestReadDisconnected: reads without a connection fail at once.
+// TestReadDisconnected verifies that reads without a connection fail at once.
 func TestReadDisconnected(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})

@@ -20,15 +20,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// replicaReads is how often the test reads a stream of three replicas, two of which are behind.
+// replicaReads is how often the test reads a stream with three replicas, two of which are behind.
 // The server picks a random replica each time, so only one run in 10^19 always picks the leader.
 const replicaReads = 40
 
-// heldByAll is the number of objects that every replica of the stream of [behind] has.
+// heldByAll is the number of objects that every replica of the stream from [behind] has.
 const heldByAll = 3
 
-// behind makes a stream whose followers have not applied the last messages: an update of an
-// object, a create, and a delete. It returns what the leader has.
+// behind creates a stream whose followers have not applied the last messages: an update of an
+// object, a create, and a delete. It returns the leader's events.
 func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release func()) {
 	t.Helper()
 	c := natstest.StartCluster(t, 3)
@@ -60,8 +60,9 @@ func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release fun
 	return bus, want, release
 }
 
-// TestLoadFromAReplicaThatIsBehind: the server places the consumer of a load on any
-// replica. A replica that was catching up returned older states without an error.
+// TestLoadFromAReplicaThatIsBehind verifies that a load does not read from a replica that is behind.
+// The server places the consumer of a load on any replica. A replica that was catching up once
+// returned older states without an error.
 func TestLoadFromAReplicaThatIsBehind(t *testing.T) {
 	bus, want, _ := behind(t)
 	for range replicaReads {
@@ -71,7 +72,8 @@ func TestLoadFromAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
-// TestConflictWhileReplicasAreBehind: after a conflict, the event on the bus is read from the leader.
+// TestConflictWhileReplicasAreBehind verifies that the event on the bus is read from the leader
+// after a conflict.
 func TestConflictWhileReplicasAreBehind(t *testing.T) {
 	bus, want, _ := behind(t)
 	for range replicaReads {
@@ -85,9 +87,10 @@ func TestConflictWhileReplicasAreBehind(t *testing.T) {
 	}
 }
 
-// TestSubscribeToAReplicaThatIsBehind: a subscription to the last event of each object
-// mistook a replica without further messages for one that had reached the end of the
-// stream, and continued after that end. It never got the messages that the replica lacked.
+// TestSubscribeToAReplicaThatIsBehind verifies that a subscription receives the messages that its
+// replica lacked at first. An earlier version subscribed to the last event of each object, and
+// mistook a replica without further messages for one at the end of the stream. It continued after
+// that end, and never received the messages that the replica lacked.
 func TestSubscribeToAReplicaThatIsBehind(t *testing.T) {
 	bus, want, release := behind(t)
 	subscriber, err := reader.Connect(t.Context(), bus.opts.connection())
@@ -128,8 +131,8 @@ func TestSubscribeToAReplicaThatIsBehind(t *testing.T) {
 	ended.Wait()
 }
 
-// TestReplicated: two concurrent writers of one subject on a stream of three servers.
-// Whatever results they get, there is one event, and a retry succeeds or returns a
+// TestReplicated verifies that concurrent writers of one subject store exactly one event on a stream
+// with three replicas, whatever results the writers get. A retry then succeeds or returns a
 // conflict.
 func TestReplicated(t *testing.T) {
 	servers := cluster(t, 3)
@@ -143,7 +146,7 @@ func TestReplicated(t *testing.T) {
 		return true
 	})
 	t.Cleanup(func() { bus.Close() })
-	waitFor(t, "stored", func() bool { // the server that the bus is connected to may not have heard of the stream
+	waitFor(t, "stored", func() bool { // the server of this connection may not know the stream yet
 		_, err := publishNow(t, bus, publishtest.Object{Name: "first", Version: 1}.Message(t, 0))
 		return err == nil
 	})
@@ -200,7 +203,7 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-// cluster starts servers that replicate.
+// cluster starts n servers that form a cluster.
 func cluster(t *testing.T, n int) []*natstest.Server {
 	t.Helper()
 	var routes []*url.URL

@@ -12,9 +12,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestAMessageReturnsOnOneServer: a limit removes a message between others, somebody deletes the one
-// after it, and a server is killed. nats-server 2.15 brings the first one back on that server only. A
-// load shows it only once that server leads, and then it is a possible loss.
+// TestAMessageReturnsOnOneServer shows a bug of nats-server 2.15. A limit removes a message between
+// others, somebody deletes the message after it, and a server is killed. Then the first message
+// returns on that server only. A load must not return it before that server leads, and the election
+// of that server counts as a possible loss.
 func TestAMessageReturnsOnOneServer(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3, History: 1})
@@ -31,7 +32,7 @@ func TestAMessageReturnsOnOneServer(t *testing.T) {
 	}
 	var name string
 	var killed, attempt int
-	waitFor(t, "a message that returned", func() bool { // unless the server has written its index since
+	waitFor(t, "a message that returned", func() bool { // retried if the server has written its index since
 		attempt++
 		name = fmt.Sprint("returns-", attempt)
 		last := put(name, 2, put(name, 1, 0))
@@ -80,7 +81,7 @@ func TestAMessageReturnsOnOneServer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, _ = bus.conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.KUBERELAY",
-				fmt.Appendf(nil, `{"placement": {"preferred": "server-%d"}}`, killed)) // it may not be current yet
+				fmt.Appendf(nil, `{"placement": {"preferred": "server-%d"}}`, killed)) // the server may not be current yet
 		}
 		return err == nil && leader == killed
 	})

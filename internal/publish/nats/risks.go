@@ -8,12 +8,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Risks returns the settings of a stream that allow the loss of acknowledged messages, except those that a
-// forwarder refuses. It cannot check sync_interval in a cluster, which only the system account of a server
-// may read.
+// Risks returns the settings of a stream that allow the loss of acknowledged messages. It leaves out
+// those that a forwarder rejects. It cannot check sync_interval in a cluster, because only the
+// system account of a server may read that.
 //
-// clustered reports whether the server of the stream is part of a cluster. builtIn reports whether it is the
-// forwarder's built-in server, which syncs at intervals.
+// clustered reports whether the server of the stream is part of a cluster. builtIn reports whether
+// the server is the forwarder's built-in server, which syncs at intervals.
 func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
 	r := publish.Risk{Setting: fmt.Sprintf("num_replicas=%d", is.Replicas), Of: []string{is.Name}}
 	switch {
@@ -32,7 +32,7 @@ func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
 	return []publish.Risk{r}
 }
 
-// Clustered reports whether the server of a stream is one of a cluster.
+// Clustered reports whether the server of a stream is part of a cluster.
 func Clustered(info *jetstream.StreamInfo) bool {
 	return info.Cluster != nil && info.Cluster.Name != ""
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// The risks of a real stream: with one copy in a cluster, on one server, and with three copies.
+// TestRisks verifies the risks of real streams: with one replica in a cluster, on a single server,
+// and with three replicas.
 func TestRisks(t *testing.T) {
 	of := func(urls []string, replicas int) (settings []string, single bool) {
 		bus := connect(t, Options{URLs: urls, Cluster: publishtest.Cluster, Replicas: replicas})

@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// rotated is a bus with a log, whose files a test replaces.
+// rotated is a bus with a log whose credential files a test replaces.
 type rotated struct {
 	*Bus
 	t   *testing.T
@@ -58,8 +58,8 @@ func (r *rotated) logged(part string) bool {
 	return strings.Contains(r.b.String(), part)
 }
 
-// user is whom the server takes us for. It may not have noticed yet that former
-// connections are gone.
+// user returns the user of the newest connection. The server may not have noticed yet that earlier
+// connections are closed.
 func (r *rotated) user() string {
 	r.t.Helper()
 	all, err := r.s.InProcess().Connz(&server.ConnzOptions{Username: true})
@@ -75,7 +75,7 @@ func (r *rotated) user() string {
 	return last.AuthorizedUser
 }
 
-// wantReconnects checks the number of reconnects, and that the connection works.
+// wantReconnects verifies the number of reconnects, and that the connection works.
 func (r *rotated) wantReconnects(want uint64) {
 	r.t.Helper()
 	if got := r.conn.NC.Stats().Reconnects; got != want {
@@ -102,7 +102,7 @@ func TestChangedFiles(t *testing.T) {
 			t.Errorf("the server still takes us for %s", got)
 		}
 
-		// What is refused does not end what works.
+		// A rejected file does not end a working connection.
 		second := r.user()
 		for _, content := range []string{stranger, "nothing of use"} {
 			r.write(path, content)
@@ -131,7 +131,7 @@ func TestChangedFiles(t *testing.T) {
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0)
 		s.Configure(func(o *server.Options) { o.Password = "new" })
-		s.Reload() // it ends our connection
+		s.Reload() // the reload ends the bus's connection
 		waitReconnected(t, r.Bus)
 		publishOK(t, r.Bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	})
@@ -152,14 +152,14 @@ func TestChangedFiles(t *testing.T) {
 		_, nextCert, nextKey := second.Issue("two")
 		r := newRotated(t, s, Options{CAFile: first.File, CertFile: cert, KeyFile: key})
 
-		r.write(cert, r.read(nextCert)) // its key is on its way
+		r.write(cert, r.read(nextCert)) // the matching key is not written yet
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0)
 		r.write(key, r.read(nextKey))
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 
-		r.write(first.File, r.read(second.File)) // the server's new certificate is on its way
+		r.write(first.File, r.read(second.File)) // the server doesn't have its new certificate yet
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 		s.Configure(serverTLS(second))
@@ -177,15 +177,16 @@ func TestChangedFiles(t *testing.T) {
 		r := newRotated(t, s, Options{NkeyFile: path})
 		r.write(path, otherSeed)
 		s.Restart()
-		waitReconnected(t, r.Bus) // with the one that it has
+		waitReconnected(t, r.Bus) // with the key that the bus already has
 		if !r.logged("restart the forwarder to use it") || r.logged(otherSeed) {
 			t.Errorf("logged: %s", r.b)
 		}
 	})
 }
 
-// TestChangedFilesUnderLoad: during a reconnect, no publish of a bus of the connection has an unknown
-// outcome, none is rejected for long, and no event is stored twice.
+// TestChangedFilesUnderLoad verifies that, during a reconnect, no publish has an unknown outcome,
+// none is rejected for long, and no event is stored twice. This holds for every bus that shares the
+// connection.
 func TestChangedFilesUnderLoad(t *testing.T) {
 	operator, user, _ := operatorMode(t)
 	path := file(t, user())

@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestASecondDelete: an object outlived its delete, and the bus lost the create that said
-// so. A second delete of the object has the same ID as the first one, and was mistaken for
-// it.
+// TestASecondDelete verifies that a second delete of an object is not mistaken for the first one.
+// Here, an object outlived its delete, and the bus lost the create that recorded that. The second
+// delete has the same ID as the first one. An earlier version treated it as already stored.
 func TestASecondDelete(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 8})
@@ -33,7 +33,7 @@ func TestASecondDelete(t *testing.T) {
 	}
 	p1 := publishOK(t, bus, message(event.Created, "5", 0, 0))
 	p2 := publishOK(t, bus, message(event.Deleted, "5", p1, 0))
-	p3 := publishOK(t, bus, message(event.Created, "5", p2, p2)) // it outlived the delete
+	p3 := publishOK(t, bus, message(event.Created, "5", p2, p2)) // the object outlived the delete
 	stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestSharedConnection: the number of connections does not depend on the number of buses. A bus that
-// closes does not disturb what another has in flight, and the last one closes the connection.
+// TestSharedConnection verifies that several buses share one connection. A bus that closes does not
+// disturb the messages that another bus has in flight, and the last bus closes the connection.
 func TestSharedConnection(t *testing.T) {
 	s := natstest.StartProcess(t)
 	shared := &Shared{}
@@ -65,8 +65,8 @@ func TestSharedConnection(t *testing.T) {
 	waitFor(t, "the connection is closed", func() bool { return len(s.Connections()) == 0 })
 }
 
-// TestSharedConnectionThatEnded: after the server closed the connection permanently, every bus reports
-// it, and the next one gets another connection.
+// TestSharedConnectionThatEnded verifies that every bus reports a connection that the server closed
+// permanently, and that the next bus gets a new connection.
 func TestSharedConnectionThatEnded(t *testing.T) {
 	url, shared := natstest.Start(t).URL, &Shared{}
 	first := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
@@ -83,8 +83,8 @@ func TestSharedConnectionThatEnded(t *testing.T) {
 	publishOK(t, next, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }
 
-// TestPermissionOfAnotherCluster: on a shared connection, a missing permission for the subjects of one
-// cluster is not reported by the bus of another.
+// TestPermissionOfAnotherCluster verifies that a bus on a shared connection does not report a
+// missing permission for the subjects of another bus's cluster.
 func TestPermissionOfAnotherCluster(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "relay", Password: "p", Permissions: &server.Permissions{

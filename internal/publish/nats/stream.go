@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// streamConfig is the configuration of a new stream.
+// streamConfig returns the configuration of a new stream.
 func (o Options) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              o.Stream,
@@ -26,28 +26,30 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 		MaxBytes:          -1,
 		MaxMsgSize:        -1,
 		MaxConsumers:      -1,
-		// A stream that dropped its oldest messages would lose the objects that change
-		// least. The oldest messages per subject are dropped, see [Options.History].
+		// If a full stream dropped its oldest messages, it would lose the objects that change least.
+		// So a full stream rejects new messages instead. Per subject, the stream drops the oldest
+		// messages, see [Options.History].
 		Discard: jetstream.DiscardNew,
-		// The leader does compare-and-set, so reads go to the leader too.
+		// The leader performs compare-and-set, so reads go to the leader too.
 		AllowDirect: false,
 	}
 }
 
-// firstSequence is the first sequence of a new stream: the microseconds since 1970. So if a
-// stream replaces another one whose messages are lost, it starts above any position that a
-// subscriber can have reached in the old stream, unless the old stream stored more than a
-// million messages per second for its whole life, or was created by a clock that was ahead
-// by more than its life. A subscriber that continues after its last position then gets
-// everything from the start of the new stream. If the new stream started at 1, the server
-// would send nothing until it passed that position, without an error.
+// firstSequence returns the first sequence of a new stream: the microseconds since 1970. If a stream
+// replaces another one whose messages are lost, the new stream thus starts above any position in the
+// old stream. A subscriber that continues after its last position then receives everything from the
+// start of the new stream. If the new stream started at 1, the server would send nothing until the
+// stream passed that position, without an error.
 //
-// JSON numbers are exact in every client up to 2^53, which is in the year 2255.
+// The new stream can start too low in two cases: the old stream stored more than a million messages
+// per second for its whole life, or it was created by a clock that was ahead by more than that life.
+//
+// JSON numbers are exact in every client up to 2^53, which is reached in the year 2255.
 func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
 func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 
-// ensureStream creates the stream, or checks the existing one. Others may do the same
+// ensureStream creates the stream, or checks the existing one. Several forwarders may do this
 // concurrently. An error with ErrMisconfigured in its chain is permanent.
 func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	want := b.opts.streamConfig()
@@ -80,9 +82,9 @@ func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	if err == nil || b.opts.InProcess == nil {
 		return err
 	}
-	// The stream of a built-in server has no other owner, and nobody can edit it while the
-	// forwarder is stopped. The first sequence must stay: at its next start, the server
-	// removes everything below it.
+	// The stream of a built-in server has no other owner, and nobody can edit it while the forwarder
+	// is stopped. The first sequence must not change: if it increased, the server would remove all
+	// messages below the new value at its next start.
 	want.FirstSeq = info.Config.FirstSeq
 	if _, failure := c.JS.UpdateStream(ctx, want); failure != nil {
 		return fmt.Errorf("%w (the built-in server rejected the update: %w; to start over, remove the directory in KUBERELAY_DATA_DIR)", err, failure)
@@ -110,9 +112,9 @@ type wrongSetting struct {
 	edit             string // the flag of "nats stream edit" that fixes it, "" if none can
 }
 
-// checkStream compares the settings that matter. Size limits are the operator's choice,
-// because a full stream rejects messages; more replicas than configured are allowed; and
-// subjects of others in the same stream do no harm.
+// checkStream checks the settings that matter. It ignores size limits, which are the operator's
+// choice, because a full stream rejects messages. It also allows more replicas than configured, and
+// subjects of others in the same stream.
 func checkStream(is jetstream.StreamConfig, o Options) error {
 	var wrong []wrongSetting
 	check := func(ok bool, name string, is, should any, edit string) {
@@ -152,7 +154,7 @@ func editUnless(impossible bool, edit string) string {
 	return edit
 }
 
-// describe names the wrong settings and how to fix them.
+// describe returns a text that names the wrong settings and the fix.
 func describe(name string, wrong []wrongSetting) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "stream %q has wrong settings: ", name)
@@ -177,8 +179,7 @@ func describe(name string, wrong []wrongSetting) string {
 	return b.String()
 }
 
-// covers reports whether one of the stream's subjects includes all of want, which ends in
-// ">".
+// covers reports whether one of the stream's subjects includes all of want, which ends in ">".
 func covers(subjects []string, want string) bool {
 	for _, s := range subjects {
 		if subjectCovers(strings.Split(s, "."), strings.Split(want, ".")) {
@@ -199,5 +200,5 @@ func subjectCovers(subject, want []string) bool {
 			return false
 		}
 	}
-	return false // want is longer, because it ends in ">"
+	return false // want has more tokens, or ends in ">"
 }

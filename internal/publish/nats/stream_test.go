@@ -38,10 +38,10 @@ func TestStreamIsCreated(t *testing.T) {
 	}
 }
 
-// TestAStreamThatComesBackEmpty: after a server lost its files, the new stream starts above
-// the old one. When it started at 1, a subscriber with a standard client waited, without an
-// error, until the new stream had passed its old position, and missed everything before
-// that.
+// TestAStreamThatComesBackEmpty verifies that a new stream starts above the old one after a server
+// lost its files. An earlier version started it at 1. Then a subscriber with a standard client
+// waited, without an error, until the new stream had passed its old position, and missed everything
+// before that.
 func TestAStreamThatComesBackEmpty(t *testing.T) {
 	s := natstest.StartProcess(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -90,7 +90,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 	}
 }
 
-// TestAStreamIsReplacedWhileNothingHappens: the bus detects that its stream was removed
+// TestAStreamIsReplacedWhileNothingHappens verifies that the bus detects the removal of its stream
 // even if it publishes nothing.
 func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
 	s := natstest.Start(t)
@@ -105,7 +105,8 @@ func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
 	}
 }
 
-// TestStreamIsShared: several forwarders of several clusters start concurrently.
+// TestStreamIsShared verifies that forwarders of several clusters can start concurrently on one
+// stream.
 func TestStreamIsShared(t *testing.T) {
 	s := natstest.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -129,8 +130,9 @@ func TestStreamIsShared(t *testing.T) {
 	}
 }
 
-// TestStreamIsDisputed: several forwarders start concurrently with two configurations of
-// the stream. One wins, and the others get an error.
+// TestStreamIsDisputed verifies that, if several forwarders start concurrently with two
+// configurations of the stream, one configuration wins, and the forwarders with the other one get an
+// error.
 func TestStreamIsDisputed(t *testing.T) {
 	s := natstest.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -164,7 +166,7 @@ func TestStreamIsChecked(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*jetstream.StreamConfig)
-		says   []string // nothing: it is fine
+		says   []string // nil means that the stream is valid
 	}{
 		{"as it should be", func(*jetstream.StreamConfig) {}, nil},
 		{"limits on size", func(c *jetstream.StreamConfig) { c.MaxBytes, c.MaxMsgs, c.MaxMsgSize = 1<<20, 1000, 1<<20 }, nil},
@@ -259,7 +261,7 @@ func TestCovers(t *testing.T) {
 		{"p.a.>", false},
 		{"q.>", false},
 		{"*", false},
-		{"p.*.>", false}, // p.a is in p.> and not in it
+		{"p.*.>", false}, // p.a matches p.> but not p.*.>
 	} {
 		if got := covers([]string{"x", test.subject}, "p.>"); got != test.want {
 			t.Errorf("%s covers p.>: got %v, want %v", test.subject, got, test.want)
@@ -267,8 +269,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestStreamIsLost: the server comes back without its files. The bus recreates the stream
-// without a restart of the forwarder and reports that it is new.
+// TestStreamIsLost verifies that the bus recreates the stream and returns a conflict if the server
+// restarts without its files. The forwarder does not have to restart.
 func TestStreamIsLost(t *testing.T) {
 	s := natstest.Start(t)
 	store := s.StoreDir()
@@ -288,7 +290,8 @@ func TestStreamIsLost(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0))
 }
 
-// TestStreamIsDeleted: as TestStreamIsLost, while the connection stays.
+// TestStreamIsDeleted is like TestStreamIsLost, but the stream is deleted while the connection stays
+// open.
 func TestStreamIsDeleted(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -297,7 +300,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	}
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	if _, err := publishNow(t, bus, m); err == nil {
-		// The look at the stream that follows the connection may find that it is gone.
+		// The check after the connect may find that the stream no longer exists.
 		waitFor(t, "told of another stream than the one that is not there", func() bool { return bus.PossibleLosses() > 1 })
 	}
 	waitFor(t, "published again", func() bool {
@@ -306,7 +309,8 @@ func TestStreamIsDeleted(t *testing.T) {
 	})
 }
 
-// TestStreamIsSpoiled: the stream is edited while the bus is disconnected.
+// TestStreamIsSpoiled verifies that the bus rejects a stream that was edited to wrong settings, and
+// continues once the settings are corrected.
 func TestStreamIsSpoiled(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -317,14 +321,14 @@ func TestStreamIsSpoiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Restart()
-	waitFor(t, "refused", func() bool { // over the next connection, the first may find it, too
+	waitFor(t, "refused", func() bool { // on the next connection, because the first may also report the error
 		lost, _, err := bus.conn.State()
 		return lost > 0 && errors.Is(err, ErrMisconfigured)
 	})
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)); !errors.Is(err, ErrMisconfigured) {
 		t.Errorf("publish gives %v, want ErrMisconfigured", err)
 	}
-	waitFor(t, "mended", func() bool { // the observer has to connect again, too
+	waitFor(t, "mended", func() bool { // the test's client also has to reconnect
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := js.UpdateStream(ctx, bus.opts.streamConfig())
@@ -333,9 +337,8 @@ func TestStreamIsSpoiled(t *testing.T) {
 	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
 }
 
-// TestAStreamKeepsItsIdentity: the creation time of the stream stays the same after a
-// restart of the server and with another leader. Otherwise the claim would name another
-// stream.
+// TestAStreamKeepsItsIdentity verifies that the creation time of the stream does not change when the
+// server restarts or another leader is elected. Otherwise the claim would name another stream.
 func TestAStreamKeepsItsIdentity(t *testing.T) {
 	t.Run("restart", func(t *testing.T) {
 		s := natstest.Start(t)
@@ -343,7 +346,7 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 		before := bus.Stream()
 		s.Restart()
 		waitReconnected(t, bus)
-		if got := bus.Stream(); got != before || bus.PossibleLosses() != 2 { // the second is the lost connection
+		if got := bus.Stream(); got != before || bus.PossibleLosses() != 2 { // the second possible loss is the lost connection
 			t.Errorf("the stream was %q and is %q, and there are %d possible losses", before, got, bus.PossibleLosses())
 		}
 	})

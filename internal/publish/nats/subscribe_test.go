@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// subscriber subscribes over a connection of its own.
+// subscriber subscribes over its own connection.
 type subscriber struct {
 	*publishtest.Subscriber
 	t   testing.TB
@@ -33,7 +33,7 @@ func subscribe(t testing.TB, url string, o publish.SubscribeOptions) *subscriber
 	return &subscriber{publishtest.Subscribe(t, bus, o), t, bus}
 }
 
-// want reads as many events as there are positions, which must be theirs.
+// want reads the next events, whose positions must be these.
 func (s *subscriber) want(positions ...uint64) {
 	s.t.Helper()
 	for i, want := range positions {
@@ -49,7 +49,7 @@ func (s *subscriber) lost() {
 	waitFor(s.t, "disconnected", func() bool { return s.bus.Ready() != nil })
 }
 
-// writer publishes states of objects in turn.
+// writer publishes increasing versions of objects.
 type writer struct {
 	t    testing.TB
 	bus  *Bus
@@ -65,7 +65,7 @@ func newWriter(t testing.TB, o Options) *writer {
 	return w
 }
 
-// put publishes the next state of each object and returns the positions.
+// put publishes the next version of each object and returns the positions.
 func (w *writer) put(names ...string) []uint64 {
 	w.t.Helper()
 	var positions []uint64
@@ -86,7 +86,7 @@ func names(prefix string, n int) []string {
 	return all
 }
 
-// TestSubscribe: events published in either mode arrive unchanged, with their keys.
+// TestSubscribe verifies that events published in either mode arrive unchanged, with their keys.
 func TestSubscribe(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -122,9 +122,9 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestSubscribeFromNow: FromNow yields nothing older, and everything since, even if the
-// connection breaks. The JetStream client's ordered consumer starts over with new messages
-// if it saw none before the break.
+// TestSubscribeFromNow verifies that FromNow yields no older events, but every event since the
+// start, even if the connection breaks. The JetStream client's ordered consumer starts again with
+// new messages if it received none before the break.
 func TestSubscribeFromNow(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
@@ -140,8 +140,8 @@ func TestSubscribeFromNow(t *testing.T) {
 	s.want(w.put("b")...)
 }
 
-// The server restarts on the same port and files while a backlog is being read, and
-// once more when there is nothing to read.
+// TestSubscribeRestart verifies that a subscription continues after a restart of the server, both
+// while it reads a backlog and while it has nothing to read. The server keeps its port and files.
 func TestSubscribeRestart(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -158,8 +158,8 @@ func TestSubscribeRestart(t *testing.T) {
 	s.want(again.put("web-1", "web-3", "new")...)
 }
 
-// FromLast yields each object once, even if the connection breaks half-way. The client's
-// ordered consumer would continue with every event from there on.
+// TestSubscribeLast verifies that FromLast yields each object once, even if the connection breaks
+// halfway. The client's ordered consumer would continue with every event from there on.
 func TestSubscribeLast(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
@@ -182,17 +182,17 @@ func TestSubscribeLast(t *testing.T) {
 	s.lost()
 	proxy.Pass()
 	s.want(last[10 : len(last)-10]...)
-	s.Reading() // again
-	// One that was seen, one that is still to come and one that is new change while
-	// the connection is down. What each was before is not its last state any more.
+	s.Reading() // the subscription reads again
+	// While the connection is down, three objects change: one that was yielded, one that was not
+	// yielded yet, and a new one. Their earlier events are no longer their last ones.
 	proxy.Refuse()
 	s.lost()
-	late := all[200-1] // at the end of last
+	late := all[200-1] // this object is at the end of last
 	away := w.put(late, late, all[200], "new")
 	proxy.Pass()
 	s.want(last[len(last)-10 : len(last)-1]...)
 	got := s.Next()
-	if got.Position == last[len(last)-1] { // it was on its way already
+	if got.Position == last[len(last)-1] { // the message was already in transit
 		got = s.Next()
 	}
 	if got.Position != away[0] {
@@ -202,7 +202,8 @@ func TestSubscribeLast(t *testing.T) {
 	s.want(w.put("new")...)
 }
 
-// Live events arrive even if the stream is empty at first.
+// TestSubscribeLastOfNothing verifies that FromLast yields new events even if no event matches at
+// first.
 func TestSubscribeLastOfNothing(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -212,8 +213,8 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	s.want(w.put("a", "c", "b", "c")[1])
 }
 
-// The server applies the filters: two subsets of 1,100 objects, which is more than the
-// server looks up at once elsewhere.
+// TestSubscribeFilters verifies that the server applies the filters to 1,100 objects, which is more
+// than the server looks up in one request elsewhere.
 func TestSubscribeFilters(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -242,8 +243,8 @@ func TestSubscribeFilters(t *testing.T) {
 	}
 }
 
-// A consumer that the server deleted, for example after a change of leader, is recreated at
-// its position.
+// TestSubscribeConsumerLost verifies that a subscription recreates a consumer that the server
+// deleted, for example after a leader election, and continues at its position.
 func TestSubscribeConsumerLost(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -263,7 +264,7 @@ func TestSubscribeConsumerLost(t *testing.T) {
 	s.want(w.put("a", "c")...)
 }
 
-// A subscriber waits for the stream and does not create it.
+// TestSubscribeNoStream verifies that a subscriber waits for the stream and does not create it.
 func TestSubscribeNoStream(t *testing.T) {
 	ns := natstest.Start(t)
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
@@ -276,13 +277,13 @@ func TestSubscribeNoStream(t *testing.T) {
 	if err := names.Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Whatever comes first is after the beginning.
+	// The subscription yields the first events of the new stream.
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	s.want(w.put("a", "b")...)
 	s.Reading()
 
-	// Removed and made anew: positions begin again.
-	w.bus.Close() // it would create the stream before the subscriber misses it
+	// After the stream is deleted and recreated, the subscription reads it from the start.
+	w.bus.Close() // otherwise the bus would recreate the stream before the subscriber notices
 	if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,8 @@ func TestSubscribeNoStream(t *testing.T) {
 	s.want(w.put("c")...)
 }
 
-// Messages that are not Kuberelay events are reported and block nothing.
+// TestSubscribeForeign verifies that messages that are not Kuberelay events are reported and do not
+// block events.
 func TestSubscribeForeign(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -362,7 +364,7 @@ func TestSubscribeEnds(t *testing.T) {
 	})
 }
 
-// TestReaderOfAnotherStream: a reader does not check the settings of the stream.
+// TestReaderOfAnotherStream verifies that a reader does not check the settings of the stream.
 func TestReaderOfAnotherStream(t *testing.T) {
 	ns := natstest.Start(t)
 	newWriter(t, Options{URLs: []string{ns.URL}, History: 3}).put("a")
@@ -370,8 +372,8 @@ func TestReaderOfAnotherStream(t *testing.T) {
 	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
 }
 
-// TestSubscribeFromTime: FromTime yields what the stream stored then or later, and
-// everything since, even if the connection breaks before the first event.
+// TestSubscribeFromTime verifies that FromTime yields the events that the stream stored at that time
+// or later, even if the connection breaks before the first event.
 func TestSubscribeFromTime(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())

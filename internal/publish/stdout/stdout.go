@@ -1,13 +1,14 @@
 // Package stdout publishes to a stream of lines, one structured CloudEvent per line, for
 // trials and for log pipelines.
 //
-// What it guarantees: each line is written with one call of Write, and lines do not mix,
-// even with concurrent publishers. A message is acknowledged when Write returns. Its
-// position is the number of its line, from 1.
+// Each event is written with one call of Write, and lines never interleave, even with concurrent
+// publishers. A message is acknowledged when Write returns without an error. Its position is the
+// number of its line, starting at 1.
 //
-// What it does not: there is no checkpoint. Nothing can be read back, so after a restart
-// everything is published again, and an object that was deleted in the meantime gets no
-// delete event. Expected is ignored. It is unknown whether the reader got the line.
+// The package has no checkpoint, because nothing can be read back. After a restart, everything is
+// published again, and an object that was deleted in the meantime gets no delete event. Publish
+// ignores the Expected field of a message. An acknowledgement doesn't show that the reader received
+// the line.
 package stdout
 
 import (
@@ -26,7 +27,7 @@ type Publisher struct {
 	mu     sync.Mutex
 	w      io.Writer
 	line   uint64 // number of the last line written
-	torn   bool   // the output ends within a line
+	torn   bool   // the output ends in the middle of a line
 	failed error  // error of the last write
 	closed bool
 }
@@ -81,8 +82,8 @@ func (p *Publisher) write(ctx context.Context, m *event.Message) (uint64, error)
 
 var errClosed = errors.New("the publisher is closed")
 
-// Ready returns nil unless the last write failed. Only a successful write makes it nil
-// again, so the caller must keep publishing.
+// Ready returns nil unless the last write failed or the publisher is closed. Only a successful write
+// clears a failure, so the caller must keep publishing.
 func (p *Publisher) Ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

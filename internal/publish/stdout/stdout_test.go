@@ -24,7 +24,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// read parses the lines, and fails at one that is no event.
+// read parses the lines into the events of k, and fails the test at a line that is not an event.
 func read(t *testing.T, text string, k event.Key) []publishtest.Event {
 	t.Helper()
 	var events []publishtest.Event
@@ -41,7 +41,7 @@ func read(t *testing.T, text string, k event.Key) []publishtest.Event {
 	return events
 }
 
-// TestLines: with many concurrent publishers, every line is one event.
+// TestLines verifies that every line is one whole event, even with many concurrent publishers.
 func TestLines(t *testing.T) {
 	var out chopped
 	p := New(&out)
@@ -67,7 +67,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// chopped shows lines that mix: it takes a write in two parts.
+// chopped writes in two parts, so that concurrent calls of Write would mix lines.
 type chopped struct{ bytes.Buffer }
 
 func (c *chopped) Write(p []byte) (int, error) {
@@ -76,7 +76,7 @@ func (c *chopped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWriteFails: a failed write is reported and breaks no other line.
+// TestWriteFails verifies that a failed write is reported and does not break any other line.
 func TestWriteFails(t *testing.T) {
 	broken := errors.New("broken pipe")
 	out := &failing{err: broken}
@@ -93,10 +93,10 @@ func TestWriteFails(t *testing.T) {
 		})
 	}
 	publish(1, -1)
-	publish(2, 0)  // nothing of it
-	publish(3, 10) // a part of it
+	publish(2, 0)  // writes nothing
+	publish(3, 10) // writes a part of the line
 	publish(3, 0)
-	publish(3, 1) // only the end of the line before
+	publish(3, 1) // writes only the newline that ends the incomplete line
 	publish(3, -1)
 	publish(4, -1)
 	want := []string{"1 false false", "0 true true", "0 true true", "0 true true", "0 true true", "2 false false", "3 false false"}
@@ -117,8 +117,7 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// failing takes limit bytes of a write and then fails; all of it if limit is
-// negative.
+// failing writes limit bytes and then fails. If limit is negative, it writes everything.
 type failing struct {
 	bytes.Buffer
 	limit int

@@ -25,7 +25,7 @@ func Differences(cluster, bus any) string {
 	return strings.Join(paths, ", ") + more
 }
 
-// compareTrees stops when it has more than maxPaths.
+// compareTrees appends the paths of differing fields. It stops when there are more than maxPaths.
 func compareTrees(path string, a, b any, paths *[]string) {
 	if len(*paths) > maxPaths || DigestOf(a) == DigestOf(b) {
 		return

@@ -1,6 +1,6 @@
-// Package normal brings objects into the normal form in which verify compares the cluster with
-// the bus, and hashes them. It knows what an event leaves out of an object, and how it redacts a
-// Secret.
+// Package normal brings objects into the normal form in which verify compares the cluster with the
+// bus, and hashes them. It knows which fields an event leaves out of an object, and how an event
+// redacts a Secret.
 package normal
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// Digest stands for the data of an object. Two digests are equal if the data are equal as JSON,
+// Digest identifies the data of an object. Two digests are equal if the data are equal as JSON,
 // whatever the order of members, the spelling of numbers and the escapes in strings.
 type Digest [16]byte
 
@@ -31,15 +31,17 @@ type Form struct {
 	Key     []byte // of the hashes that replace values; nil if unknown
 	Cluster string // its name on the bus, which is a part of each hash
 
-	// Contents: some objects are published in part. An event does not say whether its object was.
+	// Contents means that some objects are published in part. An event does not show whether its
+	// object is one of them.
 	Contents bool
 }
 
 // Project drops fields of an object and hashes others, given the hash of a value at a path.
 type Project func(t wire.Tree, hash func(path []string, v any) any)
 
-// OfCluster brings a stripped object into the form that the bus must have. Without the key the
-// hashes can't be compared, and each is the same text. Project is nil if every field is published.
+// OfCluster brings a stripped object into the form that the bus must have. Without the key, hashes
+// can't be compared, so each of them becomes the same text. Project is nil if every field is
+// published.
 func (f Form) OfCluster(resource string, t tree, project Project) {
 	o := objectAt(resource, t)
 	if project != nil {
@@ -57,7 +59,8 @@ func (f Form) OfCluster(resource string, t tree, project Project) {
 	}
 }
 
-// Strip removes from an object what every event leaves out.
+// Strip removes the fields that every event leaves out, and adds apiVersion and kind if they are
+// missing.
 func (f Form) Strip(apiVersion, kind string, t tree) {
 	if s, _ := t["apiVersion"].(string); s == "" {
 		t["apiVersion"] = apiVersion // items of a list have none
@@ -77,8 +80,8 @@ func (f Form) Strip(apiVersion, kind string, t tree) {
 	}
 }
 
-// OfBus is the counterpart of OfCluster for the data of an event. It removes nothing: a field
-// that must not be there is a difference.
+// OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so that a
+// field that must not be in an event is a difference.
 func (f Form) OfBus(resource string, t tree) {
 	if IsSecret(resource) {
 		secretOfBus(t)
@@ -93,8 +96,8 @@ func MetadataOnly(t wire.Tree) wire.Tree {
 	return tree{"apiVersion": t["apiVersion"], "kind": t["kind"], "metadata": t["metadata"]}
 }
 
-// ContentOf returns the digest of an object without the fields that change even if no published
-// field changes.
+// ContentOf returns the digest of an object without resourceVersion and generation, which change
+// even if no published field changes.
 func ContentOf(t tree) Digest {
 	metadata, _ := t["metadata"].(tree)
 	metadata = maps.Clone(metadata)
@@ -153,9 +156,9 @@ func writeLength(h hash.Hash, n int) {
 	h.Write(b[:])
 }
 
-// normalNumber returns the same spelling for equal JSON numbers, exactly: the digits without
-// zeros at either end, and the exponent of the last digit. A number with an extreme exponent
-// stays as it is.
+// normalNumber returns the same spelling for all equal JSON numbers, without rounding: the digits
+// without zeros at either end, and the exponent of the last digit. A number with an extreme
+// exponent stays unchanged.
 func normalNumber(s string) string {
 	rest, negative := strings.CutPrefix(s, "-")
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(rest), "e")

@@ -74,7 +74,7 @@ func FuzzNormalNumber(f *testing.F) {
 		}
 		_, exponent, _ := strings.Cut(strings.ToLower(s), "e")
 		if len(strings.Trim(exponent, "-+0")) > 3 {
-			return // math/big would compute it
+			return // too large for math/big, which would compute the number
 		}
 		x, ok := new(big.Rat).SetString(s)
 		y, ok2 := new(big.Rat).SetString(normal)
@@ -84,7 +84,8 @@ func FuzzNormalNumber(f *testing.F) {
 	})
 }
 
-// FuzzDigest: the digest does not depend on the spelling of JSON, and no input causes a panic.
+// FuzzDigest verifies that the digest does not depend on the spelling of JSON, and that no input
+// causes a panic.
 func FuzzDigest(f *testing.F) {
 	f.Add(`{"a":[1,"x",{"b":null}],"c":1.50}`)
 	f.Add(`{"data":{"a":"aG1hYy1zaGEyNTY6"},"metadata":{"annotations":{"a":1}},"stringData":[]}`)
@@ -120,8 +121,8 @@ const clusterSecret = `{"metadata":{"name":"s","namespace":"n","uid":"u","resour
 	"labels":{"team":"a","helm.sh/chart":"web-1"},"annotations":{"plain":"text","copy":"{\"x\":1}","kubectl.kubernetes.io/last-applied-configuration":"{}"}},
 	"data":{"password":"aHVudGVyMg==","empty":""},"type":"Opaque"}`
 
-// TestSecret: this package agrees with the converter of the forwarder about a Secret, with and without
-// the key. The two share no code.
+// TestSecret verifies that this package and the converter of the forwarder agree about a Secret,
+// with and without the key. The two share no code.
 func TestSecret(t *testing.T) {
 	converted, err := event.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, event.Shape{}).Decode([]byte(clusterSecret))
 	if err != nil {
@@ -177,7 +178,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestConverted: this package agrees with the converter of the forwarder about an object.
+// TestConverted verifies that this package and the converter of the forwarder agree about an
+// object.
 func TestConverted(t *testing.T) {
 	const managed = `"managedFields":[{"a":1}],`
 	for _, s := range []string{
@@ -203,8 +205,8 @@ func TestConverted(t *testing.T) {
 	}
 }
 
-// TestHashedFields: this package agrees with the forwarder about fields that the configuration
-// drops and hashes, with and without the key.
+// TestHashedFields verifies that this package and the forwarder agree about fields that the
+// configuration drops and hashes, with and without the key.
 func TestHashedFields(t *testing.T) {
 	drop, err := projection.ParseDrop([]string{"*:.l[?(@.n==1)]", "*:.gone.a"})
 	if err != nil {

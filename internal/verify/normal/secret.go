@@ -20,7 +20,7 @@ const (
 	notRedacted = "not redacted"
 )
 
-// readable lists the labels and annotations of a Secret that events have as they are
+// readable lists the labels and annotations of a Secret that stay readable in events
 // (docs/events.md, section Redaction).
 var readable = strings.Fields(`
 	addonmanager.kubernetes.io/mode
@@ -56,8 +56,8 @@ func objectAt(resource string, t tree) object {
 // IsSecret reports whether a resource, "plural.group", is that of Secrets.
 func IsSecret(resource string) bool { return resource == "secrets" }
 
-// AsSelected returns what a filter sees of an object of the cluster: a copy with hashes in
-// data and stringData if it is a Secret, and the object itself if not.
+// AsSelected returns an object of the cluster as a filter sees it. For a Secret, it is a copy with
+// hashes in data and stringData. For any other object, it is the object itself.
 func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	if !IsSecret(resource) {
 		return t
@@ -81,8 +81,8 @@ func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	return t
 }
 
-// secretOfCluster replaces the values, labels and annotations of a Secret of the cluster with the
-// form that OfBus gives those of an event.
+// secretOfCluster converts the values, labels and annotations of a Secret in the cluster to the
+// form that OfBus gives them in an event.
 func (f Form) secretOfCluster(o object, t tree) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)
@@ -143,7 +143,8 @@ func HasPlainValue(t tree) bool {
 	return false
 }
 
-// hash returns what the bus has for a value in the cluster.
+// hash returns the hash that the bus must have for a value in the cluster, or a fixed text without
+// the key.
 func (f Form) hash(o object, path []string, v any) string {
 	if f.Key == nil {
 		return withoutKey
@@ -180,7 +181,7 @@ func isHash(s string) bool {
 	return ok && err == nil && len(digits) == 2*sha256.Size
 }
 
-// forget replaces every hash in a value by the same text, for a comparison without the key.
+// forget replaces every hash in a value with the same text, for a comparison without the key.
 func forget(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// TestAsSelected: a filter sees of a Secret what it sees in the forwarder, and the Secret is
-// unchanged.
+// TestAsSelected verifies that a filter sees a Secret in the same form as in the forwarder, and
+// that the Secret stays unchanged.
 func TestAsSelected(t *testing.T) {
 	for _, text := range []string{
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"a","name":"s"}}`,
@@ -44,8 +44,8 @@ func TestAsSelected(t *testing.T) {
 	}
 }
 
-// TestReadable: this package, docs/events.md and the forwarder agree about the labels and annotations
-// that stay readable.
+// TestReadable verifies that this package, docs/events.md and the forwarder agree about the labels
+// and annotations that stay readable.
 func TestReadable(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/events.md")
 	if err != nil {

@@ -5,19 +5,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// doubt is a violation that may have a good reason.
+// doubt is a violation that may have a legitimate reason.
 type doubt struct {
 	key     event.Key
 	problem report.Problem
 	from    int  // object.count at the event that violates the rule
-	purge   bool // a purge is a good reason as well
+	purge   bool // a purge explains the violation
 }
 
 func (h *history) report(e Event, kind report.Kind, detail string) {
 	h.keep(busProblem(e, kind, detail))
 }
 
-// suspect reports a violation if it is certain, and otherwise records a doubt.
+// suspect reports a violation if it is certain. Otherwise it records a doubt.
 func (h *history) suspect(o *object, e Event, certain, purge bool, detail string) {
 	if certain {
 		h.report(e, report.Misordered, detail)
@@ -32,13 +32,14 @@ func busProblem(e Event, kind report.Kind, detail string) report.Problem {
 	return p
 }
 
-// excused reports whether a doubt has a good reason by now. Later messages can provide one.
+// excused reports whether a legitimate reason for a doubt is known by now. Later messages can
+// provide one.
 func (h *history) excused(d doubt) bool {
 	return d.purge || h.objects[d.key].count-d.from+1 >= h.depth
 }
 
-// settleDoubts reports the doubts up to a position that have no good reason, and drops all
-// doubts. Call it at the end, when every object in doubt has been read to its last message.
+// settleDoubts reports the doubts up to a position that are not excused, and drops all doubts. Call
+// it at the end, when every object in doubt has been read to its last message.
 func (h *history) settleDoubts(upTo uint64) {
 	for _, d := range h.doubts {
 		if d.problem.Position <= upTo && !h.excused(d) {

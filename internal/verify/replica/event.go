@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// Event is what a follower keeps of one message.
+// Event is the part of a message that a follower keeps.
 type Event struct {
 	Key      event.Key
 	Position uint64
@@ -23,13 +23,14 @@ type Event struct {
 	Epoch    uint16
 	API      string // apiversion, in which the data is written
 
-	Again     bool   // an earlier event may have the same version: the object was deselected since, or published in another form
-	Repairs   uint64 // position of the foreign event after which the state is published again, 0 for none
+	Again     bool   // an earlier event may have the same version: the object was deselected in between, or is published in another form
+	Repairs   uint64 // position of the foreign event that this event repairs, 0 for none
 	Truncated bool   // the data is only metadata
 	Whole     bool   // nothing is missing before it; see publish.Delivery
 
-	// Content is the digest of the data without resourceVersion and generation, if some objects
-	// are published in part. Otherwise it is zero, because another version is then another state.
+	// Content is the digest of the data without resourceVersion and generation, if some objects are
+	// published in part. Otherwise it is zero, because then another version always means another
+	// state.
 	Content normal.Digest
 
 	// Digest is the digest of the data in normal form, or of the metadata of a truncated event. It
@@ -38,8 +39,8 @@ type Event struct {
 	Digest normal.Digest
 }
 
-// Live reports whether the object exists according to the event. The zero value means no event,
-// and no object.
+// Live reports whether the object exists according to the event. The zero value means that there is
+// no event, and therefore no object.
 func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
 
 // begins reports whether the event can be the first of a UID.
@@ -50,8 +51,8 @@ func isVersion(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// compareVersions orders two resourceVersions of one resource. Kubernetes allows this since 1.35
-// (KEP-5504). ok is false if one of them is not a number.
+// compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this since
+// 1.35 (KEP-5504). ok is false if one of them is not a number.
 func compareVersions(a, b string) (order int, ok bool) {
 	if !isVersion(a) || !isVersion(b) {
 		return 0, false

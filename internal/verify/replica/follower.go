@@ -23,7 +23,8 @@ type source interface {
 	// run delivers new messages until ctx ends, on a bus that pushes them.
 	run(ctx context.Context, f *Follower)
 	// catchUp delivers everything that is on the bus when it is called. catchUpWith delivers at
-	// least the messages of one object, and reports whether there were any.
+	// least the messages of one object, and reports whether it had to wait for messages. On a bus
+	// that is read on demand, it returns false.
 	catchUp(ctx context.Context, f *Follower) error
 	catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error)
 	// at reads the message of an object at a position. found reports whether there is one. A
@@ -31,12 +32,13 @@ type source interface {
 	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
-	// report adds how far the bus was read, and writes the positions as people read them.
+	// report adds the end of the read to r, and formats the positions for people.
 	report(r *report.Report)
 	Close() error
 }
 
-// ErrChanged means that the bus changed in a way that invalidates what was read.
+// ErrChanged means that the bus changed in a way that invalidates the messages that were already
+// read.
 var ErrChanged = errors.New("the bus lost messages, or was created again, while verify read it; run verify again")
 
 // Options are the settings of a follower.
@@ -47,7 +49,8 @@ type Options struct {
 	Repeats   bool          // Kafka: an event may be on the bus several times in a row
 }
 
-// Follower reads the bus from its oldest message on. Its methods are safe for concurrent use.
+// Follower reads the bus from its oldest message on. Several goroutines can call its methods at
+// once.
 type Follower struct {
 	bus   source
 	place place
@@ -62,7 +65,7 @@ type Follower struct {
 	mu      sync.Mutex
 	history *history
 	read    map[publish.Log]uint64 // the position up to which everything is read
-	moved   chan struct{}          // closed at each change
+	moved   chan struct{}          // closed and replaced at each change
 	trouble error                  // why no messages arrive; nil if they do
 	ended   error                  // why run ended
 }
@@ -79,7 +82,7 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 
 func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
 
-// askWith sets the context of the reads that taking a message can cause.
+// askWith sets the context of the reads that the follower may need in order to process a message.
 func (f *Follower) askWith(ctx context.Context) {
 	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.bus.at(ctx, k, position) }
 	f.history.kept = func(k event.Key, position uint64) (bool, error) {
@@ -88,7 +91,7 @@ func (f *Follower) askWith(ctx context.Context) {
 	}
 }
 
-// Start records the position of each object's last message. Run and CatchUp come after it.
+// Start records the position of each object's last message. Call it before Run and CatchUp.
 func (f *Follower) Start(ctx context.Context) error {
 	return f.bus.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
 }
@@ -114,8 +117,8 @@ func (f *Follower) EventAt(ctx context.Context, k event.Key, position uint64) (e
 	return f.bus.at(ctx, k, position)
 }
 
-// FormatPositions writes the positions of a report as people read them on this bus. Call it
-// last: nothing reads positions after it.
+// FormatPositions formats the positions of a report for people, in the notation of the bus. Call it
+// last, because the positions can't be used afterwards.
 func (f *Follower) FormatPositions(r *report.Report) { f.bus.report(r) }
 
 // CatchUpWith reads the events of one object that the bus has when it is called. It may read
@@ -125,7 +128,7 @@ func (f *Follower) CatchUpWith(ctx context.Context, k event.Key) error {
 	return err
 }
 
-// change makes a change and wakes those who wait for one.
+// change makes a change and wakes the goroutines that wait for one.
 func (f *Follower) change(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +137,8 @@ func (f *Follower) change(do func()) {
 	f.moved = make(chan struct{})
 }
 
-// ResolveDoubts reads each object in doubt until its doubts are excused or its last message
-// is read, and then decides.
+// ResolveDoubts reads each object in doubt until its doubts are excused or its last message is
+// read. It then reports the doubts that are not excused.
 func (f *Follower) ResolveDoubts(ctx context.Context) error {
 	f.mu.Lock()
 	upTo := uint64(0)

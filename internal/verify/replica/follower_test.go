@@ -24,7 +24,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// slow is a stream whose reader stops at one message until it may go on.
+// slow is a stream whose reader stops at one message until resume is closed.
 type slow struct {
 	*natsreader.Bus
 	at     string // part of the message's id
@@ -117,7 +117,7 @@ func (w *writer) publish(typ event.Type, name, uid string, version int) uint64 {
 	}
 }
 
-// remove takes one message out of the stream.
+// remove deletes one message from the stream.
 func (w *writer) remove(position uint64) {
 	w.t.Helper()
 	s, err := w.js.Stream(w.t.Context(), "KUBERELAY")
@@ -129,10 +129,10 @@ func (w *writer) remove(position uint64) {
 	}
 }
 
-// TestDroppedWhileRead: messages that the stream dropped because the reader was slow do not violate the
-// order. A removed message does.
+// TestDroppedWhileRead verifies that messages that the stream dropped because the reader was slow
+// do not violate the order. A removed message does.
 func TestDroppedWhileRead(t *testing.T) {
-	const others = 500 // more than are fetched at a time
+	const others = 500 // more than one fetch returns
 	for _, tc := range []struct {
 		name    string
 		updates int

@@ -11,32 +11,32 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// history reduces the messages of a bus, in the order of their positions, to the last state of
+// history reads the messages of a bus in the order of their positions. It keeps the last state of
 // every object, and finds violations of the order.
 //
-// A message can be missing for a good reason. The stream keeps depth messages of an object, and
-// drops the oldest when another arrives. The forwarder purges the events of a deleted object after
-// the retention. So two consecutive messages that history receives aren't always neighbors.
+// A message can be missing for a legitimate reason. The stream keeps depth messages of an object,
+// and drops the oldest when another arrives. The forwarder purges the events of a deleted object
+// after the retention. So two consecutive messages that history receives aren't always neighbors.
 //
 // A violation of a rule about neighbors is certain if the first of the two messages is still on the
 // stream when the second arrives, because dropping and purging begin with the oldest message.
-// Otherwise the violation is a doubt. A doubt is excused if depth messages of the object follow,
-// because only then can the stream have dropped a message in between, or if a purge can have
-// removed it.
+// Otherwise the violation is a doubt. A doubt is excused if a purge can have removed a message in
+// between. It is also excused if depth messages of the object follow, because only then can the
+// stream have dropped a message in between.
 //
-// On Kafka, compaction takes the place of dropping. Any later event of the object can be its
-// reason, so depth is 1. If the offsets prove that nothing is missing in the partition up to an
-// event, every violation is certain.
+// On Kafka, compaction takes the place of dropping. Any later event of the object can be the reason
+// for compaction, so depth is 1. If the offsets prove that nothing is missing in the partition up
+// to an event, every violation is certain.
 //
-// history has no clock and no connection to the bus: both are functions. It is not safe for
-// concurrent use.
+// history has no clock and no connection to the bus. It calls the functions now and kept instead.
+// It is not safe for concurrent use.
 type history struct {
 	depth     int           // number of messages that the stream keeps of an object
 	retention time.Duration // how long a delete stays before it is purged
 	now       func() time.Time
 
-	// forgets: a delete can stay on the bus after the retention, when the writer no longer knows
-	// of it. repeats: an event can be on the bus several times in a row.
+	// forgets means that a delete can stay on the bus after the retention, when the writer has
+	// forgotten it. repeats means that an event can be on the bus several times in a row.
 	forgets, repeats bool
 
 	// show formats a position for people.
@@ -54,7 +54,7 @@ type history struct {
 	doubts   []doubt
 }
 
-// object is the state of one key.
+// object is the state of one key on the bus.
 type object struct {
 	last        Event
 	lastDeleted uint64 // position of the last delete
@@ -64,14 +64,14 @@ type object struct {
 	split       bool   // it has events in several partitions
 	mark        uint32 // the last listing that had it
 
-	watched bool    // remember recent
+	watched bool    // record the events in recent
 	recent  []Event // without keys, in order
 }
 
-// maxRecent bounds the events that history remembers of a watched object.
+// maxRecent is the maximum number of events that history remembers of a watched object.
 const maxRecent = 64
 
-// add accepts the next event of an object. It returns the error of kept.
+// add accepts the next event of an object. It returns an error only if kept does.
 func (h *history) add(e Event, problems []string) error {
 	h.messages++
 	h.points.addEvent(e)
@@ -100,7 +100,7 @@ func (h *history) add(e Event, problems []string) error {
 		// A delete that the watch missed has the version of the last state.
 		o.oldVersion = o.last.UID == "" || e.Version == o.last.Version && e.Epoch != o.last.Epoch
 	}
-	e.Key = event.Key{} // held by the map
+	e.Key = event.Key{} // the key of the map has it
 	o.last, o.foreign = e, false
 	if o.watched {
 		o.remember(e)
@@ -115,8 +115,8 @@ func (o *object) remember(e Event) {
 	o.recent = append(o.recent, e)
 }
 
-// isElsewhere reports whether an event is in another partition than the last one. It records a
-// problem once: there is no order between partitions.
+// isElsewhere reports whether an event is in another partition than the last event. It reports this
+// problem once for each object. Events in different partitions have no order.
 func (h *history) isElsewhere(o *object, e Event) bool {
 	was, is := publish.Partition(o.last.Position), publish.Partition(e.Position)
 	if o.last.Position == 0 || was == is {
@@ -130,7 +130,7 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 }
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. What came before e does not count any more.
+// because another writer can have published several. The doubts about these messages are dropped.
 func (h *history) repair(o *object, e Event) {
 	of := func(p report.Problem) bool {
 		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
@@ -148,10 +148,10 @@ func (h *history) repair(o *object, e Event) {
 	}
 }
 
-// addTombstone accepts a tombstone. Directly after a delete it is part of the delete, which the
-// writer remembers. Otherwise the bus no longer has an event of the object. Compaction can have
-// removed a delete before its tombstone; whole means that it did not. addTombstone returns the
-// error of kept.
+// addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,
+// which the writer remembers. After any other tombstone, the bus no longer has an event of the
+// object. Compaction can have removed a delete before its tombstone, unless whole is set.
+// addTombstone returns an error only if kept does.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
 	h.messages++
 	o := h.objects[k]
@@ -172,7 +172,8 @@ func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err er
 	return nil
 }
 
-// maxDetail bounds the text of a problem, which can quote a message of many megabytes.
+// maxDetail is the maximum length in bytes of the text of a problem, which can quote a message of
+// many megabytes.
 const maxDetail = 1000
 
 func (h *history) keep(p report.Problem) {
@@ -216,8 +217,8 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 	h.markers[at] = id
 }
 
-// markerLog is where the markers of one kind follow each other: a subject on NATS, and a key in one
-// partition on Kafka. A consistency point is in every partition.
+// markerLog identifies a sequence of markers in which each one follows the last: a subject on NATS,
+// and a key in one partition on Kafka. On Kafka, every partition has the consistency points.
 type markerLog struct {
 	subject   string
 	partition int
@@ -234,7 +235,7 @@ func (h *history) state(k event.Key) Event {
 	return e
 }
 
-// watch makes history remember the next events of a key one by one.
+// watch makes history record the events of a key from now on.
 func (h *history) watch(k event.Key) {
 	o := h.objects[k]
 	if o == nil {

@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// On Kafka, any event except the last of its object can be missing, unless the offsets prove the
-// opposite. A delete is forgotten after the retention, but stays. Without idempotent producing an event
-// can occur several times.
+// TestKafkaHistory tests the rules for Kafka. Any event except the last of its object can be
+// missing, unless the offsets prove the opposite. The writer forgets a delete after the retention,
+// but the delete stays on the bus. Without an idempotent producer, an event can occur several
+// times.
 func TestKafkaHistory(t *testing.T) {
 	kafka := func(h *history) { h.depth, h.forgets = afterCompaction, true }
 	repeats := func(h *history) { kafka(h); h.repeats = true }

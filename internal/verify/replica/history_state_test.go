@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// TestHistoryState: the last event is the state, whatever violates the order.
+// TestHistoryState verifies that the last event is the state, even if it violates the order.
 func TestHistoryState(t *testing.T) {
 	h := fold(t, []string{"created A 5", "updated A 7 <5", "updated A 6 <7"})
 	if e := h.state(web); e.Version != "6" || !e.Live() || e.Key != web || e.Position != 3 {
@@ -25,7 +25,7 @@ func TestHistoryState(t *testing.T) {
 	}
 }
 
-// TestHistoryDoubtsBeyond: doubts after the position of the decision are not decided.
+// TestHistoryDoubtsBeyond verifies that settleDoubts does not report doubts after its position.
 func TestHistoryDoubtsBeyond(t *testing.T) {
 	h := fold(t, []string{"created A 1"})
 	h.kept = func(event.Key, uint64) (bool, error) { return false, nil }
@@ -64,7 +64,7 @@ func TestHistoryMarkers(t *testing.T) {
 	}
 }
 
-// TestHistoryRecent: the memory for a watched object is bounded.
+// TestHistoryRecent verifies that the memory for a watched object is bounded.
 func TestHistoryRecent(t *testing.T) {
 	h := fold(t, []string{"created A 1"})
 	h.watch(web)

@@ -28,13 +28,13 @@ const testDepth = 4
 //	updated A 7 <5        with previousversion
 //	updated A 3 <7 e1     in epoch 1
 //
-// or what happened on the bus while nobody read:
+// or a change of the bus while nobody read it:
 //
-//	drop 3                messages 1 to 3 are no longer there
-//	foreign               a message that is no event
-//	updated A 5 <5 repairs  after a foreign event at the position before
+//	drop 3                the bus has dropped messages 1 to 3
+//	foreign               a message that isn't an event
+//	updated A 5 <5 repairs  a repair of the foreign event at the position before
 //
-// On Kafka also
+// These lines are only for Kafka:
 //
 //	updated A 7 <5 p2     in partition 2
 //	updated A 7 <5 whole  with nothing missing before it
@@ -140,7 +140,8 @@ func TestHistory(t *testing.T) {
 		{name: "versions of different lengths", script: []string{"created A 9", "updated A 10 <9", "updated A 100 <10"}},
 		{name: "a history that is full begins anywhere", script: []string{"updated A 7 <5", "updated A 9 <7", "updated A 11 <9", "deleted A 12 <11"}},
 		{name: "a history that is full begins with a delete", script: []string{"deleted A 7 <5", "created B 9", "deleted B 11 <9", "created C 12"}},
-		// KUBERELAY_NATS_HISTORY was raised from 2 to 4, and verify called this broken.
+		// KUBERELAY_NATS_HISTORY was raised from 2 to 4. An earlier version of verify reported this
+		// as a violation.
 		{name: "the history was shorter once", script: []string{"updated A 7 <5", "updated A 9 <7"}},
 		{name: "the history was shorter once, and begins with a delete", script: []string{"deleted A 7 <5", "created B 9"}},
 		{name: "purged, and back", script: []string{"created A 9 <7"}},
@@ -157,7 +158,7 @@ func TestHistory(t *testing.T) {
 		{name: "delete read and then purged, then back", script: []string{"created A 1", "deleted A 2 <1", "drop 2", "created A 7"}},
 		{name: "started anew after a message of someone else", script: []string{"created A 1", "foreign", "created A 1"}, want: []string{"not an event of Kuberelay: nonsense"}},
 
-		// Certain, whatever is between two messages.
+		// Certain, whatever other messages are between two messages.
 		{name: "one id twice", script: []string{"created A 5", "updated A 7 <5", "!updated A 7 <5"}, want: []string{`id "A.7" occurs twice`}},
 		{name: "one id twice after a drop", script: []string{
 			"created A 5", "drop 1", "!updated A 5 <4", "updated A 6 <5", "updated A 7 <6", "updated A 8 <7"}, want: []string{`id "A.5" occurs twice`}},
@@ -244,8 +245,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryOfRepairs: a repair turns what came before it into foreign events, of its object
-// only, and what follows it must be in order.
+// TestHistoryOfRepairs verifies that a repair turns the earlier problems of its object, and of no
+// other, into foreign events. The events after the repair must be in order.
 func TestHistoryOfRepairs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script []string
@@ -275,7 +276,7 @@ func TestHistoryOfRepairs(t *testing.T) {
 	}
 }
 
-// TestLongDetailsAreCut: what another writer wrote does not fill the memory.
+// TestLongDetailsAreCut verifies that the text of another writer's message can't fill the memory.
 func TestLongDetailsAreCut(t *testing.T) {
 	h := &history{objects: map[event.Key]*object{}}
 	h.addForeign(event.Key{}, "a message", 1, errors.New(strings.Repeat("é", 1<<20)))

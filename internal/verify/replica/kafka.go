@@ -26,7 +26,7 @@ type topics interface {
 
 var _ topics = (*reader.Bus)(nil)
 
-// kafkaSource reads on demand, each time to the ends of the partitions.
+// kafkaSource reads a topic on demand. Each read goes to the ends of the partitions.
 type kafkaSource struct {
 	topics
 	place
@@ -56,7 +56,7 @@ func OpenKafka(ro reader.Options, o Options) (*Follower, error) {
 }
 
 // maxKey is the length in bytes of the longest key that a forwarder writes. A record of a few
-// kilobytes on the wire can have one of many megabytes, and keys stay in memory.
+// kilobytes on the wire can have a key of many megabytes, and keys stay in memory.
 const maxKey = 4096
 
 // isOurs reports whether a record belongs to the cluster.
@@ -147,16 +147,17 @@ func (s kafkaSource) at(ctx context.Context, k event.Key, position uint64) (e wi
 	if err != nil || a.Kind != wire.OfObject || event.Key(a.Object) != k {
 		return wire.Event{}, false, nil //nolint:nilerror // another object's: reported when it was read
 	}
-	e, _ = read(r)() // as documented
+	e, _ = read(r)() // without attributes if it isn't an event
 	return e, true, nil
 }
 
-// catchUpWith finds no excuse for a doubt: on Kafka, a doubt is excused at once or never.
+// catchUpWith always returns false, because waiting for more messages does not excuse a doubt: on
+// Kafka, a doubt is excused at once or never.
 func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) (more bool, err error) {
 	return false, s.catchUp(ctx, f)
 }
 
-// partitions omits one that was added since the last catchUp.
+// partitions omits the partitions that were added since the last catchUp.
 func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
 	topic := wire.Topic(s.Topic, wire.Object{Group: gr.Group, Resource: gr.Resource})
 	for log := range s.scan.Ends() {

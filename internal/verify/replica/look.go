@@ -55,14 +55,14 @@ func (f *Follower) Claim() string {
 	return f.history.claim
 }
 
-// Watch starts to remember the events of an object one by one.
+// Watch starts to record the events of an object.
 func (f *Follower) Watch(k event.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.history.watch(k)
 }
 
-// Unwatch stops what Watch started.
+// Unwatch stops recording the events of an object, and drops the recorded events.
 func (f *Follower) Unwatch(k event.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,15 +70,15 @@ func (f *Follower) Unwatch(k event.Key) {
 	o.watched, o.recent = false, nil
 }
 
-// Look is what the bus shows of a watched object.
+// Look is the state of a watched object on the bus.
 type Look struct {
-	Event       Event   // the last
+	Event       Event   // the last event
 	Recent      []Event // events since the call of Watch, and the one before it
 	LastDeleted uint64  // position of the last delete
 	Point       Point   // of the resource
 }
 
-// Looks returns what the bus shows of watched objects at one moment.
+// Looks returns the state of watched objects on the bus at one moment.
 func (f *Follower) Looks(keys iter.Seq[event.Key]) map[event.Key]Look {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *Follower) Looks(keys iter.Seq[event.Key]) map[event.Key]Look {
 	return all
 }
 
-// Report adds the message count, the position and the problems of the messages.
+// Report adds to r the message count, the position that was read, and the problems of the messages.
 func (f *Follower) Report(r *report.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

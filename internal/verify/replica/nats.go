@@ -19,8 +19,8 @@ import (
 type stream interface {
 	// SubscribeRaw delivers every message.
 	SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(natsreader.Raw) error) error
-	// LoadRaw, LastRaw and RawAt return what the stream holds at this moment: the last
-	// message of each subject, the last of one subject, and the message at one position.
+	// LoadRaw, LastRaw and RawAt return the current content of the stream: the last message of each
+	// subject, the last of one subject, and the message at one position.
 	LoadRaw(ctx context.Context, filter string, yield func(natsreader.Raw) error) error
 	LastRaw(ctx context.Context, subject string) (natsreader.Raw, bool, error)
 	RawAt(ctx context.Context, position uint64) (natsreader.Raw, bool, error)
@@ -29,15 +29,15 @@ type stream interface {
 
 var _ stream = (*natsreader.Bus)(nil)
 
-// ErrUnreachable is in the chain of the error when the bus doesn't answer.
+// ErrUnreachable is in the chain of the error if the bus doesn't respond.
 var ErrUnreachable = errors.New("it cannot be reached")
 
 const (
-	busPatience     = 15 * time.Second // without a message, before the bus counts as unreachable
+	busPatience     = 15 * time.Second // maximum wait for a message before reading fails
 	recheckInterval = time.Second      // between two reads of the end of the stream while waiting for it
 )
 
-// natsSource is a stream. It pushes new messages.
+// natsSource reads a stream, which pushes new messages.
 type natsSource struct {
 	stream
 	place
@@ -105,7 +105,8 @@ func (s natsSource) lasts(ctx context.Context, each func(event.Key, uint64)) err
 	return err
 }
 
-// end returns the position of the last message.
+// end returns the position of the last message. If each is not nil, end calls it with the position
+// of each object's last message, if that is an event.
 func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
 	err = s.LoadRaw(ctx, s.filter(), func(m natsreader.Raw) error {
 		end = max(end, m.Position)
@@ -129,7 +130,7 @@ func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wir
 	if want := wire.Subject(s.Prefix, s.Cluster, wire.Object(k)); m.Subject != want {
 		return wire.Event{}, false, fmt.Errorf("read the event of %s at %d: its subject is %s", k, position, m.Subject)
 	}
-	e, _ = wire.FromNATS(m.Header, m.Data) // as documented
+	e, _ = wire.FromNATS(m.Header, m.Data) // without attributes if it isn't an event
 	return e, true, nil
 }
 
@@ -140,7 +141,7 @@ func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
 	})
 }
 
-// catchUpWith is cheaper than catchUp.
+// catchUpWith is cheaper than catchUp, because it waits only for the messages of one object.
 func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
 	return more, s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
 		last, _, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))

@@ -12,15 +12,15 @@ import (
 // partition. The zero value means none.
 type Point struct {
 	Version string
-	AsOf    time.Time // when the watch had shown that version
+	AsOf    time.Time // time at which the watch had shown everything up to Version
 }
 
 // points has the last consistency point of each resource in each partition.
 //
-// If the history of the API server goes back, earlier points are void. A point names no epoch, so
-// points that were stored before the first event of the latest epoch don't count.
+// If the history of the API server goes back, earlier points are void. A point names no epoch.
+// Therefore a point that was stored before the first event of the latest epoch doesn't count.
 type points struct {
-	last   map[markerLog]pointAt // by the resource's name, and partition
+	last   map[markerLog]pointAt // by resource and partition
 	epochs map[schema.GroupResource]epoch
 }
 
@@ -47,10 +47,11 @@ func (p points) add(w wire.Point, partition int, stored time.Time) {
 	}
 }
 
-// addEvent accepts the epoch of an event. Partitions are read in any order.
+// addEvent records the epoch of an event, and when the first event of the epoch was stored.
+// Partitions are read in any order, so the first event can arrive later than others.
 func (p points) addEvent(e Event) {
 	if e.Epoch == 0 {
-		return // the first epoch has no points before it
+		return // no points precede the first epoch
 	}
 	gr := e.Key.GroupResource()
 	switch at := p.epochs[gr]; {

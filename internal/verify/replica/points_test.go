@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// TestPointOf: a resource is at the earliest of the last points of its partitions, if each of them
-// has one in the history that the API server has now.
+// TestPointOf verifies that the point of a resource is the earliest of the last points of its
+// partitions, if each partition has a point in the current history of the API server.
 func TestPointOf(t *testing.T) {
 	at := func(minute int) time.Time { return someTime.Add(time.Duration(minute) * time.Minute) }
 	point := func(version string, partition, minute int) func(points) {

@@ -19,7 +19,7 @@ import (
 type place struct {
 	Prefix, Cluster string
 
-	Records bool   // on Kafka: a key takes the place of the subject
+	Records bool   // the bus is Kafka, where a key takes the place of the subject
 	Topic   string // of Kafka; may be a template with {group} and {resource}
 }
 
@@ -43,7 +43,7 @@ func (p place) address(d publish.Delivery) (wire.Address, error) {
 	return a, nil
 }
 
-// claimTopic is the resource whose topic has the claim, where each resource has a topic.
+// claimTopic is the resource whose topic has the claim if each resource has its own topic.
 var claimTopic = wire.Object{Group: "kuberelay.io", Resource: "clusters"}
 
 // checkTopic returns an error if a record is in the wrong topic.
@@ -78,22 +78,22 @@ type complaints []string
 
 func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Sprintf(format, args...)) }
 
-// check adds an error, if there is one.
+// check adds an error, unless it is nil.
 func (c *complaints) check(what string, err error) {
 	if err != nil {
 		c.add("%s: %v", what, err)
 	}
 }
 
-// text decodes an attribute that may be percent-encoded. It returns an attribute that it can't
-// decode unchanged.
+// text decodes an attribute that may be percent-encoded. If it can't decode the attribute, it adds
+// a complaint and returns the attribute unchanged.
 func (c *complaints) text(e wire.Event, name string) string {
 	s, err := e.Text(name)
 	c.check(name, err)
 	if err != nil {
 		return e.Get(name)
 	}
-	return strings.Clone(s) // a copy, so that the rest of the message is released
+	return strings.Clone(s) // a copy, which doesn't keep the rest of the message in memory
 }
 
 // read returns the Event of an object's event, without digests. An error means that the message
@@ -158,8 +158,9 @@ func (p place) readContext(m wire.Event, problems *complaints) {
 	problems.check("time", err)
 }
 
-// wantID returns the id that an event must have. Where the id ends with the position of the
-// event before, wantID takes the position from the id.
+// wantID returns the id that an event must have. If the id ends with the position of the preceding
+// event, wantID takes that position from the id itself. again reports whether an earlier event may
+// have the same version.
 func wantID(m wire.Event, t wire.Type) (want string, again bool) {
 	id, uid, version := m.Get("id"), m.Get("uid"), m.Get("resourceversion")
 	after := "0"
@@ -183,7 +184,8 @@ func wantID(m wire.Event, t wire.Type) (want string, again bool) {
 	return uid + "." + version, false
 }
 
-// repaired returns the position of the foreign event that an event repairs, 0 for none.
+// repaired returns the position of the foreign event that an event repairs, or 0 if it repairs
+// none.
 func repaired(m wire.Event, t wire.Type) uint64 {
 	state := m.Get("resourceversion")
 	if t.Removes() {

@@ -8,20 +8,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// hasPredecessor excuses an object whose first message on the bus isn't the first of its UID. The
+// hasPredecessor reports whether the first message of an object on the bus has a predecessor that
+// the bus lost. It excuses an object whose first message isn't the first of its UID. The
 // previousversion of an event is always the version of an event that the bus acknowledged. So the
-// writer began correctly, and the bus has dropped the beginning since: because of a lower limit in
-// the past, compaction, an operator, or a loss. The current state is still right, because the last
-// message has it. previousversion tells a subscriber that an event came before.
+// writer began correctly, and the bus lost the first events later: through a lower message limit in
+// the past, compaction, an operator, or data loss. The current state is still right, because the
+// last message has it. The previousversion tells a subscriber that the object had an earlier event.
 //
-// There is no excuse after a foreign message or a tombstone, because a writer that knows of either
-// starts over.
+// After a foreign message or a tombstone, the object has no excuse, because a writer that has read
+// either of them starts over.
 func (o *object) hasPredecessor(e Event) bool {
 	return e.Previous != "" && o.count == 1 && !o.foreign
 }
 
-// regression returns what is wrong with e after last, even if other events were between them, or
-// "".
+// regression describes the violation by e that is certain even if other events were between last
+// and e. It returns "" if there is none.
 func regression(last, e Event) string {
 	switch {
 	case e.Epoch < last.Epoch:
@@ -45,8 +46,9 @@ func regression(last, e Event) string {
 	return ""
 }
 
-// follows returns what is wrong with e directly after last, or "". purge reports whether a purge
-// between the two, which ends with a delete, explains it.
+// follows describes the violation by e that is certain only if e directly follows last. It returns
+// "" if there is none. purge reports whether a purge between the two explains the violation. A
+// purge removes events up to a delete.
 func follows(last, e Event) (detail string, purge bool) {
 	switch same := e.UID == last.UID; {
 	case e.ID == last.ID: // of a delete: regression reports the others
@@ -69,10 +71,10 @@ func follows(last, e Event) (detail string, purge bool) {
 	return "", false
 }
 
-// check compares an event with the one before it. It reports at most one violation.
+// check compares an event with the preceding event. It reports at most one violation.
 func (h *history) check(o *object, e Event) error {
 	last := o.last
-	if o.foreign { // the next writer could not know what came before the foreign message
+	if o.foreign { // the next writer could not know the events before the foreign message
 		last = Event{}
 	}
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// take accepts each message. read parses the event in it.
+// take accepts the next message. read parses the event in it.
 func (f *Follower) take(d publish.Delivery, read func() (wire.Event, error)) error {
 	a, err := f.place.address(d)
 	if err != nil {
@@ -61,8 +61,8 @@ func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) 
 	})
 }
 
-// takeForeign accepts a message that isn't an event. k is the object that it is filed under,
-// if that is known.
+// takeForeign accepts a message that isn't an event. k is the object that its subject or key names,
+// or the zero value if unknown.
 func (f *Follower) takeForeign(k event.Key, d publish.Delivery, err error) {
 	name := f.place.name(d.Subject)
 	f.keep(f.advance(d, func() error {
@@ -74,8 +74,8 @@ func (f *Follower) takeForeign(k event.Key, d publish.Delivery, err error) {
 	}))
 }
 
-// readLast reads the data of an object's last event if take left it out, because a message
-// that isn't an event appeared to be the last event.
+// readLast reads the data of an object's last event. take left the data out if the object's last
+// message isn't an event and only appeared to be one.
 func (f *Follower) readLast(k event.Key) error {
 	e := f.history.state(k)
 	if !e.Live() || e.Digest != (normal.Digest{}) {
@@ -103,14 +103,15 @@ func (f *Follower) takeTombstone(k event.Key, d publish.Delivery) {
 	f.keep(f.advance(d, func() error { return f.history.addTombstone(k, d.Position, d.Whole) }))
 }
 
-// keep stores an error for those who wait.
+// keep stores an error for the goroutines that wait for messages.
 func (f *Follower) keep(err error) {
 	if err != nil {
 		f.change(func() { f.ended = err })
 	}
 }
 
-// advance makes the messages up to a delivery visible to others.
+// advance calls add for a message, and makes the messages up to its position visible to other
+// goroutines. It returns [ErrChanged] if positions go back.
 func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 	f.change(func() {
 		if d.Position <= f.read[d.Log] {
@@ -127,7 +128,7 @@ func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 // projectedDigest is the number of digits in the digest of an object that is published in part.
 const projectedDigest = 32
 
-// readData sets the digests of an event's data, and returns what is wrong with the data.
+// readData sets the digests of an event's data, and returns the problems of the data.
 func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 	t, err := m.ObjectOf()
 	if err != nil {
@@ -145,7 +146,7 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		problems.add("kind of the data is %q, want %q", kind, m.Get("kind"))
 	}
 	named := m.Get("digest")
-	if len(named) != projectedDigest { // of the text, so that equal data can have different digests
+	if len(named) != projectedDigest { // a text digest, which can differ for equal data
 		named = ""
 	}
 	if whole := !e.Truncated && m.Get("finalstateunknown") != "true"; named != "" && whole {
@@ -164,7 +165,7 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		t = normal.MetadataOnly(t)
 	}
 	e.Digest = normal.DigestOf(t)
-	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version may have another value
+	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version may have another hidden value
 	if named != "" || f.Contents && !hidden {
 		e.Content = normal.ContentOf(t)
 	}

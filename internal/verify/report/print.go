@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// WriteTable prints a report for people: a line for each problem, and a summary. It escapes what
-// could control the terminal.
+// WriteTable prints a report for people: a line for each problem, and a summary. It escapes
+// characters that could control the terminal.
 func (r Report) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	if len(r.Problems) > 0 {
@@ -129,7 +129,7 @@ func (p Problem) object() string {
 	return cell(name)
 }
 
-// cell returns one word of the table. It quotes what is not a plain word.
+// cell returns one word of the table. It quotes s unless s is a plain word.
 func cell(s string) string {
 	if s == "" {
 		return "-"
@@ -147,7 +147,7 @@ func IsPlain(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '"' })
 }
 
-// visible escapes what does not print in a sentence, which may have spaces.
+// visible escapes the unprintable characters of a sentence. Spaces stay.
 func visible(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) && utf8.ValidString(s) {
 		return s
@@ -167,7 +167,7 @@ func (p Problem) place() string {
 	return strconv.FormatUint(p.Position, 10)
 }
 
-// when names the consistency point at which the difference was found.
+// when describes the consistency point at which the difference was found.
 func (p Problem) when() string {
 	if p.Point == "" {
 		return ""
@@ -182,7 +182,8 @@ func count(n int, noun string) string {
 	return thousands(strconv.Itoa(n)) + " " + noun
 }
 
-// thousands puts commas into a number. Other text stays as it is.
+// thousands groups the digits of a number with commas. Other text stays unchanged, or is quoted as
+// in cell.
 func thousands(s string) string {
 	if !isNumber(s) {
 		return cell(s)

@@ -60,7 +60,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// golden compares with a file in testdata, and with UPDATE=1 writes it.
+// golden compares got with a file in testdata. With UPDATE=1, it writes the file first.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -89,7 +89,7 @@ func TestSummary(t *testing.T) {
 		{Report{}, "clean: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
 		{Report{Objects: 1, Messages: 1, Position: 999, ResourceVersion: "1000"},
 			"clean: 0 differences of state in 1 object, 0 problems of order or form in 1 message; stream up to 999, cluster at 1,000"},
-		// A summary that began with "0 differences" once hid problems of messages.
+		// An earlier summary began with "0 differences" and hid problems of messages.
 		{Report{Objects: 1523, Messages: 1583, Problems: []Problem{{Kind: Malformed}, {Kind: Misordered}, {Kind: Misordered}}},
 			"not clean: 0 differences of state in 1,523 objects, 3 problems of order or form in 1,583 messages; stream up to 0"},
 		{Report{Unlisted: []Unlisted{{}}},
@@ -103,7 +103,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestUnknownCluster: if the bus has nothing at all, the name is probably wrong.
+// TestUnknownCluster verifies the hint that the cluster name is probably wrong if the bus has
+// nothing at all.
 func TestUnknownCluster(t *testing.T) {
 	const hint = `the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
 	missing := []Problem{{Kind: Missing}}

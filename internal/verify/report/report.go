@@ -14,20 +14,20 @@ import (
 type Kind string
 
 const (
-	// Missing: the object exists in the cluster, and not on the bus.
+	// Missing means that the object exists in the cluster, but not on the bus.
 	Missing Kind = "missing"
-	// Stale: the bus has another state than the cluster.
+	// Stale means that the bus has another state of the object than the cluster.
 	Stale Kind = "stale"
-	// Extra: the object exists on the bus, and not in the cluster.
+	// Extra means that the object exists on the bus, but not in the cluster.
 	Extra Kind = "extra"
-	// Different: the bus has the present version, with other data.
+	// Different means that the bus has the current version, but with other data.
 	Different Kind = "different"
-	// Misordered: the events of the object contradict each other.
+	// Misordered means that the events of the object contradict each other.
 	Misordered Kind = "misordered"
-	// Malformed: a message violates the format of events.
+	// Malformed means that a message violates the format of events.
 	Malformed Kind = "malformed"
-	// Foreign: another writer published the message, and the forwarder published the state of
-	// the object again after it.
+	// Foreign means that another writer published the message, and the forwarder published the
+	// state of the object again after it.
 	Foreign Kind = "foreign"
 )
 
@@ -59,9 +59,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings has the variables that decide what the bus holds and whose values differ from those
-	// of the forwarder that wrote it. They can be the cause of a problem. The caller of Run sets
-	// Settings.
+	// Settings has the variables of the settings that decide the content of the bus and differ from
+	// those of the forwarder that wrote to it. A difference can be the cause of a problem. The
+	// caller of Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched has the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
@@ -77,20 +77,20 @@ type Resource struct {
 	Objects         int    `json:"objects"`
 	ResourceVersion string `json:"resourceVersion"` // of the list; the latest of several
 
-	// Point is the consistency point at which differences were judged. NoPoint says why there is
-	// none: differences then had the settle time to disappear.
+	// Point is the consistency point at which differences were judged. NoPoint says why no point
+	// was used. In that case, each difference had the settle time to disappear.
 	Point   *Point `json:"point,omitempty"`
 	NoPoint string `json:"noPoint,omitempty"`
 	// Settled is the number of objects that were read again until bus and cluster agreed, or until
-	// the settle time was over: those that changed after the point, or, without a point, all that
-	// differed.
+	// the settle time was over. With a point, these are the objects that changed after the point.
+	// Without a point, these are all objects that differed.
 	Settled int `json:"settled"`
 }
 
 // Point is a consistency point on the bus.
 type Point struct {
 	ResourceVersion string    `json:"resourceVersion"`
-	Time            time.Time `json:"time"`       // when the watch of the forwarder had shown that version
+	Time            time.Time `json:"time"`       // at which the forwarder's watch had shown everything up to this version
 	Age             float64   `json:"ageSeconds"` // at the comparison
 }
 
@@ -100,7 +100,8 @@ type Unlisted struct {
 	Reason   string `json:"reason"`
 }
 
-// Partition is a partition of a topic, read up to an offset: that of the next record.
+// Partition is a partition of a topic that was read up to an offset, which is the offset of the
+// next record.
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
@@ -126,8 +127,8 @@ type Problem struct {
 	Partition *int `json:"partition,omitempty"`
 }
 
-// differences returns the number of problems of state. broken returns the number of problems
-// of Kuberelay's messages.
+// differences returns the number of differences between bus and cluster. broken returns the number
+// of invalid or misordered messages of Kuberelay.
 func (r Report) differences() int { return len(r.Problems) - r.broken() - r.countOf(Foreign) }
 
 func (r Report) broken() int { return r.countOf(Misordered) + r.countOf(Malformed) }
@@ -141,14 +142,14 @@ func (r Report) countOf(k Kind) (n int) {
 	return n
 }
 
-// isUnknown reports whether the bus has nothing of a cluster that has objects. A wrong name is
-// more likely than a wrong bus.
+// isUnknown reports whether the bus has no messages of a cluster that has objects. In that case,
+// the cluster name is probably wrong.
 func (r Report) isUnknown() bool { return r.Objects > 0 && r.Messages == 0 }
 
-// Clean reports whether there is no problem and everything could be read.
+// Clean reports whether the report has no problem and everything could be read.
 func (r Report) Clean() bool { return len(r.Problems) == 0 && len(r.Unlisted) == 0 }
 
-// IsOf reports whether a problem is one of an object.
+// IsOf reports whether a problem concerns the object.
 func (p *Problem) IsOf(k event.Key) bool {
 	return p.Namespace == k.Namespace && p.Name == k.Name && p.Resource == k.GroupResource().String()
 }
@@ -158,7 +159,8 @@ func (p *Problem) SetKey(k event.Key) {
 	p.Resource, p.Namespace, p.Name = k.GroupResource().String(), k.Namespace, k.Name
 }
 
-// Sort sorts the lists of a report, and makes empty ones empty lists in JSON.
+// Sort sorts the lists of a report, and replaces nil lists, so that JSON has an empty list and not
+// null.
 func (r *Report) Sort() {
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),

@@ -21,10 +21,10 @@ type Kind int
 // The kinds. Only the Object of [OfObject] identifies an object.
 const (
 	OfObject   Kind = iota
-	OfSnapshot      // of the resource that the object's group and resource name
+	OfSnapshot      // of the resource in Object.Group and Object.Resource
 	OfClaim
 	OfWriter   // only on Kafka
-	OfResolved // of the resource that the object's group and resource name
+	OfResolved // of the resource in Object.Group and Object.Resource
 )
 
 var resourceMarkers = map[string]Kind{"snapshot": OfSnapshot, "resolved": OfResolved}

@@ -16,10 +16,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// The tests of this file compare what the forwarder writes with what this package parses. Keys and
-// values are arbitrary, including names that Kubernetes does not allow.
+// The tests in this file compare the forwarder's output with the result of this package's parsers.
+// Keys and values are arbitrary, including names that Kubernetes does not allow.
 
-// names are seeds: text that must be escaped somewhere, or has a special meaning.
+// names are seeds: text that must be escaped in some place, or that has a special meaning.
 var names = []string{
 	"web", "a.b", "core", "_", "_control", "__", ".", "a_b", "=", "=41", "%", "%41", "a/b", "system:node", "é\u2028", "\x00\x7f", "\u0085", "\ufffe", "\U0001ffff", "\ufffd", "\xff", " \"", "a\tb",
 }
@@ -105,8 +105,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzAddresses: both parsers return the same result, and reject the same input, except that only this
-// one rejects an object without a name.
+// FuzzAddresses verifies that both parsers return the same result and reject the same input. The
+// only difference is that the parser of this package rejects an object without a name.
 func FuzzAddresses(f *testing.F) {
 	for _, s := range []string{
 		"kuberelay.prod.core.pods.default.web", "kuberelay.prod._control.snapshot.core.pods", "kuberelay.prod._control.cluster._.claimed", "kuberelay.prod.=63ore.pods._.=2e",
@@ -131,7 +131,7 @@ func FuzzAddresses(f *testing.F) {
 			cluster, k, theirs = event.ParseMarkerPartitionKey(s)
 		}
 		if a.Kind == wire.OfWriter && a.Topic == "" && err != nil {
-			return // without a name
+			return // a writer's marker without the name of a topic
 		}
 		if theirs == nil && isAddress(cluster, k, marker) != (err == nil) || theirs != nil && err == nil {
 			t.Errorf("key %q: got %v, the forwarder %v", s, err, theirs)
@@ -149,8 +149,8 @@ func isAddress(cluster string, k event.Key, marker bool) bool {
 	return isNamed(cluster, k.Resource, k.Name)
 }
 
-// FuzzEvent: parsing an event of the forwarder returns its attributes and data, on Kafka and in
-// structured mode. Package verify tests headers of NATS with a server.
+// FuzzEvent verifies that parsing an event of the forwarder returns its attributes and data, on
+// Kafka and in structured mode. Package verify tests headers of NATS with a server.
 func FuzzEvent(f *testing.F) {
 	for i, n := range names {
 		f.Add(n, names[(i+1)%len(names)], names[(i+2)%len(names)], uint16(i), uint8(i), "12345")
@@ -161,7 +161,7 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, namespace, uid string, epoch uint16, kind uint8, version string) {
 		m, err := build(name, namespace, uid, epoch, kind, version)
 		if err != nil || len(version) > 20 && strings.Trim(version, "0123456789") == "" && version[0] == '0' {
-			return // there is no such event, and no such version (KEP-5504)
+			return // no such event or version exists (KEP-5504)
 		}
 		want := map[string]string{}
 		for _, a := range m.Attributes {
@@ -232,7 +232,7 @@ func compare(t *testing.T, got wire.Event, name, namespace, uid string, epoch ui
 	}
 }
 
-// FuzzDigest: the digest of any object equals that of the forwarder.
+// FuzzDigest verifies that the digest of any object equals the digest that the forwarder computes.
 func FuzzDigest(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"metadata":{"resourceVersion":"1","generation":2,"name":"a"},"b":1.50,"a":[1e3,-0,null,true]}`, `{"a":"<&>\u2028\u0001\ud800é\"\\/"}`, `{"metadata":[],"é":{"z":1,"a":{}}}`,

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// escaped decodes escapes, a mark and two upper-case hex digits each. was reports for each byte
-// whether it was escaped.
+// escaped decodes escapes. An escape is a mark and two upper-case hex digits. was reports for each
+// byte whether it was escaped.
 func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	b, was := make([]byte, 0, len(s)), make([]bool, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -35,7 +35,7 @@ func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	return string(b), was, nil
 }
 
-// exactly returns an error unless exactly those bytes are escaped that must be.
+// exactly returns plain, or an error unless exactly the bytes that must be escaped are escaped.
 func exactly(s, plain string, was []bool, must func(at int) bool) (string, error) {
 	for i := range len(plain) {
 		switch {
@@ -70,7 +70,7 @@ const (
 	controls    = "_control"
 )
 
-// groupToken parses the token of a group: "core" is the core group, "_" stands for ".".
+// groupToken parses the token of a group: "core" means the core group, and "_" means ".".
 func groupToken(s string) (string, error) {
 	switch s {
 	case core:
@@ -104,7 +104,7 @@ func groupToken(s string) (string, error) {
 	})
 }
 
-// namespaceToken parses the token of a namespace: "_" is none.
+// namespaceToken parses the token of a namespace: "_" means no namespace.
 func namespaceToken(s string) (string, error) {
 	switch s {
 	case noNamespace:
@@ -127,7 +127,7 @@ func text(s string, slash bool) (string, error) {
 }
 
 // mustEncode reports for each byte whether it must be encoded: it belongs to a character that
-// CloudEvents 1.0, section 3.1, forbids, or it is the mark.
+// CloudEvents 1.0, section 3.1, forbids, it is the mark, or it is "/" and slash is set.
 func mustEncode(s string, slash bool) []bool {
 	must := make([]bool, 0, len(s))
 	for at := 0; at < len(s); {
@@ -176,9 +176,8 @@ func segment(s string, special func(plain string) bool) (string, error) {
 	return exactly(s, plain, was, func(at int) bool { return must[at] || at == 0 && special(plain) })
 }
 
-// header parses the value of a header on NATS: space, the double quote, the percent sign and
-// everything except printable ASCII are percent-encoded (CloudEvents NATS binding,
-// section 3.1.3.2).
+// header parses the value of a header on NATS. It is percent-encoded: space, the double quote, the
+// percent sign and everything except printable ASCII (CloudEvents NATS binding, section 3.1.3.2).
 func header(s string) (string, error) {
 	plain, was, err := escaped(s, '%')
 	if err != nil {

@@ -16,11 +16,11 @@ type Event struct {
 	Data       []byte
 }
 
-// Get returns an attribute, or "" if it is absent. The escapes of the binding are decoded, those
-// of [Event.Text] are not.
+// Get returns an attribute, or "" if it is absent. It decodes the escapes of the binding, but not
+// those of [Event.Text].
 func (e Event) Get(name string) string { return e.attributes[name] }
 
-// Text returns an attribute in which the characters that CloudEvents forbids are
+// Text decodes and returns an attribute in which the characters that CloudEvents forbids are
 // percent-encoded.
 func (e Event) Text(name string) (string, error) { return text(e.Get(name), false) }
 
@@ -96,7 +96,7 @@ func FromKafka(headers []Header, value []byte) (Event, error) {
 	if isStructured(mode) {
 		return e.withMode(mode)
 	}
-	if mode != "" { // in binary mode it is this attribute
+	if mode != "" { // in binary mode, content-type is the attribute datacontenttype
 		if err := e.set("datacontenttype", mode); err != nil {
 			return Event{}, err
 		}
@@ -105,7 +105,7 @@ func FromKafka(headers []Header, value []byte) (Event, error) {
 }
 
 // ControlFromKafka parses a control record of Kafka, which has no value. In either content mode,
-// its attributes and its data are headers.
+// headers hold its attributes and its data.
 func ControlFromKafka(headers []Header) (Event, error) {
 	var data []byte
 	for _, h := range headers {

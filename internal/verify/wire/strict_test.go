@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMistakesAreRefused: each of these is a mistake that a writer can make and that the reader of
-// the same project may accept.
+// TestMistakesAreRefused has mistakes that a writer can make and that the reader of the same
+// project may accept. Every one of them must be an error.
 func TestMistakesAreRefused(t *testing.T) {
 	subject := func(s string) error { _, err := ParseSubject("kuberelay", s); return err }
 	key := func(s string) error { _, err := ParseKey(s); return err }

@@ -110,7 +110,8 @@ func (e Event) ObjectOf() (Tree, error) {
 	}
 }
 
-// Digest returns the expected digest attribute of an object. It does not change the object.
+// Digest returns the expected digest attribute of an object that is published in part. It does not
+// change the object.
 func Digest(object Tree) (string, error) {
 	if metadata, ok := object["metadata"].(Tree); ok {
 		object, metadata = maps.Clone(object), maps.Clone(metadata)
@@ -188,8 +189,8 @@ type Point struct {
 	AsOf                     time.Time
 }
 
-// ParsePoint reads a consistency point from its attributes. The data is absent, or says the
-// same.
+// ParsePoint reads a consistency point from its attributes. If the event has data, the data must
+// say the same.
 func ParsePoint(m Event) (Point, error) {
 	objects, err := strconv.ParseUint(m.Get("objects"), 10, 63)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// Run runs apt-get without questions, and waits for the lock of another one. It tells log what it does,
-// and blocks until apt-get has ended.
+// Run runs apt-get without prompts and waits until it has ended. If another apt-get holds the
+// package lock, apt-get waits up to five minutes for it. Run writes its progress to log. The
+// argument what describes the command's purpose in these messages.
 func Run(ctx context.Context, log io.Writer, what string, args ...string) error {
 	aptGet, err := exec.LookPath("apt-get")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package browsertest opens pages in a real Chromium without a window, as a user does, for tests.
+// Package browsertest opens pages in a real, headless Chromium for tests, as a user does.
 //
-// The browser resolves no name, so a page reaches the loopback address only. A [Tab] records every
-// request and everything that a console would show as an error. Chromium is installed as root on
-// Debian if it is missing.
+// The browser resolves no host names, so a page can reach only the loopback address. A [Tab] records
+// every request and every error and warning that the browser's console would show. If Chromium is
+// missing, the package installs it when it runs as root on Debian.
 package browsertest
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// limit bounds every wait, also the start on a slow machine.
+// limit bounds every wait, including the browser's start on a slow machine.
 const limit = 3 * time.Minute
 
-// Tab is a page in a browser of its own. Its methods fail the test.
+// Tab is a page in its own browser. Its methods fail the test on errors.
 type Tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -35,7 +35,7 @@ type Tab struct {
 	problems []string
 }
 
-// Open starts a browser, which ends with the test, with an empty page.
+// Open starts a browser with an empty page. The browser ends with the test.
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	command, err := find(t.Context(), os.Stderr)
@@ -49,13 +49,13 @@ func Open(t testing.TB) *Tab {
 		chromedp.Flag("hide-scrollbars", false), chromedp.Flag("font-render-hinting", "none"),
 	)
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // it does not work for root
+		options = append(options, chromedp.NoSandbox) // the sandbox doesn't work for root
 	}
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // ends after the cleanups of the test
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // t.Context would end before the test's cleanups
 	ctx, end := chromedp.NewContext(allocator)
 	t.Cleanup(func() { end(); cancel() })
 	tab := &Tab{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, tab.record); err != nil { // which starts the browser
+	if err := chromedp.Listen(ctx, tab.record); err != nil { // starts the browser
 		t.Fatalf("start %s: %v", command, err)
 	}
 	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
@@ -107,8 +107,8 @@ func (tab *Tab) Requests() []string {
 	return slices.Clone(tab.requests)
 }
 
-// Problems returns the errors and warnings of the console so far, uncaught exceptions and violations of
-// the page's policy among them.
+// Problems returns the errors and warnings that the console has shown so far. They include uncaught
+// exceptions and violations of the page's content security policy.
 func (tab *Tab) Problems() []string {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
@@ -121,7 +121,7 @@ func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	run(tab, what, chromedp.Steps(actions...))
 }
 
-// run runs an action that returns a value.
+// run runs an action and returns its value.
 func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, limit)
@@ -158,29 +158,30 @@ func (tab *Tab) Dark(dark bool) {
 	})
 }
 
-// Type replaces the text of a field with keys. A "\r" is the enter key.
+// Type replaces the text of a field by typing text. "\r" is the Enter key.
 func (tab *Tab) Type(selector, text string) {
 	tab.t.Helper()
-	Eval[bool](tab, fmt.Sprintf("(document.querySelector(%q).select(), true)", selector)) // which takes the focus
+	Eval[bool](tab, fmt.Sprintf("(document.querySelector(%q).select(), true)", selector)) // focuses the field
 	tab.do("type into "+selector, chromedp.KeyEvent(text))
 }
 
-// Eval returns the value of an expression in JavaScript, which is not null.
+// Eval returns the value of a JavaScript expression, which must not be null.
 func Eval[T any](tab *Tab, expression string) T {
 	tab.t.Helper()
 	return run(tab, expression, chromedp.Evaluate[T](expression))
 }
 
-// Text returns the visible text of an element, "" if there is none.
+// Text returns the visible text of an element, or "" if the page has no such element.
 func (tab *Tab) Text(selector string) string {
 	tab.t.Helper()
 	return Eval[string](tab, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// poll is how often Await tries.
+// poll is the interval at which Await evaluates its expression.
 const poll = 50 * time.Millisecond
 
-// Await waits until an expression in JavaScript is true. The policy of a page does not apply to it.
+// Await waits until a JavaScript expression is true. The page's content security policy doesn't apply
+// to the expression.
 func (tab *Tab) Await(what, expression string) {
 	tab.t.Helper()
 	ticker := time.NewTicker(poll)
@@ -199,7 +200,8 @@ func (tab *Tab) Await(what, expression string) {
 	}
 }
 
-// Screenshot returns a picture of the page as PNG: of all of it, or of what the screen shows.
+// Screenshot returns the page as a PNG image: the whole page if all is true, otherwise the part that
+// the screen shows.
 func (tab *Tab) Screenshot(all bool) []byte {
 	tab.t.Helper()
 	if all {

@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/apt"
 )
 
-// names are those of Chromium, and of browsers made from it, in different systems.
+// names are the commands of Chromium and of browsers that are based on it, on different systems.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
 
 const howToInstall = `install Chromium:
@@ -18,7 +18,8 @@ const howToInstall = `install Chromium:
   Fedora:  dnf install chromium
 or put a command chromium into PATH`
 
-// find returns the command of the browser. If there is none, it installs one as root on Debian.
+// find returns the path of the browser. If no browser is installed, find installs Chromium when it runs
+// as root on Debian.
 func find(ctx context.Context, log io.Writer) (string, error) {
 	if path, ok := look(); ok {
 		return path, nil

@@ -1,19 +1,19 @@
-// Package childprocess runs servers as child processes of the present user, for tests and the
-// demo: packages controlplane and kafkabroker.
+// Package childprocess runs servers as child processes of the current user, for tests and the demo.
+// Packages controlplane and kafkabroker use it.
 //
 // It guarantees:
 //
-//   - No process of a [Group] outlives Close, nor this process, even if this process is killed
+//   - No process of a [Group] outlives Close or this process, even if this process is killed
 //     with SIGKILL. The folder of the Group is removed too.
-//   - Nobody who asks for a free port gets a [Port] that is held, so a server can be killed and
-//     started again on the same port.
-//   - Kill and Stop return after the [Process] has ended, whether it hangs or is frozen. Await
-//     returns as soon as the process ends, with the reason.
+//   - A process that asks for any free port never receives a [Port] that is held. A server can be
+//     killed and started again on the same port.
+//   - Kill and Stop return after the [Process] has ended, even if it hangs or is frozen. Await
+//     returns the reason as soon as the process ends.
 //   - A file that [LockFile] locked is unlocked when its holder ends, for any reason.
 //
 // It doesn't guarantee:
 //
-//   - If somebody kills the reaper too, its processes stay.
+//   - If the reaper is killed too, its processes stay.
 //   - A process that leaves the group, as a daemon does, isn't killed.
 //   - A port isn't protected from a process that asks for it by number and shares it in the same
 //     way. See [ReuseAddr] for systems other than Linux.

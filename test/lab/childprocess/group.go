@@ -15,11 +15,12 @@ import (
 // A Group is a process group and the reaper that kills it. One signal reaches every process in the
 // group, and Ctrl-C in a terminal reaches none.
 //
-// Two shells belong to it. Both read from a pipe that nobody writes to. Only this process has the
-// other end, the lifeline, so they wake up when this process closes it or dies. The holder leads
-// the group: without it, the group would end with its last process, and another group could get
-// its id. The reaper runs in its own session, where a signal to this process doesn't reach it. It
-// kills the group and then removes the folder, if there is one.
+// A Group runs two shells. Both read from a pipe that nothing writes to. Only this process has the
+// other end, the lifeline, so the shells wake up when this process closes it or dies. One shell, the
+// holder, leads the group. Without the holder, the group would end with its last process, and another
+// group could receive its id. The other shell, the reaper, runs in its own session, so a signal to the
+// process group of this process doesn't reach it. The reaper kills the group and then removes the
+// group's folder, if it has one.
 type Group struct {
 	lifeline *os.File
 	holder   *exec.Cmd
@@ -29,17 +30,17 @@ type Group struct {
 
 const (
 	holderScript = `trap "" HUP INT TERM; read -r _`
-	// Not "kill -KILL": dash would take the group after "--" for a bad number. The removal is
-	// repeated once, because a dying process can still create a file.
+	// Not "kill -KILL": dash rejects the group after "--" as a bad number. The script repeats a failed
+	// removal once, because a dying process can still create a file.
 	reaperScript = `trap "" HUP INT TERM; read -r _
 kill -s KILL -- "-$1"
 [ -z "$2" ] || rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }`
 )
 
-// reapTimeout limits the reaper, which normally takes milliseconds.
+// reapTimeout limits the wait for the reaper, which normally takes milliseconds.
 const reapTimeout = 30 * time.Second
 
-// NewGroup starts an empty group. Its end removes dir, unless dir is "", for data that must stay.
+// NewGroup starts an empty group. When the group ends, the reaper removes dir, unless dir is "".
 func NewGroup(dir string) (*Group, error) {
 	r, lifeline, err := os.Pipe()
 	if err != nil {
@@ -68,8 +69,8 @@ func NewGroup(dir string) (*Group, error) {
 // ID returns the group id, which is the process id of the holder.
 func (g *Group) ID() int { return g.holder.Process.Pid }
 
-// Command returns a command in the group. dir is its working folder and its home. Its environment
-// has only HOME and PATH.
+// Command returns a command that runs in the group. Its working folder and home is dir. Its environment
+// contains only HOME and PATH.
 func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
@@ -78,15 +79,16 @@ func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.C
 	return cmd
 }
 
-// Close kills the group, removes its folder, and waits for both, at most half a minute. After an
-// error the folder may still exist. Only the first call has an effect; all calls return its error.
+// Close kills the group and removes its folder. It waits until both are done, at most half a minute.
+// After an error, the folder may still exist. Only the first call has an effect. All calls return its
+// error.
 func (g *Group) Close() error { return g.close() }
 
 func (g *Group) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), reapTimeout)
 	defer cancel()
 	g.lifeline.Close()
-	// Wait for the holder last: until then no other group can get its id.
+	// Wait for the holder last: until then, no other group can receive its id.
 	reaped := make(chan error, 1)
 	go func() { reaped <- g.reaper.Wait() }()
 	var err error
@@ -100,6 +102,6 @@ func (g *Group) end() error {
 		err = fmt.Errorf("reap process group: %w", err)
 	}
 	_ = syscall.Kill(-g.ID(), syscall.SIGKILL) // in case the reaper failed
-	_ = g.holder.Wait()                        // the error is that it was killed
+	_ = g.holder.Wait()                        // the error only says that the holder was killed
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// A hook is a writer that calls itself with each write.
+// A hook is a writer that calls itself on each write.
 type hook func(text string)
 
 func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }

@@ -12,21 +12,22 @@ import (
 )
 
 // Sharing is the socket option that lets a server listen on a port that another socket holds. The
-// server must set the same option.
+// server must set the same option as the holder.
 type Sharing int
 
 const (
-	// ReusePort is for a server that can set SO_REUSEPORT. While the port is held, neither a
-	// listener nor an outgoing connection without that option gets it.
+	// ReusePort is for a server that can set SO_REUSEPORT. While the port is held, no listener or
+	// outgoing connection without that option can use it.
 	ReusePort Sharing = unix.SO_REUSEPORT
-	// ReuseAddr is for a server that sets only SO_REUSEADDR, as Java does. On Linux, nobody who
-	// asks for a free port gets this one. On other systems, the option doesn't let two sockets
-	// bind the same port, so the port isn't held: it is only a number that was free a moment ago.
+	// ReuseAddr is for a server that sets only SO_REUSEADDR, as Java does. On Linux, the kernel never
+	// assigns the held port to a process that asks for any free port. On other systems, the option
+	// doesn't let two sockets bind the same port, so HoldPort doesn't hold it and only returns a number
+	// that was free a moment ago.
 	ReuseAddr Sharing = unix.SO_REUSEADDR
 )
 
-// A Port is a TCP port of the loopback interface that is reserved until it is released. A socket
-// that is bound but doesn't listen holds it, also while its server is down.
+// A Port is a TCP port of the loopback interface that is reserved until it is released. A bound socket
+// that doesn't listen holds the port, even while its server is down.
 type Port struct {
 	Number int
 	socket *os.File
@@ -69,7 +70,7 @@ func (p *Port) bind(fd int, sharing Sharing) error {
 	return nil
 }
 
-// Release releases the port. It does nothing for a released Port or a zero Port.
+// Release releases the port. It has no effect on a released Port or a zero Port.
 func (p Port) Release() { p.socket.Close() }
 
 // Address returns the port as host:port.

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// listen listens as a server that sets only these options.
+// listen listens like a server that sets only these socket options, besides Go's own.
 func listen(ctx context.Context, address string, options map[int]int) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var err error
@@ -29,7 +29,7 @@ func TestHoldPort(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		sharing childprocess.Sharing
-		others  map[int]int // options that aren't enough; Go always sets SO_REUSEADDR
+		others  map[int]int // options that don't let another server share the port; Go always sets SO_REUSEADDR
 	}{
 		{"SO_REUSEPORT", childprocess.ReusePort, nil},
 		{"SO_REUSEADDR", childprocess.ReuseAddr, map[int]int{syscall.SO_REUSEADDR: 0}},
@@ -43,7 +43,7 @@ func TestHoldPort(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer port.Release()
-			for range 2 { // also a second time
+			for range 2 { // the server can listen again
 				server, err := listen(t.Context(), port.Address(), map[int]int{int(test.sharing): 1})
 				if err != nil {
 					t.Fatalf("the server the port is held for: %v", err)

@@ -15,33 +15,33 @@ import (
 // The fields must not change while it runs. The methods may be called concurrently, and their
 // errors name the process.
 type Process struct {
-	Name    string   // for messages
-	Args    []string // the binary first
-	Env     []string // in addition to the group's
+	Name    string   // used in messages
+	Args    []string // begin with the binary
+	Env     []string // added to the group's environment
 	Dir     string   // working folder and home
-	LogFile string   // its output is appended here
+	LogFile string   // the process's output is appended to this file
 	Group   *Group
-	// Told receives a message if the process ends unexpectedly before Retire returns.
+	// Told receives a message if the process ends unexpectedly before Retire is called.
 	Told io.Writer
-	// TellOnlyOnceReady suppresses that message until Await has found the process ready, for a
-	// process whose start may be repeated. The error of Await reports an earlier end.
+	// TellOnlyOnceReady suppresses that message until Await has found the process ready. Set it if the
+	// caller may repeat a failed start. Await returns an error if the process ends earlier.
 	TellOnlyOnceReady bool
 
 	mu      sync.Mutex
-	life    *life // the latest, nil before the first start
-	retired bool  // it can't be started again
+	life    *life // the latest life, nil before the first start
+	retired bool  // the process can't be started again
 }
 
-// A life is the time from a start of a Process to its end.
+// A life is the time from one start of a Process to its end.
 type life struct {
 	cmd     *exec.Cmd
-	logFrom int64         // offset of its output in the log
-	ended   chan struct{} // closed when cmd has ended
+	logFrom int64         // the log's size at the start
+	ended   chan struct{} // closed after cmd has ended
 
-	// Guarded by the lock of the Process
-	ready  bool // Await found it ready
+	// Guarded by the Process's mutex.
+	ready  bool // Await found the process ready
 	frozen bool
-	asked  bool // we caused its end
+	asked  bool // SIGTERM or SIGKILL was sent to the process
 }
 
 func (l *life) running() bool {
@@ -56,8 +56,8 @@ func (l *life) running() bool {
 	}
 }
 
-// Start starts the process, which must not be running. It doesn't wait until the process is ready:
-// see Await.
+// Start starts the process, which must not be running. It doesn't wait until the process is ready: see
+// [Process.Await].
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Process) start() error {
 	}
 	p.life = l
 	go func() {
-		defer close(l.ended) // after the message was written
+		defer close(l.ended) // after the message is written
 		err := l.cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *Process) Running() bool {
 	return p.life.running()
 }
 
-// PID returns the process id of the latest start, 0 before the first.
+// PID returns the process id of the latest start, or 0 before the first start.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +119,8 @@ func (p *Process) PID() int {
 	return p.life.cmd.Process.Pid
 }
 
-// Retire announces that Kill, Stop or the group is about to end the process. It can't be started
-// again, and its end isn't reported.
+// Retire announces that Kill, Stop or the group is about to end the process. A retired process can't be
+// started again, and Told receives no message when it ends.
 func (p *Process) Retire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,8 +157,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end, even if it is frozen, and waits for its end. If it hasn't ended
-// when ctx is done, Stop kills it and returns the error of ctx with the end of the log.
+// Stop sends SIGTERM to the process, even if it is frozen, and waits for its end. If the process hasn't
+// ended when ctx is done, Stop kills it and returns the error of ctx with the last lines of the log.
 func (p *Process) Stop(ctx context.Context) error {
 	ended, err := p.signal(syscall.SIGTERM, syscall.SIGCONT)
 	if err != nil || ended == nil {
@@ -172,8 +172,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// Freeze stops the process and waits until all its threads have stopped. Freezing a frozen process
-// isn't an error. Freezing a process that doesn't run is.
+// Freeze stops the process and waits until all its threads have stopped. It has no effect on a frozen
+// process. It returns an error if the process isn't running.
 func (p *Process) Freeze() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *Process) freeze() error {
 	if !p.life.running() {
 		return errors.New("it is not running")
 	}
-	if p.life.frozen { // no further stop would be reported
+	if p.life.frozen { // wait4 reports a stop only once
 		return nil
 	}
 	if err := p.life.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// The first script ends only with SIGKILL, the second when it is asked to. Both report when
-	// they are ready.
+	// The script stubborn ends only with SIGKILL. The script docile ends with SIGTERM. Both write
+	// "ready" when they are ready.
 	stubborn = `trap "" HUP INT TERM; echo ready; while :; do sleep 1; done`
 	docile   = `echo ready; exec sleep 1000`
 )
 
-// sleeper returns a process of the group that runs the script. Its messages are discarded.
+// sleeper returns a process of the group that runs the script. The process's messages are discarded.
 func sleeper(t *testing.T, group *childprocess.Group, dir, script string) *childprocess.Process {
 	t.Helper()
 	return &childprocess.Process{
@@ -29,7 +29,7 @@ func sleeper(t *testing.T, group *childprocess.Group, dir, script string) *child
 	}
 }
 
-// process returns a sleeper with its own group and folder, which end with t.
+// process returns a sleeper with its own group and folder. Both end with t.
 func process(t *testing.T, script string) *childprocess.Process {
 	t.Helper()
 	group, err := childprocess.NewGroup("")
@@ -44,7 +44,7 @@ func process(t *testing.T, script string) *childprocess.Process {
 	return sleeper(t, group, t.TempDir(), script)
 }
 
-// lives returns a check that the script has become ready a number of times.
+// lives returns a check that the script has written "ready" the given number of times.
 func lives(p *childprocess.Process, times int) func(context.Context) error {
 	return func(context.Context) error {
 		if got := strings.Count(p.Tail(1000), "ready"); got != times {
@@ -89,7 +89,7 @@ func TestProcessLivesAgain(t *testing.T) {
 			if err := p.Start(); err == nil || !strings.Contains(err.Error(), "start the sleeper: it is running") {
 				t.Errorf("a second start: got error %v, want one that says it is running", err)
 			}
-			for range 2 { // a second call has no effect
+			for range 2 { // a second Freeze has no effect
 				if !test.freeze {
 					break
 				}
@@ -97,7 +97,7 @@ func TestProcessLivesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // a second call has no effect
+			for range 2 { // ending the process again has no effect
 				if err := test.end(); err != nil {
 					t.Fatal(err)
 				}
@@ -207,7 +207,7 @@ func TestUnexpectedEndIsReported(t *testing.T) {
 			if err := p.Await(t.Context(), func(context.Context) error { return errors.New("never") }); !errors.As(err, &ended) {
 				t.Fatalf("got error %v, want an EndedError", err)
 			}
-			p.Retire() // after it, no message is written
+			p.Retire() // no message is written after Retire
 			if got := strings.Contains(told.String(), "the sleeper ended by itself: signal: killed"); got != test.want {
 				t.Errorf("told %q, want an end told: %t", told.String(), test.want)
 			}

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// readyTimeout limits the start of a process. It takes seconds, but longer on a machine that
+	// readyTimeout limits the start of a process. A start takes seconds, but longer on a machine that
 	// also compiles and runs other tests.
 	readyTimeout = 5 * time.Minute
 	readyPoll    = 50 * time.Millisecond
 	checkTimeout = 20 * time.Second
-	// logLines is the number of log lines in an error.
+	// logLines is the number of log lines that an error contains.
 	logLines = 30
 )
 
 // EndedError reports that a process ended before it was ready.
 type EndedError struct {
-	Name string // of the process
+	Name string // the process's name
 	Err  error  // the last error of the check
-	Log  string // the end of its output since its start
+	Log  string // the last lines of the output since the start
 }
 
 func (e *EndedError) Error() string {
@@ -32,9 +32,9 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Err }
 
-// Await waits until check returns nil. It returns an error with the end of the log when the
-// process ends (an EndedError), when ctx is done, or after five minutes. The process must have
-// been started.
+// Await calls check until it returns nil. Await returns an EndedError if the process ends, or another
+// error when ctx is done or after five minutes. Each error contains the last lines of the log. The
+// process must have been started.
 func (p *Process) Await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -63,10 +63,10 @@ func (p *Process) Await(ctx context.Context, check func(context.Context) error) 
 	}
 }
 
-// Tail returns the last lines of the log, which can be from an earlier start.
+// Tail returns the last lines of the log, which can include lines from an earlier start.
 func (p *Process) Tail(lines int) string { return p.tail(0, lines) }
 
-// tail returns the last lines of the log after an offset.
+// tail returns the last lines of the log after the offset from.
 func (p *Process) tail(from int64, lines int) string {
 	const enough = 64 << 10
 	file, err := os.Open(p.LogFile)
@@ -84,7 +84,7 @@ func (p *Process) tail(from int64, lines int) string {
 	return LastLines(string(content), lines)
 }
 
-// LastLines returns the last n lines of text that aren't empty.
+// LastLines returns the last n lines of text, not counting empty lines at its end.
 func LastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -13,7 +13,8 @@ import (
 // progressInterval is the interval of progress messages during a long wait.
 const progressInterval = 15 * time.Second
 
-// Patient returns a command that gets SIGTERM when ctx is done, and SIGKILL only if it doesn't end.
+// Patient returns a command that receives SIGTERM when ctx is done, and SIGKILL if it hasn't ended ten
+// seconds later.
 func Patient(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -21,8 +22,9 @@ func Patient(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a long command. It writes what the command is for to log at once, every 15 seconds, and
-// at the end. The error has the end of the command's output.
+// Run runs a long command and waits for its end. It writes a message to log when the command starts,
+// every 15 seconds, and when the command succeeds. The argument what describes the command's purpose
+// in these messages. The error contains the last lines of the command's output.
 func Run(log io.Writer, what string, cmd *exec.Cmd) error {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

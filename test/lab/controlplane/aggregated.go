@@ -23,8 +23,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// aggregatedArtifact is Kubernetes' sample of an aggregated API server. Its libraries have the
-// same versions as those of the control plane, so that a build of both compiles them once.
+// aggregatedArtifact is Kubernetes' sample of an aggregated API server. Its libraries have the same
+// versions as the control plane's libraries, so the Go build cache can serve both builds.
 var aggregatedArtifact = artifact{
 	name:   "sample-apiserver",
 	source: "sampleapiserver",
@@ -32,8 +32,9 @@ var aggregatedArtifact = artifact{
 }
 
 const (
-	// AggregatedGroup and AggregatedVersion are what the aggregated API server serves: flunders,
-	// which are namespaced, and fischers, which aren't. Objects don't need a spec.
+	// AggregatedGroup and AggregatedVersion identify the API that the aggregated API server serves. Its
+	// resources are flunders, which are namespaced, and fischers, which aren't. Objects don't need a
+	// spec.
 	AggregatedGroup   = "wardle.example.com"
 	AggregatedVersion = "v1alpha1"
 	// AggregatedAPIService is the name of the APIService that RegisterAggregated creates.
@@ -55,7 +56,8 @@ type aggregated struct {
 	etcdDir                     string
 }
 
-// aggregationFlags let the API server identify itself and its users to aggregated API servers.
+// aggregationFlags returns the flags that let the API server authenticate itself and its users to
+// aggregated API servers.
 func (cp *ControlPlane) aggregationFlags() []string {
 	return []string{
 		"--requestheader-client-ca-file=" + cp.file("front-proxy.crt"), // self-signed
@@ -97,8 +99,8 @@ func (cp *ControlPlane) configureAggregated(paths Paths) error {
 	return nil
 }
 
-// StartAggregated starts the aggregated API server and its etcd, unless they run, and waits until
-// the server is ready.
+// StartAggregated starts the aggregated API server and its etcd, unless they are running, and waits
+// until the server is ready.
 func (cp *ControlPlane) StartAggregated(ctx context.Context) error {
 	a := cp.aggregated
 	if !a.etcd.Running() {
@@ -114,31 +116,31 @@ func (cp *ControlPlane) StartAggregated(ctx context.Context) error {
 			return err
 		}
 	}
-	// It has its own certificate, and serves /readyz to everybody.
+	// The aggregated API server has its own certificate, and serves /readyz without authentication.
 	config := cp.Config()
 	config.Host, config.BearerToken = "https://"+a.apiPort.Address(), ""
 	config.CAData, config.Insecure = nil, true
 	return a.server.Await(ctx, func(ctx context.Context) error { return get(ctx, config, "/readyz") })
 }
 
-// KillAggregated kills the aggregated API server with SIGKILL, if it is running. Its APIService
-// stays and soon becomes unavailable.
+// KillAggregated kills the aggregated API server with SIGKILL, if it is running. Its APIService stays
+// and soon becomes unavailable.
 func (cp *ControlPlane) KillAggregated() error { return cp.aggregated.server.Kill() }
 
-// ReplaceAggregatedStorage restarts the aggregated API server with an empty storage. Its
-// resourceVersions begin at 1 again.
+// ReplaceAggregatedStorage restarts the aggregated API server with empty storage. Its resourceVersions
+// begin at 1 again.
 func (cp *ControlPlane) ReplaceAggregatedStorage(ctx context.Context) error {
 	return cp.changeAggregatedStorage(ctx, os.RemoveAll)
 }
 
-// SnapshotAggregated copies the storage of the aggregated API server to the folder path, which
-// must be empty or not exist. It restarts the server.
+// SnapshotAggregated copies the storage of the aggregated API server to the folder path, which must be
+// empty or not exist. It restarts the server.
 func (cp *ControlPlane) SnapshotAggregated(ctx context.Context, path string) error {
 	return cp.changeAggregatedStorage(ctx, func(dir string) error { return os.CopyFS(path, os.DirFS(dir)) })
 }
 
-// RestoreAggregated restarts the aggregated API server with the storage that SnapshotAggregated
-// copied.
+// RestoreAggregated restarts the aggregated API server with the storage that SnapshotAggregated copied
+// to path.
 func (cp *ControlPlane) RestoreAggregated(ctx context.Context, path string) error {
 	return cp.changeAggregatedStorage(ctx, func(dir string) error {
 		return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(path)))
@@ -157,14 +159,14 @@ func (cp *ControlPlane) changeAggregatedStorage(ctx context.Context, change func
 	return nil
 }
 
-// RegisterAggregated registers the aggregated API server with the cluster and waits until the
-// cluster serves its resources. It may be called again.
+// RegisterAggregated registers the aggregated API server with the cluster and waits until the cluster
+// serves its resources. A repeated call isn't an error.
 func (cp *ControlPlane) RegisterAggregated(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
 		return err
 	}
-	// Only a Service with an external name can lead to a loopback address.
+	// Only a Service of type ExternalName can refer to a loopback address.
 	service := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service",
 		"metadata": map[string]any{"name": aggregatedService},
@@ -213,7 +215,7 @@ func (cp *ControlPlane) UnregisterAggregated(ctx context.Context) error {
 	return nil
 }
 
-// writeFrontProxyCertificate makes the self-signed certificate that the API server shows to
+// writeFrontProxyCertificate creates the self-signed certificate that the API server presents to
 // aggregated API servers.
 func writeFrontProxyCertificate(certFile, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -33,17 +33,17 @@ func (cp *ControlPlane) apiServerArgs(binary string, extra []string) []string {
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
-		"--shutdown-watch-termination-grace-period=5s", // the default lets open watches hold it for a minute
+		"--shutdown-watch-termination-grace-period=5s", // by default, open watches delay the shutdown by up to a minute
 	}, extra...)
 }
 
-// Address returns where the API server serves, as host:port.
+// Address returns the address that the API server listens on, as host:port.
 func (cp *ControlPlane) Address() string { return cp.apiPort.Address() }
 
 func (cp *ControlPlane) certDir() string { return cp.file("certs") }
 
-// StartAPIServer starts a stopped or killed API server with the same port, certificates and flags,
-// and waits until it is ready.
+// StartAPIServer starts a stopped or killed API server with the same port, certificates and flags, and
+// waits until it is ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err := cp.apiServer.Start(); err != nil {
 		return err
@@ -58,8 +58,9 @@ func (cp *ControlPlane) StopAPIServer(ctx context.Context) error { return cp.api
 // KillAPIServer kills the API server with SIGKILL, if it is running.
 func (cp *ControlPlane) KillAPIServer() error { return cp.apiServer.Kill() }
 
-// PauseAPIServer freezes the API server until ResumeAPIServer: connections stay and can be made,
-// but nothing answers. If the API server isn't running, nothing happens.
+// PauseAPIServer freezes the API server until ResumeAPIServer. Connections stay open and new
+// connections succeed, but the API server doesn't respond. If the API server isn't running,
+// PauseAPIServer has no effect.
 func (cp *ControlPlane) PauseAPIServer() error {
 	if !cp.apiServer.Running() {
 		return nil
@@ -67,7 +68,7 @@ func (cp *ControlPlane) PauseAPIServer() error {
 	return cp.apiServer.Freeze()
 }
 
-// ResumeAPIServer ends PauseAPIServer.
+// ResumeAPIServer ends the effect of PauseAPIServer.
 func (cp *ControlPlane) ResumeAPIServer() error {
 	if !cp.apiServer.Running() {
 		return nil
@@ -85,7 +86,7 @@ func (cp *ControlPlane) apiServerReady(ctx context.Context) error {
 	return nil
 }
 
-// get returns an error unless the API server answers the path with 200.
+// get returns an error unless the API server responds to a GET of the path with status 200.
 func (cp *ControlPlane) get(ctx context.Context, path string) error {
 	return get(ctx, cp.Config(), path)
 }
@@ -99,21 +100,20 @@ func get(ctx context.Context, config *rest.Config, path string) error {
 }
 
 // An APIServer is an additional API server of a control plane, with the same etcd, certificate and
-// users. The methods of its process freeze it, kill it and start it again. Ready waits until it is
-// ready.
+// users. The methods of Process freeze it, kill it and start it again. Ready waits until it is ready.
 type APIServer struct {
 	*childprocess.Process
 	cp   *ControlPlane
 	port childprocess.Port
 }
 
-// AddAPIServer starts an additional API server and waits until it is ready. Its flags override
-// those of the first server. For example, --runtime-config=apps/v1=false serves fewer resources,
-// and --etcd-servers can lead through a proxy to EtcdAddress, to make the server lag. It ends with
-// the control plane.
+// AddAPIServer starts an additional API server and waits until it is ready. The server ends with the
+// control plane. Its flags override those of the first server. For example,
+// --runtime-config=apps/v1=false makes it serve fewer resources, and --etcd-servers can lead through a
+// proxy to EtcdAddress, to make the server lag.
 //
-// To see both servers at one address, a client connects through a faultproxy.Proxy. Its Direct
-// selects the server of each new connection.
+// A client that connects through a faultproxy.Proxy sees both servers at one address. The proxy's
+// Direct method selects the server of each new connection.
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, flags ...string) (*APIServer, error) {
 	port, err := childprocess.HoldPort(childprocess.ReusePort)
 	if err != nil {
@@ -134,7 +134,7 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, flags ...string) (*API
 	return added, nil
 }
 
-// Address returns where the server serves, as host:port.
+// Address returns the address that the server listens on, as host:port.
 func (a *APIServer) Address() string { return a.port.Address() }
 
 // Config returns the control plane's Config with the address of this server.
@@ -181,8 +181,8 @@ func (cp *ControlPlane) startAdded(ctx context.Context) error {
 	return nil
 }
 
-// override returns the arguments with the flags appended, and without the arguments that the flags
-// set again: a list flag that is set twice has the values of both.
+// override returns the arguments followed by the flags. It removes each argument that the flags set
+// again, because a list flag that is set twice has the values of both.
 func override(args, flags []string) []string {
 	name := func(arg string) string {
 		name, _, _ := strings.Cut(arg, "=")
@@ -194,8 +194,8 @@ func override(args, flags []string) []string {
 	return append(args, flags...)
 }
 
-// readCA reads the certificate that the API server generated at its first start. It returns nil if
-// the file is complete and the server uses it.
+// readCA reads the certificate that the API server generated at its first start. It returns an error
+// until the file is complete and the server uses the certificate.
 func (cp *ControlPlane) readCA(ctx context.Context) (err error) {
 	if cp.ca, err = os.ReadFile(filepath.Join(cp.certDir(), "apiserver.crt")); err != nil {
 		return err
@@ -203,8 +203,8 @@ func (cp *ControlPlane) readCA(ctx context.Context) (err error) {
 	return cp.get(ctx, "/livez/ping")
 }
 
-// fetch sends body, if it isn't nil, and passes the answer to read, if it isn't nil. It returns an
-// error for any status but 200.
+// fetch sends an HTTP request with body, which may be nil, and passes the content of the response to
+// read, unless read is nil. It returns an error for any status except 200.
 func fetch(ctx context.Context, client *http.Client, method, url string, body io.Reader, read func([]byte) error) error {
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 	"path/filepath"
 )
 
-// Paths are the binaries of the components. Components that weren't requested have an empty path.
+// Paths are the paths of the components' binaries. Components that weren't requested can have an empty
+// path.
 type Paths struct {
 	Etcd              string
 	APIServer         string
 	ControllerManager string
 	Kwok              string
 	Aggregated        string // the aggregated API server
-	KwokStages        string // how kwok simulates nodes and pods
+	KwokStages        string // the file that configures how kwok simulates nodes and pods
 }
 
-// Binaries returns the binaries that Start needs for opts. It builds those that are neither in
-// KUBEBUILDER_ASSETS nor in the cache, which takes minutes, and writes its progress to opts.Log.
-// If several processes need the same binary, one builds it and the others wait.
+// Binaries returns the paths of the binaries that Start needs for opts. It builds each binary that is
+// neither in KUBEBUILDER_ASSETS nor in the cache, which takes minutes, and writes its progress to
+// opts.Log. If several processes need the same binary, one process builds it and the others wait.
 func Binaries(ctx context.Context, opts Options) (Paths, error) {
 	log := opts.log()
 	assets, err := fromAssets(os.Getenv("KUBEBUILDER_ASSETS"))
@@ -58,8 +59,8 @@ func Binaries(ctx context.Context, opts Options) (Paths, error) {
 	return paths, nil
 }
 
-// fromAssets returns the binaries in a folder with the layout of controller-runtime's envtest.
-// etcd and kube-apiserver must be there. kube-controller-manager is optional.
+// fromAssets returns the binaries in a folder with the layout of controller-runtime's envtest. The
+// folder must contain etcd and kube-apiserver. kube-controller-manager is optional.
 func fromAssets(dir string) (Paths, error) {
 	if dir == "" {
 		return Paths{}, nil

@@ -21,19 +21,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// An artifact is a folder of the cache, built from one of the modules of hack/controlplane. Its
-// name in the cache has a hash of everything that it is built from, so an existing folder is up to
-// date and never changes.
+// An artifact is a folder in the cache that is built from one of the modules in hack/controlplane. Its
+// name in the cache contains a hash of everything that determines the build, so an existing folder is
+// up to date and never changes.
 type artifact struct {
-	name   string // for messages; the folder's name begins with it
+	name   string // used in messages and as the prefix of the folder's name
 	source string // the folder of the module, relative to hack/controlplane
 	// args returns the arguments of go build, except the output.
 	args func(source string) ([]string, error)
-	// finish adds files to the folder, which has the binary under the artifact's name.
+	// finish adds files to the folder, which already contains the binary under the artifact's name.
 	finish func(ctx context.Context, source, dir string) error
 }
 
-// controlPlaneArtifact is one binary under the names of its three components.
+// controlPlaneArtifact is a single binary with symbolic links for its three components.
 var controlPlaneArtifact = artifact{
 	name:   "controlplane",
 	source: ".",
@@ -42,7 +42,7 @@ var controlPlaneArtifact = artifact{
 		if err != nil {
 			return nil, err
 		}
-		// kubectl needs these to understand the version of the server.
+		// kubectl needs these values to understand the server's version.
 		const pkg = "k8s.io/component-base/version."
 		return []string{fmt.Sprintf("-ldflags=-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 			pkg, version, major, minor), "."}, nil
@@ -56,8 +56,8 @@ var controlPlaneArtifact = artifact{
 	},
 }
 
-// kubernetesVersion returns the version of Kubernetes that the module pins, and its major and
-// minor parts.
+// kubernetesVersion returns the Kubernetes version that the module pins, with its major and minor
+// numbers.
 func kubernetesVersion(module string) (version, major, minor string, err error) {
 	file := filepath.Join(module, "go.mod")
 	text, err := os.ReadFile(file)
@@ -113,7 +113,7 @@ func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 }
 
 // build builds the artifact next to dir and renames it to dir when it is complete. The go command
-// inherits the lock, so that an orphaned one still holds it.
+// inherits the lock, so an orphaned go command still holds the lock.
 func build(ctx context.Context, log io.Writer, a artifact, source, dir string, args []string, lock *os.File) error {
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -135,8 +135,8 @@ func build(ctx context.Context, log io.Writer, a artifact, source, dir string, a
 	return os.Rename(tmp, dir)
 }
 
-// goCommand returns a go command that runs in source and builds for this machine. It ignores
-// flags, workspace and target in the caller's environment.
+// goCommand returns a go command that runs in source and builds for this machine. It overrides GOFLAGS,
+// GOWORK, CGO_ENABLED, GOOS and GOARCH in the caller's environment.
 func goCommand(ctx context.Context, source string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = source
@@ -147,7 +147,7 @@ func goCommand(ctx context.Context, source string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// contentHash hashes everything that determines the result of a build in source.
+// contentHash returns a hash of everything that determines the result of a build in source.
 func contentHash(ctx context.Context, source string, args []string) (string, error) {
 	goVersion, err := goCommand(ctx, source, "env", "GOVERSION").Output()
 	if err != nil {
@@ -170,8 +170,8 @@ func contentHash(ctx context.Context, source string, args []string) (string, err
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// sourceDir finds hack/controlplane above the working folder, for a test or go run, or relative to
-// this package's source, for a debugger.
+// sourceDir returns the path of hack/controlplane. It searches at and above the working folder, for
+// tests and go run, and then above this package's source, for debuggers.
 func sourceDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -12,7 +12,7 @@ func (cp *ControlPlane) controllerManagerArgs(binary string) []string {
 		"--root-ca-file=" + cp.file("certs/apiserver.crt"),
 		"--secure-port=0", // it doesn't need to serve
 		"--leader-elect=false",
-		"--kube-api-qps=1000", // the default limit delays the start of its controllers by seconds
+		"--kube-api-qps=1000", // the default limit delays the start of the controllers by seconds
 		"--kube-api-burst=1000",
 	}
 }

@@ -15,37 +15,37 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// Options configure a control plane. The zero value is etcd and an API server.
+// Options configure a control plane. The zero value starts only etcd and an API server.
 type Options struct {
-	// Dir is where the control plane creates its folder, which its end removes. The default is the
-	// system's folder for temporary files.
+	// Dir is the folder in which Start creates the control plane's own folder. Stop removes the control
+	// plane's folder. The default is the system's folder for temporary files.
 	Dir string
 	// ControllerManager starts kube-controller-manager, which creates the Pods of Deployments and
-	// deletes the content of namespaces.
+	// deletes the content of deleted namespaces.
 	ControllerManager bool
-	// Kwok starts kwok, which simulates machines: nodes become ready, and the Pods that are bound
-	// to them run.
+	// Kwok starts kwok, which simulates kubelets: nodes become ready, and the Pods that are bound to
+	// them run.
 	Kwok bool
 	// Heartbeat is the minimum interval between heartbeats of kwok's nodes. The maximum is twice
 	// as long. The default is kwok's: ten minutes.
 	Heartbeat time.Duration
-	// Aggregated starts an aggregated API server with its own storage. The cluster serves its
-	// resources from RegisterAggregated to UnregisterAggregated.
+	// Aggregated starts an aggregated API server with its own storage. The cluster serves its resources
+	// between RegisterAggregated and UnregisterAggregated.
 	Aggregated bool
-	// Users are additional users, with their groups. At first they may do what every authenticated
-	// user may; RBAC can grant more. The name of a service account,
-	// system:serviceaccount:NAMESPACE:NAME, is also a valid user.
+	// Users are additional users with their groups. At first they have the rights of every
+	// authenticated user. RBAC can grant more. A user can have the name of a service account,
+	// system:serviceaccount:NAMESPACE:NAME.
 	Users map[string][]string
-	// APIServerFlags are added to the flags of the API server and override them.
+	// APIServerFlags are added to the API server's flags and override them.
 	APIServerFlags []string
-	// EtcdFlags are added to the flags of etcd and override them. The default quota is 2 GB.
+	// EtcdFlags are added to etcd's flags and override them. The default quota is 2 GB.
 	EtcdFlags []string
 	// Log receives the progress of long steps, and a message if a component ends unexpectedly. The
-	// default is the standard error.
+	// default is standard error.
 	Log io.Writer
 }
 
-// log returns Log or its default, safe for concurrent use.
+// log returns a writer to Log or its default. The writer is safe for concurrent use.
 func (o Options) log() io.Writer {
 	if o.Log == nil {
 		return os.Stderr
@@ -53,8 +53,7 @@ func (o Options) log() io.Writer {
 	return &lockedWriter{w: o.Log}
 }
 
-// A ControlPlane is a running control plane. Its methods may be called
-// concurrently.
+// A ControlPlane is a running control plane. Its methods may be called concurrently.
 type ControlPlane struct {
 	dir                         string
 	group                       *childprocess.Group
@@ -73,9 +72,9 @@ type ControlPlane struct {
 	stop func() error
 }
 
-// Start starts a control plane and waits until it is ready. The control plane runs until Stop or
-// the end of this process, also after the end of ctx. Missing binaries are built: see Binaries.
-// After an error nothing is left behind, and the error has the end of the failed component's log.
+// Start starts a control plane and waits until it is ready. The control plane runs until Stop or the
+// end of this process, even if ctx ends earlier. Start builds missing binaries: see [Binaries]. After
+// an error, nothing remains, and the error contains the last lines of the failed component's log.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	paths, err := Binaries(ctx, opts)
 	if err != nil {
@@ -106,7 +105,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 // configure prepares everything that the components need before they start.
 func (cp *ControlPlane) configure(paths Paths, opts Options) error {
 	for _, p := range []*childprocess.Port{&cp.etcdPort, &cp.peerPort, &cp.apiPort} {
-		held, err := childprocess.HoldPort(childprocess.ReusePort) // etcd and the API server have flags for it
+		held, err := childprocess.HoldPort(childprocess.ReusePort) // etcd and the API server have flags for SO_REUSEPORT
 		if err != nil {
 			return err
 		}
@@ -196,7 +195,7 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 }
 
 // Stop kills every component and removes the folder. It takes at most half a minute. Only the
-// first call has an effect; all calls return its error.
+// first call has an effect. All calls return its error.
 func (cp *ControlPlane) Stop() error { return cp.stop() }
 
 func (cp *ControlPlane) stopAll() error {
@@ -208,7 +207,7 @@ func (cp *ControlPlane) stopAll() error {
 		err = errors.Join(err, os.RemoveAll(cp.dir))
 	}
 	for _, p := range cp.processes() {
-		err = errors.Join(err, p.Kill()) // it was killed, but may not have ended yet
+		err = errors.Join(err, p.Kill()) // the process was killed, but may not have ended yet
 	}
 	for _, p := range cp.ports() {
 		p.Release()
@@ -219,7 +218,7 @@ func (cp *ControlPlane) stopAll() error {
 	return nil
 }
 
-// processes returns the components, each before those that it needs.
+// processes returns the components. Each component precedes the components that it depends on.
 func (cp *ControlPlane) processes() []*childprocess.Process {
 	var wanted []*childprocess.Process
 	for _, p := range []*childprocess.Process{cp.kwok, cp.controllerManager} {

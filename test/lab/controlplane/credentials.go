@@ -19,10 +19,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// admin is the user of Config and Kubeconfig.
+// admin is the user of [ControlPlane.Config] and [ControlPlane.Kubeconfig].
 const admin = "admin"
 
-// writeTokens generates a token for every user and writes the token file of the API server.
+// writeTokens generates a token for every user and writes the API server's token file.
 func writeTokens(file string, users map[string][]string) (tokens map[string]string, err error) {
 	var text bytes.Buffer
 	lines := csv.NewWriter(&text)
@@ -52,11 +52,11 @@ func writeServiceAccountKey(file string) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// Config returns the client configuration of a cluster administrator, without a rate limit. The
-// caller may change it.
+// Config returns the client configuration of a cluster administrator, without a rate limit. The caller
+// may modify it.
 func (cp *ControlPlane) Config() *rest.Config { return cp.ConfigFor(admin) }
 
-// ConfigFor is Config for one of Options.Users. It panics for an unknown user.
+// ConfigFor is Config for a user in Options.Users. It panics for an unknown user.
 func (cp *ControlPlane) ConfigFor(user string) *rest.Config {
 	return &rest.Config{
 		Host:            "https://" + cp.Address(),
@@ -66,11 +66,11 @@ func (cp *ControlPlane) ConfigFor(user string) *rest.Config {
 	}
 }
 
-// Kubeconfig returns the path of the kubeconfig file of a cluster administrator. Only the present
-// user can read it. It is removed with the control plane.
+// Kubeconfig returns the path of a cluster administrator's kubeconfig file. Only the current user can
+// read the file. It is removed with the control plane.
 func (cp *ControlPlane) Kubeconfig() string { return cp.KubeconfigFor(admin) }
 
-// KubeconfigFor is Kubeconfig for one of Options.Users. It panics for an unknown user.
+// KubeconfigFor is Kubeconfig for a user in Options.Users. It panics for an unknown user.
 func (cp *ControlPlane) KubeconfigFor(user string) string {
 	cp.token(user)
 	return filepath.Join(cp.dir, url.PathEscape(user)+".kubeconfig")

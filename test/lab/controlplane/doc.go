@@ -1,10 +1,11 @@
-// Package controlplane starts a real Kubernetes control plane as processes of the present user, on
-// free ports of the loopback interface, for the demo, the tests and the benchmarks. It consists of
-// etcd and kube-apiserver and, on request, kube-controller-manager, kwok, additional API servers
-// and an aggregated API server. It needs neither Docker nor root.
+// Package controlplane starts a real Kubernetes control plane for the demo, the tests and the
+// benchmarks. Its components are processes of the current user that listen on free ports of the
+// loopback interface. The control plane consists of etcd and kube-apiserver. On request, the package
+// adds kube-controller-manager, kwok, additional API servers and an aggregated API server. It needs
+// neither Docker nor root.
 //
-// The binaries come from KUBEBUILDER_ASSETS if it is set. Otherwise they are built from their Go
-// modules (hack/controlplane) on first use, which takes minutes, and kept in the user's cache
+// If KUBEBUILDER_ASSETS is set, the binaries come from that folder. Otherwise they are built from their
+// Go modules (hack/controlplane) on first use, which takes minutes, and kept in the user's cache
 // folder.
 //
 // It guarantees:
@@ -12,13 +13,13 @@
 //   - When Start returns, the API server is ready, including RBAC, and the namespaces default
 //     and kube-system exist.
 //   - The API server and etcd keep their ports, certificates and data when they are killed and
-//     started again. Nobody else gets the ports while the control plane exists.
+//     started again. No other process receives the ports while the control plane exists.
 //   - Stop kills every process and removes the folder. If this process ends without Stop, even
 //     by SIGKILL, a reaper does the same.
 //
-// It doesn't guarantee durability or security: etcd writes without fsync and listens without
-// authentication on the loopback interface. Pods don't run; kwok only simulates them. The
-// admission of service accounts is off, so that a pod can be created in a new namespace at once.
+// It doesn't guarantee durability or security: etcd writes without fsync and listens on the loopback
+// interface without authentication. Pods don't run. kwok only simulates them. The ServiceAccount
+// admission plugin is off, so that a pod can be created in a new namespace at once.
 //
 // Tests use package controlplanetest.
 package controlplane

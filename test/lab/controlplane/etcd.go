@@ -24,21 +24,21 @@ func etcdArgs(binary, dir string, clientPort, peerPort childprocess.Port, extra 
 		"--initial-cluster=kuberelay=" + peer,
 		"--socket-reuse-port=true", // shares the held ports
 		"--unsafe-no-fsync=true",
-		"--heartbeat-interval=10", // ms; makes its election faster
+		"--heartbeat-interval=10", // ms; shortens the election at the start
 		"--election-timeout=100",
 	}, extra...)
 }
 
 func (cp *ControlPlane) etcdDir() string { return cp.file("etcd") }
 
-// EtcdAddress returns where etcd serves without authentication, as host:port.
+// EtcdAddress returns the address where etcd serves clients without authentication, as host:port.
 func (cp *ControlPlane) EtcdAddress() string { return cp.etcdPort.Address() }
 
 // KillEtcd kills etcd with SIGKILL, if it is running.
 func (cp *ControlPlane) KillEtcd() error { return cp.etcd.Kill() }
 
-// StartEtcd starts a killed etcd with its port and data and waits until it serves. The API server
-// needs a moment to reconnect.
+// StartEtcd starts a killed etcd with its port and data and waits until it serves requests. The API
+// server needs a moment to reconnect.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	if err := cp.etcd.Start(); err != nil {
 		return err
@@ -46,9 +46,9 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	return cp.etcd.Await(ctx, etcdReady(cp.etcdPort))
 }
 
-// CompactEtcd removes all revisions before the present one. The watch cache of the API server
-// isn't affected: until the API server restarts, it serves watches from older resourceVersions.
-// After that it answers them with 410 Gone.
+// CompactEtcd removes all revisions before the current one. It doesn't affect the API server's watch
+// cache: until the API server restarts, it serves watches from older resourceVersions. After the
+// restart, it responds to them with 410 Gone.
 func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 	revision, err := etcdRevision(ctx, cp.etcdPort)
 	if err != nil {
@@ -69,12 +69,12 @@ func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 	return nil
 }
 
-// SnapshotEtcd copies the state of the cluster to the folder path, which must be empty or not
-// exist. etcd is down for a moment. If the API server was running, it is ready again when
-// SnapshotEtcd returns.
+// SnapshotEtcd copies the state of the cluster to the folder path, which must be empty or not exist.
+// etcd is down for a moment. If the API server was running, it is ready again when SnapshotEtcd
+// returns.
 //
-// SnapshotEtcd kills etcd. Its files are as good as after a clean shutdown, which would wait
-// seconds for the watches of the API server.
+// SnapshotEtcd kills etcd with SIGKILL. The files are as good as after a clean shutdown, which would
+// wait seconds for the API server's watches to end.
 func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
 	if err := cp.etcd.Kill(); err != nil {
 		return fmt.Errorf("snapshot etcd: %w", err)
@@ -89,9 +89,9 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
 	return cp.apiServer.Await(ctx, cp.apiServerReady)
 }
 
-// RestoreEtcd takes the cluster back to a state from SnapshotEtcd, like a restore of etcd from a
-// backup: resourceVersions go back and are used again for other states. It restarts all components
-// and waits until the API server is ready.
+// RestoreEtcd returns the cluster to a state from SnapshotEtcd, like a restore of etcd from a
+// backup. The resourceVersions decrease, and the API server assigns them again to other states.
+// RestoreEtcd restarts all components and waits until the API server is ready.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("restore etcd: %w", err)
@@ -113,7 +113,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
 	return nil
 }
 
-// etcdReady returns a check that etcd serves on the port.
+// etcdReady returns a check that etcd serves requests on the port.
 func etcdReady(port childprocess.Port) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := etcdRevision(ctx, port)
@@ -121,7 +121,7 @@ func etcdReady(port childprocess.Port) func(context.Context) error {
 	}
 }
 
-// etcdRevision returns the present revision, in decimal.
+// etcdRevision returns the current revision, in decimal.
 func etcdRevision(ctx context.Context, port childprocess.Port) (string, error) {
 	var answer struct {
 		Header struct{ Revision string }
@@ -133,8 +133,8 @@ func etcdRevision(ctx context.Context, port childprocess.Port) (string, error) {
 	return answer.Header.Revision, nil
 }
 
-// askEtcd calls etcd's gRPC API through its JSON gateway. The call is linearizable: an answer
-// means that etcd serves.
+// askEtcd calls etcd's gRPC API through its JSON gateway. The requests are linearizable, so a response
+// means that etcd is serving.
 func askEtcd(ctx context.Context, port childprocess.Port, path, body string, answer any) error {
 	read := func(content []byte) error {
 		if answer == nil {

@@ -1,9 +1,9 @@
 package controlplane
 
-// Dir is the folder of the control plane.
+// Dir returns the control plane's folder.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// Pids are the process ids of the components and of the process group's holder.
+// Pids returns the process ids of the components and of the process group's holder.
 func (cp *ControlPlane) Pids() []int {
 	pids := []int{cp.group.ID()}
 	for _, p := range cp.processes() {
@@ -12,7 +12,7 @@ func (cp *ControlPlane) Pids() []int {
 	return pids
 }
 
-// PinnedVersion is the version of Kubernetes that hack/controlplane builds.
+// PinnedVersion returns the Kubernetes version that hack/controlplane builds.
 func PinnedVersion() (string, error) {
 	source, err := sourceDir()
 	if err != nil {

@@ -30,7 +30,7 @@ func createConfigMap(t *testing.T, client kubernetes.Interface, namespace, name 
 func TestKillAndStartAPIServer(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
-	client := clientset(t, cp.Config()) // used before and after: port and certificate stay the same
+	client := clientset(t, cp.Config()) // used before and after, because the port and the certificate stay the same
 	createConfigMap(t, client, namespace, "kept")
 	for _, test := range []struct {
 		name string
@@ -127,8 +127,8 @@ func TestCompactionExpiresOldVersions(t *testing.T) {
 	}
 }
 
-// watchError returns the error at the beginning of a watch. It returns nil if the watch begins
-// with an event or doesn't begin.
+// watchError starts a watch and returns its error if the watch fails to start or begins with an error
+// event. Otherwise it returns nil.
 func watchError(ctx context.Context, start func(context.Context) (watch.Interface, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

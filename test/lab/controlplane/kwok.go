@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// kwokStages is the name of the file with kwok's stages, next to its binary.
+// kwokStages is the name of the file with kwok's stages. The file is in the same folder as the binary.
 const kwokStages = "stages.yaml"
 
-// kwokArtifact is kwok with the stages of its own release. Without stages, kwok doesn't start.
+// kwokArtifact is kwok with the stages from its release. Without stages, kwok doesn't start.
 var kwokArtifact = artifact{
 	name:   "kwok",
 	source: "kwok",
@@ -47,8 +47,8 @@ var kwokArtifact = artifact{
 // kwokHeartbeat matches the heartbeat interval in the stages.
 var kwokHeartbeat = regexp.MustCompile(`durationMilliseconds: 600000\n(\s+)jitterDurationMilliseconds: 610000`)
 
-// writeKwokStages writes the stages with another heartbeat interval, or with kwok's own if it is
-// 0.
+// writeKwokStages writes the stages with another heartbeat interval and returns the path of the file.
+// If heartbeat is 0, it returns the path of kwok's own stages.
 func (cp *ControlPlane) writeKwokStages(from string, heartbeat time.Duration) (string, error) {
 	if heartbeat == 0 {
 		return from, nil
@@ -65,7 +65,8 @@ func (cp *ControlPlane) writeKwokStages(from string, heartbeat time.Duration) (s
 	return to, os.WriteFile(to, kwokHeartbeat.ReplaceAll(stages, []byte(pace)), 0o600)
 }
 
-// kwokArgs make kwok manage every node and the pods that are bound to it.
+// kwokArgs returns the command line that makes kwok manage every node and the pods that are bound to
+// it.
 func kwokArgs(binary, stages, kubeconfig string) []string {
 	return []string{binary,
 		"--kubeconfig=" + kubeconfig,

@@ -115,14 +115,14 @@ func resourceVersion(t *testing.T, object metav1.Object) int {
 	return version
 }
 
-// serves reports whether the API server behind the next connection serves deployments.
+// serves reports whether the API server that the next connection reaches serves deployments.
 func serves(t *testing.T, config *rest.Config) bool {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an API server answers", func(ctx context.Context) (bool, error) { // the client may not know yet that its connection is broken
+	eventually(t, "an API server answers", func(ctx context.Context) (bool, error) { // the client may not have noticed yet that its connection is broken
 		_, err = client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 		return err == nil || apierrors.IsNotFound(err), nil
 	})

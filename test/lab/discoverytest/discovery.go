@@ -1,4 +1,4 @@
-// Package discoverytest has a stand-in for the discovery client of a cluster.
+// Package discoverytest provides a fake of the discovery client of a cluster.
 package discoverytest
 
 import (
@@ -13,21 +13,21 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Discovery answers like the discovery client of a cluster.
+// Discovery is a fake discovery client that returns the given API versions.
 type Discovery struct {
 	discovery.DiscoveryInterface
 	discovery.DiscoveryInterfaceWithContext
 	Versions []*metav1.APIResourceList // grouped, with the preferred version of each group first
-	Failed   []string                  // versions
+	Failed   []string                  // versions whose discovery fails
 	Err      error
 }
 
 var _ discovery.AggregatedDiscoveryInterfaceWithContext = Discovery{}
 
-// RESTClient is part of both interfaces.
+// RESTClient resolves the ambiguity between the two embedded interfaces, which both have the method.
 func (Discovery) RESTClient() rest.Interface { return nil }
 
-// GroupsAndMaybeResourcesWithContext is the call that client-go makes.
+// GroupsAndMaybeResourcesWithContext is the method that client-go calls.
 func (s Discovery) GroupsAndMaybeResourcesWithContext(context.Context) (
 	*metav1.APIGroupList, map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error,
 ) {
@@ -53,14 +53,14 @@ func (s Discovery) GroupsAndMaybeResourcesWithContext(context.Context) (
 	return groups, resources, failed, nil
 }
 
-// Without removes a version.
+// Without returns a copy without the version.
 func (s Discovery) Without(version string) Discovery {
 	s.Versions = slices.DeleteFunc(slices.Clone(s.Versions), func(l *metav1.APIResourceList) bool { return l.GroupVersion == version })
 	return s
 }
 
-// Failing removes a version and reports that it failed, as if the server behind its APIService
-// didn't answer.
+// Failing returns a copy in which the discovery of the version fails, as if the server behind its
+// APIService didn't respond.
 func (s Discovery) Failing(version string) Discovery {
 	s = s.Without(version)
 	s.Failed = append(slices.Clone(s.Failed), version)
@@ -83,8 +83,9 @@ func verbs(r metav1.APIResource, verbs ...string) metav1.APIResource {
 	return r
 }
 
-// Cluster has the usual resources and one of each unusual kind: a resource with the same name as
-// one in another group, a resource of only one version, and one without list and watch.
+// Cluster returns a cluster with the usual resources and some special ones: a resource with the same
+// name as one in another group, a resource that only one version of its group has, and resources
+// without the verbs list and watch.
 func Cluster() Discovery {
 	deployments := namespaced("deployments", "deployment", "Deployment", "deploy")
 	widgets := namespaced("widgets", "widget", "Widget", "wd")

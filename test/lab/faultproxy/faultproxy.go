@@ -1,5 +1,5 @@
-// Package faultproxy is a TCP proxy that causes network faults on request: answers that don't
-// arrive, connections that freeze or break, an unreachable peer, different peers at one address.
+// Package faultproxy is a TCP proxy that causes network faults on request. It drops responses, freezes
+// or closes connections, refuses connections, and forwards connections to different servers.
 package faultproxy
 
 import (
@@ -18,9 +18,9 @@ type Proxy struct {
 	addr string
 
 	mu       sync.Mutex
-	targets  []string // the first one gets the next connection
+	targets  []string // the next connection is forwarded to the first one
 	changed  *sync.Cond
-	listener *net.TCPListener // nil while it refuses connections
+	listener *net.TCPListener // nil while the proxy refuses connections
 	conns    map[net.Conn]struct{}
 	mode     mode
 	closed   bool
@@ -39,8 +39,8 @@ const (
 // Start starts a proxy to target on its own port. It ends with the test.
 func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
-	// No outgoing connection takes the port while the proxy refuses connections.
-	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
+	// Hold the port, so that no outgoing connection takes it while the proxy refuses connections.
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set SO_REUSEADDR
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,8 @@ func Start(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// StartAt starts a proxy to target on an address that nobody else uses. It ends with the test.
+// StartAt starts a proxy to target on the address addr, which nothing else may use. The proxy ends with
+// the test.
 func StartAt(t testing.TB, addr, target string) (*Proxy, error) {
 	p := &Proxy{addr: addr, targets: []string{target}, conns: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
@@ -63,10 +64,10 @@ func StartAt(t testing.TB, addr, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns where clients connect to, as host:port. It never changes.
+// Addr returns the address that clients connect to, as host:port. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Direct forwards new connections to these addresses, in turn. Open connections stay as they are
+// Direct forwards new connections to the given addresses in turn. Open connections keep their server
 // until [Proxy.Break].
 func (p *Proxy) Direct(targets ...string) {
 	p.mu.Lock()
@@ -83,8 +84,8 @@ func (p *Proxy) next() string {
 	return target
 }
 
-// DropAnswers discards what the server sends. What clients send is still forwarded. Afterwards the
-// connections are unusable: call [Proxy.Break] before [Proxy.Pass].
+// DropAnswers discards the bytes from the server and still forwards the bytes from clients. The
+// connections can't be used afterward: call [Proxy.Break] before [Proxy.Pass].
 func (p *Proxy) DropAnswers() { p.set(dropAnswers) }
 
 // Freeze holds all bytes in both directions until [Proxy.Pass].
@@ -103,7 +104,7 @@ func (p *Proxy) Pass() {
 	}
 }
 
-// Break closes all connections. Clients may connect again at once.
+// Break closes all connections. Clients can reconnect at once.
 func (p *Proxy) Break() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +126,8 @@ func (p *Proxy) Refuse() {
 	p.Break()
 }
 
-// stopListening ends the listening of all copies of a socket. A child process has a copy until it
-// runs its program, and the address would be in use when the proxy listens again.
+// stopListening ends listening on all copies of the socket. A child process inherits a copy until it
+// executes its program. The proxy couldn't listen on the address again while such a copy listens.
 func stopListening(l *net.TCPListener) {
 	if socket, err := l.SyscallConn(); err == nil {
 		_ = socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
@@ -168,7 +169,7 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// serve returns when both directions of the connection have ended.
+// serve forwards a connection and returns when both directions have ended.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.next())
@@ -222,8 +223,8 @@ func (p *Proxy) copy(to, from net.Conn, answers bool) {
 	}
 }
 
-// await blocks while the proxy is frozen, and reports whether to forward what was read. A frozen
-// connection that was broken fails at its next write.
+// await blocks while the proxy is frozen and reports whether to forward the bytes that were read.
+// Break doesn't end the wait: a frozen connection that Break closed fails at its next write.
 func (p *Proxy) await(answers bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// echo starts a server that sends every line back. got has the lines that it received.
+// echo starts a server that sends every line back. The channel got receives each line as well.
 func echo(t *testing.T) (addr string, got chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,7 +156,8 @@ func TestProxyStaysClosed(t *testing.T) {
 	}
 }
 
-// TestPassWhileProcessesStart: a child process has a copy of the listener until it executes its program.
+// TestPassWhileProcessesStart guards against a Pass that fails because the address is still in use. A
+// child process has a copy of the listener until it executes its program.
 func TestPassWhileProcessesStart(t *testing.T) {
 	p := Start(t, "127.0.0.1:1")
 	stop := make(chan struct{})

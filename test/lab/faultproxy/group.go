@@ -1,6 +1,7 @@
 package faultproxy
 
-// Group is the proxies of one client to several servers. They fail together.
+// Group is the set of proxies between one client and several servers. Each method applies to all of
+// them.
 type Group []*Proxy
 
 func (g Group) each(do func(*Proxy)) {
@@ -9,17 +10,17 @@ func (g Group) each(do func(*Proxy)) {
 	}
 }
 
-// DropAnswers is [Proxy.DropAnswers] of all.
+// DropAnswers calls [Proxy.DropAnswers] on every proxy.
 func (g Group) DropAnswers() { g.each((*Proxy).DropAnswers) }
 
-// Freeze is [Proxy.Freeze] of all.
+// Freeze calls [Proxy.Freeze] on every proxy.
 func (g Group) Freeze() { g.each((*Proxy).Freeze) }
 
-// Break is [Proxy.Break] of all.
+// Break calls [Proxy.Break] on every proxy.
 func (g Group) Break() { g.each((*Proxy).Break) }
 
-// Refuse is [Proxy.Refuse] of all.
+// Refuse calls [Proxy.Refuse] on every proxy.
 func (g Group) Refuse() { g.each((*Proxy).Refuse) }
 
-// Pass is [Proxy.Pass] of all.
+// Pass calls [Proxy.Pass] on every proxy.
 func (g Group) Pass() { g.each((*Proxy).Pass) }

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// createTimeout limits the creation of a topic, on a machine that also compiles and runs other
-	// tests.
+	// createTimeout limits the creation of a topic. It allows for a machine that also compiles and runs
+	// other tests.
 	createTimeout = 2 * time.Minute
 	// requestTimeout limits every other request.
 	requestTimeout = 5 * time.Second
 )
 
-// ready returns nil when the broker is usable: see the package comment.
+// ready returns nil when the broker is usable, as the package comment defines it.
 func (b *Broker) ready(ctx context.Context) error {
 	if !b.opts.ControllerOnly {
 		if _, err := b.usable(ctx); err != nil {
@@ -40,9 +40,9 @@ func (b *Broker) ready(ctx context.Context) error {
 	return nil
 }
 
-// usable returns nil when the broker serves every partition of the topics, or of all topics, and
-// the number of these partitions. A broker announces a new partition before it serves it, so its
-// metadata isn't enough.
+// usable returns an error unless the broker serves every partition of the given topics, or of all
+// topics. It returns the number of these partitions. A broker announces a new partition before it
+// serves it, so its metadata isn't sufficient.
 func (b *Broker) usable(ctx context.Context, topics ...string) (partitions int, err error) {
 	known, err := b.partitions(ctx, topics...)
 	if err != nil || len(known) == 0 {
@@ -68,8 +68,8 @@ func (b *Broker) usable(ctx context.Context, topics ...string) (partitions int, 
 	return len(known), nil
 }
 
-// partitions returns the partitions of the topics, or of all topics. It returns an error if one
-// has no leader.
+// partitions returns the partitions of the given topics, or of all topics. It returns an error if a
+// partition has no leader.
 func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Partition, error) {
 	conn, err := kafka.DialContext(ctx, "tcp", b.Addr())
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Part
 		return nil, errors.New("the broker is not in the cluster yet")
 	}
 	if b.opts.Host != "" && len(topics) == 0 {
-		return nil, nil // other brokers may have to lead its partitions: see Options.Host
+		return nil, nil // another broker may have to lead this broker's partitions: see Options.Host
 	}
 	known, err := conn.ReadPartitions(topics...)
 	if err != nil {
@@ -103,20 +103,20 @@ func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Part
 	return known, nil
 }
 
-// client returns a client without cached metadata.
+// client returns a client without cached metadata. The caller must call done.
 func (b *Broker) client() (client *kafka.Client, done func()) {
 	transport := &kafka.Transport{DialTimeout: requestTimeout}
 	return &kafka.Client{Addr: kafka.TCP(b.Addr()), Transport: transport, Timeout: requestTimeout}, transport.CloseIdleConnections
 }
 
-// CreateTopic creates a topic and waits until it is usable. config overrides the defaults of the
-// broker. The broker must be running.
+// CreateTopic creates a topic and waits until it is usable. config overrides the broker's defaults. The
+// broker must be running.
 func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
 	return b.createTopic(ctx, kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}, partitions, config)
 }
 
-// CreateTopicOn is CreateTopic for a cluster. nodes has the node id of the broker for each
-// partition. Each partition has one replica.
+// CreateTopicOn is CreateTopic for a cluster. nodes contains the node id of one broker for each
+// partition, which stores the partition's only replica.
 func (b *Broker) CreateTopicOn(ctx context.Context, name string, nodes []int, config map[string]string) error {
 	topic := kafka.TopicConfig{Topic: name, NumPartitions: -1, ReplicationFactor: -1} // the protocol requires -1 with assignments
 	for p, node := range nodes {
@@ -140,7 +140,7 @@ func (b *Broker) createTopic(ctx context.Context, topic kafka.TopicConfig, parti
 			err = response.Errors[name]
 		}
 		if errors.Is(err, kafka.InvalidReplicationFactor) {
-			return err // on a busy machine the session of the broker can expire; it registers again
+			return err // on a busy machine the broker's session can expire, and the broker registers again
 		}
 		failure = err
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// A Broker is a broker that runs or can be started again. Its methods may be called concurrently.
-// Those that start, stop or empty it run one at a time.
+// A Broker is a broker that is running or can be started again. Its methods may be called concurrently.
+// Methods that start, stop or empty the broker run one at a time.
 type Broker struct {
 	opts      Options
 	installed Installation
@@ -30,7 +30,7 @@ type Broker struct {
 }
 
 const (
-	// startAttempts is how often Start tries other ports if a port is taken.
+	// startAttempts is the number of attempts with other ports if a port is taken.
 	startAttempts = 3
 	// stopTimeout limits a clean shutdown of the broker.
 	stopTimeout = 2 * time.Minute
@@ -39,10 +39,10 @@ const (
 // errPortTaken means that the broker ended because another process listens on its port.
 var errPortTaken = errors.New("one of its ports is taken")
 
-// Start starts a broker and waits until it is ready. The broker runs until Close or the end of
-// this process, also after the end of ctx. Start fetches the broker if necessary: see Fetch. After
-// an error nothing runs and a temporary folder is removed. The error has the end of the broker's
-// log.
+// Start starts a broker and waits until it is ready. The broker runs until Close or the end of this
+// process, even if ctx ends earlier. Start fetches the broker if necessary: see [Fetch]. After an
+// error, no process remains, and a temporary folder is removed. The error contains the last lines of
+// the broker's log.
 func Start(ctx context.Context, opts Options) (*Broker, error) {
 	return start(ctx, opts, holdPorts)
 }
@@ -62,7 +62,7 @@ func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listene
 	return launch(ctx, opts, installed, hold, func(*Broker) {})
 }
 
-// launch starts a fetched broker. change may modify it first.
+// launch starts a fetched broker. change may modify the broker before its first start.
 func launch(ctx context.Context, opts Options, installed Installation,
 	hold func([]Listener) (map[Listener]childprocess.Port, error), change func(*Broker),
 ) (*Broker, error) {
@@ -110,7 +110,7 @@ func (b *Broker) prepare() error {
 	}
 	b.process = &childprocess.Process{
 		Name: "the Kafka broker", Args: b.brokerArgs(), Env: locale(), Dir: b.dir, LogFile: b.Log(), Group: b.group,
-		Told: b.opts.log(), TellOnlyOnceReady: true, // launch may retry before it is ready
+		Told: b.opts.log(), TellOnlyOnceReady: true, // launch may repeat the start
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("start the Kafka broker: %w", err), b.process.Kill())
 }
 
-// configure writes the files that the broker reads. The broker must not be running.
+// configure writes the broker's files. The broker must not be running.
 func (b *Broker) configure(ctx context.Context) error {
 	if b.process.Running() {
 		return errors.New("it is running")
@@ -147,8 +147,8 @@ func (b *Broker) configure(ctx context.Context) error {
 	return b.format(ctx)
 }
 
-// Stop shuts the broker down. If that takes more than two minutes, Stop kills it and returns an
-// error. Stopping a broker that doesn't run has no effect.
+// Stop shuts the broker down. If the shutdown takes more than two minutes, Stop kills the broker and
+// returns an error. Stop has no effect on a broker that isn't running.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +161,7 @@ func (b *Broker) stop() error {
 	return b.process.Stop(ctx)
 }
 
-// Upgrade makes the next start one of the present release.
+// Upgrade makes the next start run the current release.
 func (b *Broker) Upgrade(ctx context.Context) error {
 	installed, err := Fetch(ctx, b.opts.log())
 	if err != nil {
@@ -181,16 +181,16 @@ func (b *Broker) Kill() error {
 	return b.process.Kill()
 }
 
-// Freeze freezes the broker: connections stay and can be made, but nothing answers. Freezing a
-// frozen broker isn't an error.
+// Freeze freezes the broker. Connections stay open and new connections succeed, but the broker doesn't
+// respond. Freezing a frozen broker isn't an error.
 func (b *Broker) Freeze() error { return b.process.Freeze() }
 
 // Thaw resumes a frozen broker. It has no effect on a broker that isn't frozen.
 func (b *Broker) Thaw() error { return b.process.Thaw() }
 
-// Close ends the broker permanently. It kills a broker with a temporary folder and removes the
-// folder. It stops a broker with a Dir like Stop. It normally takes far less than its limit of
-// some minutes. Only the first call has an effect; all calls return its error.
+// Close ends the broker permanently. If the broker has a temporary folder, Close kills the broker and
+// removes the folder. Otherwise Close shuts the broker down like Stop. Close normally takes far less
+// than its limit of a few minutes. Only the first call has an effect. All calls return its error.
 func (b *Broker) Close() error { return b.closeOnce() }
 
 func (b *Broker) end() error {
@@ -208,7 +208,7 @@ func (b *Broker) end() error {
 		err = errors.Join(err, os.RemoveAll(b.dir))
 	}
 	if b.process != nil {
-		err = errors.Join(err, b.process.Kill()) // it was killed, but may not have ended yet
+		err = errors.Join(err, b.process.Kill()) // the process was killed, but may not have ended yet
 	}
 	releasePorts(b.ports)
 	if err != nil {
@@ -230,7 +230,7 @@ func (b *Broker) AddrOf(l Listener) string {
 	return p.Address()
 }
 
-// Log returns the file with the output of the broker since its first start.
+// Log returns the path of the file with the broker's output since its first start.
 func (b *Broker) Log() string { return filepath.Join(b.dir, logFile) }
 
 // LogTail returns the last lines of the broker's log, for a failed test.

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// produce produces a message to partition 0 over its own connections.
+// produce produces a message to partition 0 over new connections.
 func produce(ctx context.Context, addr, topic, value string, transport *kafka.Transport) error {
 	if transport == nil {
 		transport = new(kafka.Transport)
@@ -90,7 +90,7 @@ func TestLives(t *testing.T) {
 	for name, end := range map[string]func(){"kill": b.Kill, "stop": b.Stop} {
 		t.Run(name+" and start keep ports and data", func(t *testing.T) {
 			end()
-			end() // a second call has no effect
+			end() // ending the broker again has no effect
 			if err := produce(t.Context(), addr, topic, "lost", nil); err == nil {
 				t.Error("a broker that does not run answers")
 			}
@@ -109,14 +109,14 @@ func TestLives(t *testing.T) {
 
 	t.Run("freeze and thaw", func(t *testing.T) {
 		b.Freeze()
-		b.Freeze() // a second call has no effect
+		b.Freeze() // a second Freeze has no effect
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := produce(ctx, addr, topic, "frozen", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a frozen broker: got error %v, want %v", err, context.DeadlineExceeded)
 		}
 		b.Thaw()
-		// On a busy machine the freeze can outlast the broker's session. Then the partition has no
+		// On a busy machine, the freeze can outlast the broker's session. The partition then has no
 		// leader for a moment.
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -184,7 +184,8 @@ func TestStartErrorShowsBrokerOutput(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Errorf("the folder that was ours to use is gone: %v", err)
 	}
-	// Only the broker checks this, at its start.
+	// The command that formats the data folder doesn't detect this error. The broker does, when it
+	// starts.
 	_, err = kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Properties: map[string]string{"authorizer.class.name": "no.such.Authorizer"}})
 	if err == nil || !strings.Contains(err.Error(), "no.such.Authorizer") {
@@ -208,7 +209,8 @@ func TestStartTakesOtherPorts(t *testing.T) {
 	}
 }
 
-// The class archive only makes the start faster.
+// TestStartWithoutClasses verifies that a broker starts with a broken or missing class archive. The
+// archive only makes the start faster.
 func TestStartWithoutClasses(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.jsa")
 	if err := os.WriteFile(broken, []byte("not an archive"), 0o600); err != nil {

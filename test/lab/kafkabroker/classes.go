@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// withClasses returns the installation with an archive of Kafka's loaded classes (AppCDS, JEP
-// 350), which halves the work of a start. If the archive is missing, it runs a broker once to
-// create it. An archive works only with the Java that created it. Without an archive, the broker
-// only starts more slowly.
+// withClasses returns the installation with an archive of Kafka's loaded classes (AppCDS, JEP 350),
+// which halves the work of a start. If the archive is missing, withClasses creates it, which runs a
+// broker once. An archive works only with the Java that created it. If withClasses can't create the
+// archive, it logs the error, and brokers start more slowly.
 func (i Installation) withClasses(ctx context.Context, log io.Writer) Installation {
 	if err := i.makeClasses(ctx, log); err != nil {
 		fmt.Fprintf(log, "the Kafka broker will start slowly: make its archive of classes: %v\n", err)
@@ -47,7 +47,7 @@ func (i *Installation) makeClasses(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
-// train runs a broker that writes the archive when it ends.
+// train runs a broker that writes the archive when it shuts down.
 func (i *Installation) train(ctx context.Context, archive string) error {
 	made := archive + ".tmp"
 	if err := os.RemoveAll(made); err != nil { // left by a killed process

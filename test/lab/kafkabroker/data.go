@@ -7,18 +7,18 @@ import (
 	"path/filepath"
 )
 
-// Data returns the folder with the broker's logs.
+// Data returns the folder with the broker's partition logs and metadata.
 func (b *Broker) Data() string { return filepath.Join(b.dir, dataDir) }
 
-// CopyData copies the data of a broker that doesn't run to a folder that doesn't exist, like a
-// backup of its disk.
+// CopyData copies the data of a stopped broker to a folder that doesn't exist yet, like a backup of the
+// broker's disk.
 func (b *Broker) CopyData(to string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.atRest("copy", func() error { return os.CopyFS(to, os.DirFS(b.Data())) })
 }
 
-// PutBackData replaces the data of a broker that doesn't run by a copy of CopyData.
+// PutBackData replaces the data of a stopped broker with a copy from CopyData.
 func (b *Broker) PutBackData(from string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,15 +27,16 @@ func (b *Broker) PutBackData(from string) error {
 	})
 }
 
-// Forget removes all data of a broker that doesn't run, including topics, ACLs and the cluster id.
-// The broker starts empty the next time.
+// Forget removes all data of a stopped broker, including topics, ACLs and the cluster id. The next
+// start begins with empty data.
 func (b *Broker) Forget() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.atRest("forget", func() error { return os.RemoveAll(b.Data()) })
 }
 
-// atRest changes or reads the data of a broker that must not run.
+// atRest calls do, which reads or changes the broker's data. It returns an error if the broker is
+// running.
 func (b *Broker) atRest(what string, do func() error) error {
 	err := errors.New("it is running: stop it first")
 	if !b.process.Running() {
@@ -50,5 +51,5 @@ func (b *Broker) atRest(what string, do func() error) error {
 // Running reports whether the broker was started and hasn't ended.
 func (b *Broker) Running() bool { return b.process.Running() }
 
-// PID returns the process id of the broker's Java.
+// PID returns the process id of the broker's Java process.
 func (b *Broker) PID() int { return b.process.PID() }

@@ -8,14 +8,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// Dir is the broker's folder.
+// Dir returns the broker's folder.
 func (b *Broker) Dir() string { return b.dir }
 
-// Pids are the process ids of the broker and of its group's holder.
+// Pids returns the process ids of the broker and of its group's holder.
 func (b *Broker) Pids() []int { return []int{b.group.ID(), b.process.PID()} }
 
-// StartOnTakenPort is Start, but its first attempt uses the port that taken listens on for the
-// plaintext listener. It returns how often ports were held.
+// StartOnTakenPort is Start, except that the first attempt gives the plaintext listener the port that
+// taken listens on. It returns the number of attempts to hold ports.
 func StartOnTakenPort(ctx context.Context, opts Options, taken net.Listener) (b *Broker, holds int, err error) {
 	b, err = start(ctx, opts, func(listeners []Listener) (map[Listener]childprocess.Port, error) {
 		holds++
@@ -30,7 +30,7 @@ func StartOnTakenPort(ctx context.Context, opts Options, taken net.Listener) (b 
 	return b, holds, err
 }
 
-// StartWithClasses is Start with this file as the archive of loaded classes.
+// StartWithClasses is Start with the given file as the archive of loaded classes.
 func StartWithClasses(ctx context.Context, archive string) (*Broker, error) {
 	installed, err := Fetch(ctx, os.Stderr)
 	if err != nil {

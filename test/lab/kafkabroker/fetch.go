@@ -21,22 +21,23 @@ import (
 //go:embed pom.xml
 var pom []byte
 
-// An Installation is what the broker runs from.
+// An Installation is the software that a broker runs from.
 type Installation struct {
-	Java string // the command
-	Jars string // the folder
+	Java string // path of the java command
+	Jars string // path of the folder with the jars
 
 	version string // the output of java -version
-	classes string // the archive of loaded classes, empty if there is none
+	classes string // path of the archive of loaded classes, empty without an archive
 }
 
-// Fetch finds Java and downloads the broker's jars into the user's cache folder. The first call
-// needs Maven and takes some seconds, and some more for the class archive that makes starts
-// faster. If several processes call it at the same time, one works and the others wait. Fetch
-// writes the progress of long steps, and what it installs, to log: see the package comment.
+// Fetch finds Java and downloads the broker's jars into the user's cache folder. The first call needs
+// Maven and takes some seconds, plus some more for the class archive that makes starts faster. If
+// several processes call Fetch at the same time, one process works and the others wait. Fetch writes
+// the progress of long steps to log, including the installation of missing tools: see the package
+// comment.
 //
-// The name of the folder has a hash of everything that it is made from, so an existing folder is
-// up to date and never changes.
+// The folder's name contains a hash of the pom.xml, so an existing folder is up to date and never
+// changes.
 func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	installed, err := fetch(ctx, log, os.Geteuid() == 0)
 	if err != nil {
@@ -45,7 +46,7 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	return installed.withClasses(ctx, log), nil
 }
 
-// FetchFormer is [Fetch] for the broker of the release before, for tests of an upgrade.
+// FetchFormer is [Fetch] for the previous release of the broker, for upgrade tests.
 func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
 	former := bytes.Replace(pom, []byte("<version>4.1.0</version>"), []byte("<version>4.0.2</version>"), 1)
 	if bytes.Equal(former, pom) {
@@ -58,8 +59,8 @@ func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
 	return installed, nil
 }
 
-// FetchJars downloads the jars in a pom.xml, for a client in Java, as [Fetch] does for the broker.
-// It returns their folder, whose name begins with name.
+// FetchJars downloads the jars that a pom.xml lists, for a Java client, as [Fetch] does for the broker.
+// It returns the path of their folder, whose name begins with name.
 func FetchJars(ctx context.Context, log io.Writer, name string, pom []byte) (string, error) {
 	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, name, name, pom)
 	if err != nil {
@@ -72,7 +73,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 	return fetchJars(ctx, log, root, "kafka", "the Kafka broker", pom)
 }
 
-// fetchJars uses what the jars are in the folder's name and in the log.
+// fetchJars fetches the jars of pom. The folder's name begins with name, and log messages contain what.
 func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string, pom []byte) (Installation, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -94,7 +95,7 @@ func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string,
 		return Installation{}, err
 	}
 	defer lock.Close()
-	have := exists(jars) // another process may have fetched them in the meantime
+	have := exists(jars) // another process may have downloaded them in the meantime
 	installed, maven, err := tools(ctx, log, root, !have)
 	if err != nil {
 		return Installation{}, err
@@ -108,8 +109,8 @@ func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string,
 	return installed, nil
 }
 
-// download downloads into a temporary folder and renames it when it is complete. Maven inherits
-// the lock, so that an orphaned Maven still holds it.
+// download downloads the jars into a temporary folder and renames the folder when it is complete. Maven
+// inherits the lock, so an orphaned Maven still holds the lock.
 func download(ctx context.Context, log io.Writer, maven, what string, pom []byte, jars string, lock *os.File) error {
 	tmp := jars + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {

@@ -12,12 +12,12 @@ import (
 const (
 	java17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 	java8  = "echo 'java version \"1.8.0_202\"' >&2"
-	// The stand-in for mvn records its call and creates what Maven would.
+	// fakeMaven is a stand-in for mvn. It records its call and creates a jar, as Maven would.
 	fakeMaven = `echo called >>"$CALLS"; echo jar >kafka.jar`
 )
 
-// system makes PATH a folder that has only these commands, and the cache an
-// empty one. It returns the folder.
+// system creates a PATH folder that contains only the given commands, and an empty cache. It returns
+// the PATH folder.
 func system(t *testing.T, commands map[string]string) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -42,7 +42,7 @@ func putCommand(t *testing.T, file, script string) {
 	}
 }
 
-// calls returns what the stand-ins have noted.
+// calls returns the calls that the stand-ins have recorded.
 func calls(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile(os.Getenv("CALLS"))
@@ -81,7 +81,7 @@ func TestFetchOnce(t *testing.T) {
 	if got := calls(t); got != "called\n" {
 		t.Errorf("Maven was %q, want it called once", got)
 	}
-	// Cached jars don't need Maven.
+	// With cached jars, a fetch doesn't need Maven.
 	if err := os.Remove(filepath.Join(bin, "mvn")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
-// TestFetchJars: each pom.xml has its own folder, which is created once.
+// TestFetchJars verifies that each pom.xml has its own folder, which is created only once.
 func TestFetchJars(t *testing.T) {
 	system(t, map[string]string{"java": java17, "mvn": `read -r pom <pom.xml; echo "$pom" >>"$CALLS"; echo jar >client.jar`})
 	fetched := map[string]string{}
@@ -151,7 +151,7 @@ func TestMissingTools(t *testing.T) {
 				putCommand(t, filepath.Join(bin, "home", "bin", "java"), test.javaHome)
 				t.Setenv("JAVA_HOME", filepath.Join(bin, "home"))
 			}
-			// Root without apt-get is like any other user.
+			// Without apt-get, root fails like any other user.
 			for _, root := range []bool{false, true} {
 				_, err := fetch(t.Context(), new(bytes.Buffer), root)
 				if err == nil {
@@ -184,7 +184,7 @@ func TestJavaHomeFirst(t *testing.T) {
 	}
 }
 
-// aptGet returns a stand-in for apt-get that can only install this Java package together with
+// aptGet returns a stand-in for apt-get that can install only the given Java package, together with
 // Maven.
 func aptGet(java string) string {
 	return `echo "$@" >>"$CALLS"

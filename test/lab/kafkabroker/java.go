@@ -14,15 +14,15 @@ import (
 	"strings"
 )
 
-// java returns a command line for one of Kafka's main classes. It uses only the first of the
-// compilers, which gives the fastest start.
+// java returns a command line for one of Kafka's main classes. It limits Java to the C1 compiler, which
+// gives the fastest start.
 func (b *Broker) java(heap, class string, args ...string) []string {
 	var options []string
 	if b.installed.classes != "" {
-		// An archive of another Java is ignored without a warning.
+		// Java ignores an archive of another Java without a warning.
 		options = []string{"-XX:SharedArchiveFile=" + b.installed.classes, "-Xlog:cds=off"}
 	}
-	if b.opts.Hosts != nil { // the brokers of a cluster find each other by it
+	if b.opts.Hosts != nil { // the nodes of a cluster find each other by this file
 		options = append(options, "-Djdk.net.hosts.file="+filepath.Join(b.dir, hostsFile))
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.opts.SystemProperties)) {
@@ -32,9 +32,9 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 		"-Xmx" + heap,
 		"-XX:+UseSerialGC",
 		"-XX:TieredStopAtLevel=1",
-		"-XX:-UsePerfData", // no file outside the broker's folder
+		"-XX:-UsePerfData", // writes no file outside the broker's folder
 		"-XX:+ExitOnOutOfMemoryError",
-		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // no file outside the broker's folder
+		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // writes no file outside the broker's folder
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -48,8 +48,8 @@ func (b *Broker) brokerArgs() []string {
 	return b.java(cmp.Or(b.opts.Heap, "512m"), "kafka.Kafka", propertiesFile)
 }
 
-// format initializes the broker's data folder with the id of a cluster and the SCRAM users, which
-// KRaft needs from the start. It doesn't change an initialized folder.
+// format initializes the broker's data folder with a cluster id and the SCRAM users, which KRaft needs
+// before the first start. It doesn't change an initialized folder.
 func (b *Broker) format(ctx context.Context) error {
 	if exists(filepath.Join(b.dir, dataDir, metaFile)) {
 		return nil
@@ -75,7 +75,7 @@ func (b *Broker) format(ctx context.Context) error {
 	return nil
 }
 
-// clusterID reads the cluster id that format wrote.
+// clusterID returns the cluster id that format wrote.
 func (b *Broker) clusterID() (string, error) {
 	text, err := os.ReadFile(filepath.Join(b.dir, dataDir, metaFile))
 	for line := range strings.Lines(string(text)) {
@@ -93,6 +93,6 @@ func locale() []string { return []string{"LC_ALL=C.UTF-8"} }
 func newClusterID() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	id[0] &= 0x7f        // a leading dash would look like an option
+	id[0] &= 0x7f        // a leading dash would look like a flag
 	return base64.RawURLEncoding.EncodeToString(id)
 }

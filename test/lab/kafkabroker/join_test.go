@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestJoin: when a broker of a cluster freezes, only the partitions that it leads stop.
+// TestJoin verifies that a frozen broker of a cluster stops only the partitions that it leads.
 func TestJoin(t *testing.T) {
 	first := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{"broker.session.timeout.ms": "300000"}})
 	second := kafkabrokertest.Start(t, kafkabroker.Options{Join: first.Broker, NodeID: 2})

@@ -9,16 +9,16 @@ import (
 	"slices"
 )
 
-// A Listener is a listener of the broker, by name.
+// A Listener is the name of one of the broker's listeners.
 type Listener string
 
-// The listeners. Plaintext always exists. Its clients are the user ANONYMOUS.
+// The listeners of a broker. Every broker has Plaintext, whose clients are the user ANONYMOUS.
 const (
 	Plaintext     Listener = "PLAINTEXT"
 	SASLPlaintext Listener = "SASL_PLAINTEXT"
 	SSL           Listener = "SSL"
-	Proxied       Listener = "PROXIED"     // plaintext, with another advertised address: see Advertise
-	ProxiedToo    Listener = "PROXIED_TOO" // a second one
+	Proxied       Listener = "PROXIED"     // plaintext, with another advertised address: see Options.Advertise
+	ProxiedToo    Listener = "PROXIED_TOO" // a second proxied listener
 	SASLSSL       Listener = "SASL_SSL"
 
 	Replication Listener = "REPLICATION" // for other brokers: see Options.Host
@@ -28,64 +28,66 @@ const (
 // Options configure a broker. The zero value is a broker with a plaintext listener and a temporary
 // folder.
 type Options struct {
-	// Dir is where the broker keeps its data, configuration and log. It is created if necessary,
-	// and stays. An existing folder of an earlier broker is used again. Without Dir, the broker
-	// has a temporary folder, which is removed at its end.
+	// Dir is the folder for the broker's data, configuration and log. Start creates it if necessary
+	// and reuses the data of an earlier broker. Close doesn't remove it. Without Dir, the broker has
+	// a temporary folder, which Close removes.
 	Dir string
-	// Listeners are the listeners besides Plaintext, each on its own port.
+	// Listeners are additional listeners, each on its own port.
 	Listeners []Listener
-	// Advertise returns the address that clients of a proxied listener are told to connect to. It
-	// is called at each start.
+	// Advertise returns the address that the broker advertises to the clients of a proxied listener.
+	// Each start calls it.
 	Advertise func(addr string) string
-	// Users are the users of the SASL listeners, with their passwords, for PLAIN, SCRAM-SHA-256
-	// and SCRAM-SHA-512. SCRAM users are part of the data: for an existing Dir, the users of its
-	// creation remain.
+	// Users are the users of the SASL listeners with their passwords, for PLAIN, SCRAM-SHA-256 and
+	// SCRAM-SHA-512. SCRAM users are part of the data: an existing Dir keeps the SCRAM users from
+	// its creation.
 	Users map[string]string
 	// TLS is required for the SSL listeners.
 	TLS TLS
-	// Authorize makes the broker refuse what no ACL allows. Without it everybody may do
-	// everything. ANONYMOUS and SuperUsers always may.
+	// Authorize makes the broker deny every operation that no ACL allows, except for ANONYMOUS and
+	// SuperUsers. Without Authorize, the broker allows everything.
 	Authorize  bool
 	SuperUsers []string
-	// Properties are added to the broker's server.properties and override existing ones.
+	// Properties are added to the broker's server.properties and override the package's own
+	// settings.
 	Properties map[string]string
-	// SystemProperties are those of the broker's Java.
+	// SystemProperties are the system properties of the broker's Java process.
 	SystemProperties map[string]string
-	// Join makes this a broker of another broker's cluster, which must be running. The first
-	// broker of a cluster is its only controller. Close it last.
+	// Join makes the broker join the cluster of another broker, which must be running. The first
+	// broker of a cluster is the cluster's only controller. Close it last.
 	Join *Broker
-	// NodeID is the id of a broker that joins, from 2 on. Without Join it is 1.
+	// NodeID is the node id of a broker that joins, at least 2. Without Join, the node id is 1.
 	NodeID int
-	// ControllerOnly makes this a controller without a broker. It has only the listener Controller.
+	// ControllerOnly starts a controller without a broker. It has only the listener Controller.
 	ControllerOnly bool
 	// Host is the name by which the other nodes of the cluster reach the listeners Controller and
-	// Replication, so that the Hosts of each of them can lead elsewhere. A broker with a Host has
-	// the listener Replication. It counts as ready once it is in the cluster, because another
-	// broker may have to lead its partitions.
+	// Replication. The Hosts of each other node can resolve the name to the address of a proxy. A
+	// broker with a Host has the listener Replication. It counts as ready once it is in the cluster,
+	// because another broker may have to lead its partitions.
 	Host string
-	// Hosts has the address of every Host, for the connections of this node. No other name is
-	// resolved then.
+	// Hosts maps the Host of every node to its address, for the connections of this node. With
+	// Hosts, the node resolves no other names.
 	Hosts map[string]string
-	// Former makes this a broker of the release before, until Upgrade.
+	// Former starts the previous release of the broker, until Upgrade.
 	Former bool
-	// Heap is the largest heap of Java, such as 256m. The default is 512m.
+	// Heap is the maximum heap size of the Java process, such as 256m. The default is 512m.
 	Heap string
-	// Log receives the progress of long steps, and a message if the broker ends unexpectedly
-	// before Close returns. The default is the standard error.
+	// Log receives the progress of long steps, and a message if the broker ends unexpectedly before
+	// Close. The default is standard error.
 	Log io.Writer
 }
 
-// TLS names the PEM files of the broker's certificate and of the authorities of its clients.
+// TLS contains the paths of the PEM files with the broker's certificate and with its clients' CA.
 type TLS struct {
-	// CertFile and KeyFile are the broker's certificate chain, which must be valid for 127.0.0.1,
-	// and its key in PKCS #8.
+	// CertFile and KeyFile contain the broker's certificate chain, which must be valid for
+	// 127.0.0.1, and its key in PKCS #8.
 	CertFile, KeyFile string
-	// CAFile has the authorities for client certificates. With it, clients of the SSL listener
-	// need a certificate, and its common name is the user. Clients of SASL_SSL don't need one.
+	// CAFile contains the CA certificates for client certificates. With CAFile, clients of the SSL
+	// listener need a certificate, and its common name is the user. Clients of SASL_SSL don't need a
+	// certificate.
 	CAFile string
 }
 
-// word matches names and passwords that don't need quoting anywhere.
+// word matches names and passwords that need no quoting in any configuration.
 var word = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 
 func (o Options) validate() error {
@@ -129,7 +131,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// usual returns the listeners that aren't chosen.
+// usual returns the listeners that the broker has in addition to Options.Listeners.
 func (o Options) usual() []Listener {
 	switch {
 	case o.ControllerOnly:
@@ -140,7 +142,7 @@ func (o Options) usual() []Listener {
 	return []Listener{Plaintext, Controller}
 }
 
-// nodeID returns the id of the broker in its cluster.
+// nodeID returns the broker's node id.
 func (o Options) nodeID() int { return max(o.NodeID, 1) }
 
 // log returns Log or its default.

@@ -16,8 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// The files in the broker's folder. It is the working folder, so the configuration needs only
-// their names.
+// The names of the files in the broker's folder, which is also the broker's working folder.
 const (
 	propertiesFile = "server.properties"
 	hostsFile      = "hosts"
@@ -39,12 +38,12 @@ func (o Options) properties(ports map[Listener]childprocess.Port) map[string]str
 		"inter.broker.listener.name": string(Plaintext),
 		"log.dirs":                   dataDir,
 		"auto.create.topics.enable":  "false",
-		// A killed broker can't register again before its former session ends, by default after
-		// nine seconds.
+		// A killed broker can't register again before its former session expires, by default after nine
+		// seconds.
 		"broker.session.timeout.ms":        "2000",
 		"broker.heartbeat.interval.ms":     "500",
 		"group.initial.rebalance.delay.ms": "0",
-		// A single node can't keep three replicas, and doesn't need fifty partitions.
+		// A single node can't store three replicas, and doesn't need fifty partitions.
 		"offsets.topic.replication.factor":                 "1",
 		"offsets.topic.num.partitions":                     "1",
 		"transaction.state.log.replication.factor":         "1",
@@ -53,7 +52,7 @@ func (o Options) properties(ports map[Listener]childprocess.Port) map[string]str
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
 		"share.coordinator.state.topic.num.partitions":     "1",
-		"log.cleaner.dedupe.buffer.size":                   "16777216", // for a small heap; the default is 128 MiB
+		"log.cleaner.dedupe.buffer.size":                   "16777216", // fits a small heap; the default is 128 MiB
 	}
 	if o.ControllerOnly {
 		delete(p, "inter.broker.listener.name")
@@ -145,7 +144,7 @@ func (o Options) roles() string {
 	return "broker,controller"
 }
 
-// voter returns the only controller, as in controller.quorum.voters.
+// voter returns the value of controller.quorum.voters, which contains the only controller.
 func (o Options) voter(ports map[Listener]childprocess.Port) string {
 	if o.Join != nil {
 		return "1@" + o.Join.opts.named(o.Join.ports[Controller])
@@ -153,7 +152,8 @@ func (o Options) voter(ports map[Listener]childprocess.Port) string {
 	return "1@" + o.named(ports[Controller])
 }
 
-// named returns the address of a port by the name of the host.
+// named returns the address of a port with the name of the host, or with the IP address if Host is
+// empty.
 func (o Options) named(p childprocess.Port) string {
 	if o.Host == "" {
 		return p.Address()
@@ -161,7 +161,7 @@ func (o Options) named(p childprocess.Port) string {
 	return net.JoinHostPort(o.Host, strconv.Itoa(p.Number))
 }
 
-// writeConfiguration writes the files that the broker reads into dir.
+// writeConfiguration writes the broker's configuration files into dir.
 func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.Port) error {
 	p := o.properties(ports)
 	var text strings.Builder
@@ -185,7 +185,7 @@ func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.
 	return err
 }
 
-// concatenate writes the content of all sources to the file.
+// concatenate writes the content of all source files to one file.
 func concatenate(file string, sources ...string) error {
 	var all [][]byte
 	for _, source := range sources {
@@ -198,7 +198,7 @@ func concatenate(file string, sources ...string) error {
 	return os.WriteFile(file, bytes.Join(all, []byte("\n")), 0o600)
 }
 
-// escape returns text in the format of java.util.Properties, for a key or a value.
+// escape escapes a key or a value for the format of java.util.Properties.
 func escape(text string) string {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(text)) {

@@ -28,7 +28,7 @@ func TestSecurity(t *testing.T) {
 		SuperUsers: []string{"certified"},
 	})
 	topic := kafkabrokertest.Topic(t, b, "security", 1, nil)
-	// kafka-go reports a topic that it may not describe as missing.
+	// kafka-go reports that a topic is missing if the user may not describe it.
 	allow(t, b, "*", topic, kafka.ACLOperationTypeDescribe)
 	allow(t, b, "writer", topic, kafka.ACLOperationTypeWrite)
 
@@ -45,7 +45,7 @@ func TestSecurity(t *testing.T) {
 	unknown, _, _ := ca.Issue("unknown")
 	foreign, _, _ := other.Issue("certified")
 
-	// kafka-go's client has no specific error for a failed connection.
+	// kafka-go has no specific error for a failed connection.
 	noConnection := errors.New("no connection")
 	for _, test := range []struct {
 		name      string
@@ -85,7 +85,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// allow grants the user these operations on the topic.
+// allow grants the user the operation on the topic and waits until the broker applies the ACL.
 func allow(t *testing.T, b *kafkabrokertest.Broker, user, topic string, operation kafka.ACLOperationType) {
 	t.Helper()
 	transport := new(kafka.Transport)
@@ -103,7 +103,7 @@ func allow(t *testing.T, b *kafkabrokertest.Broker, user, topic string, operatio
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for { // the broker answers before it applies an ACL
+	for { // the broker responds before it applies an ACL
 		known, err := client.DescribeACLs(ctx, &kafka.DescribeACLsRequest{Filter: kafka.ACLFilter{
 			ResourceTypeFilter: kafka.ResourceTypeTopic, ResourceNameFilter: topic, ResourcePatternTypeFilter: kafka.PatternTypeLiteral,
 			Operation: operation, PermissionType: kafka.ACLPermissionTypeAllow,

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/apt"
 )
 
-// minJava is the oldest Java that runs Kafka's broker since 4.0 (KIP-1013).
+// minJava is the oldest Java version that runs Kafka's broker since Kafka 4.0 (KIP-1013).
 const minJava = 17
 
 // howToInstall ends every error about a missing tool.
@@ -25,15 +25,15 @@ const howToInstall = `install Java 17 or later, and Maven:
   macOS:           brew install openjdk maven, and set JAVA_HOME to what 'brew --prefix openjdk' says
 or set JAVA_HOME to a Java that is elsewhere`
 
-// tools finds java, and Maven if it is needed. It installs missing tools if it runs as root on a
-// system with apt-get.
+// tools finds Java and, if wantMaven is true, Maven. If it runs as root on a system with apt-get, it
+// installs missing tools.
 func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Installation, maven string, err error) {
 	java, maven, missing := find(ctx, wantMaven)
 	if missing == nil {
 		return java, maven, nil
 	}
 	_, err = exec.LookPath("apt-get")
-	// An installation wouldn't fix a wrong JAVA_HOME.
+	// apt-get can't fix a wrong JAVA_HOME.
 	if !root || err != nil || errors.Is(missing, errJavaHome) || ctx.Err() != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%s", missing, howToInstall)
 	}
@@ -47,7 +47,8 @@ func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Insta
 	return java, maven, nil
 }
 
-// find returns the paths of java and Maven, and an error that names what is missing.
+// find returns the paths of Java and, if wantMaven is true, of Maven. The error missing names the
+// missing tools.
 func find(ctx context.Context, wantMaven bool) (java Installation, maven string, missing error) {
 	java, missing = findJava(ctx)
 	if wantMaven {
@@ -61,12 +62,12 @@ func find(ctx context.Context, wantMaven bool) (java Installation, maven string,
 
 var (
 	errNoMaven = errors.New("the broker's jars are not in the cache yet, and Maven, which fetches them, is missing: no mvn in PATH")
-	// errJavaHome means that JAVA_HOME doesn't lead to a suitable Java.
+	// errJavaHome means that JAVA_HOME doesn't refer to a suitable Java.
 	errJavaHome = errors.New("JAVA_HOME is wrong")
 )
 
-// findJava returns an installation with the java command of JAVA_HOME, or of PATH if JAVA_HOME
-// isn't set. It returns an error if the Java is too old.
+// findJava returns an installation with the java command in JAVA_HOME, or in PATH if JAVA_HOME isn't
+// set. It returns an error if this Java isn't suitable.
 func findJava(ctx context.Context) (Installation, error) {
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java := filepath.Join(home, "bin", "java")
@@ -86,8 +87,8 @@ func findJava(ctx context.Context) (Installation, error) {
 
 var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
 
-// askJava returns the version that the command reports. It returns an error if it isn't a suitable
-// Java. On macOS without Java, the java command exists and fails.
+// askJava returns the output of java -version. It returns an error if the Java doesn't run or is too
+// old. On macOS without Java, the java command exists but fails.
 func askJava(ctx context.Context, java string) (string, error) {
 	output, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if ctx.Err() != nil {
@@ -106,7 +107,7 @@ func askJava(ctx context.Context, java string) (string, error) {
 	return string(output), nil
 }
 
-// install installs Java and Maven from Debian's packages, on Debian and its derivatives.
+// install installs Java and Maven with apt-get, on Debian and its derivatives.
 func install(ctx context.Context, log io.Writer) error {
 	if err := apt.Run(ctx, log, "updating apt-get's lists", "update"); err != nil {
 		return err

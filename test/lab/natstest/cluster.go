@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Cluster is a cluster of servers in this process, with JetStream.
+// Cluster is a JetStream cluster of servers that run in this process.
 type Cluster struct {
-	// URLs are for clients, one for each server.
+	// URLs are the client URLs, one for each server.
 	URLs []string
 
 	t       testing.TB
@@ -65,10 +65,10 @@ func StartCluster(t testing.TB, size int) *Cluster {
 	return c
 }
 
-// Stop stops a server permanently. i is its index in URLs.
+// Stop stops the server at index i of URLs permanently.
 func (c *Cluster) Stop(i int) { stop(c.servers[i]) }
 
-// StopNamed stops the server with a name permanently.
+// StopNamed stops the server with the given name permanently.
 func (c *Cluster) StopNamed(name string) {
 	for _, ns := range c.servers {
 		if ns.Name() == name {
@@ -82,9 +82,9 @@ func stop(ns *server.Server) {
 	ns.WaitForShutdown()
 }
 
-// HoldBack simulates replicas that lag: every replica of a stream except the leader still stores
-// the entries of the log and acknowledges them to the leader, but doesn't apply them to its copy
-// of the stream. The returned function ends this.
+// HoldBack simulates lagging replicas. Every replica of the stream except the leader still stores the
+// entries of the Raft log and acknowledges them to the leader, but doesn't apply them to its copy of
+// the stream. The returned function ends the lag.
 func (c *Cluster) HoldBack(stream string) (release func()) {
 	c.t.Helper()
 	var leader server.RaftNode
@@ -134,10 +134,11 @@ func (c *Cluster) await(what string, holds func() bool) {
 	}
 }
 
-// replica is the server's own type of a stream. Only pointers to it are used here.
+// replica stands for the server's unexported stream type. This package only passes pointers to it.
 type replica struct{ _ byte }
 
-// The server has no API to hold a replica back. These are its own methods.
+// The server has no API to hold back a replica, so the following declarations link to its unexported
+// methods.
 
 //go:linkname lookupStream github.com/nats-io/nats-server/v2/server.(*Account).lookupStream
 func lookupStream(account *server.Account, name string) (*replica, error)

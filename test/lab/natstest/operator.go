@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Operator is the operator that a server trusts. It has one account with JetStream, and creates
-// and revokes its users.
+// Operator is a NATS operator that a server trusts. It has one account with JetStream, and creates and
+// revokes that account's users.
 type Operator struct {
 	t                 testing.TB
 	operator, account nkeys.KeyPair
@@ -35,8 +35,8 @@ func NewOperator(t testing.TB) *Operator {
 	return o
 }
 
-// User creates a user. It returns the content of its creds file, and the public key that
-// identifies the user in the server.
+// User creates a user. It returns the content of the user's creds file and the public key that
+// identifies the user to the server.
 func (o *Operator) User() (creds, public string) {
 	o.t.Helper()
 	user := o.pair(nkeys.CreateUser())
@@ -52,10 +52,10 @@ func (o *Operator) User() (creds, public string) {
 	return string(content), o.public(user)
 }
 
-// Revoke revokes a user, with effect from the next [Operator.Configuration].
+// Revoke revokes a user. The next result of [Operator.Configuration] contains the revocation.
 func (o *Operator) Revoke(public string) { o.claims.Revoke(public) }
 
-// Configuration returns the part of the server's configuration about the operator.
+// Configuration returns the operator's part of the server configuration.
 func (o *Operator) Configuration() string {
 	o.t.Helper()
 	o.accounts[o.public(o.account)] = o.text(o.claims.Encode(o.operator))

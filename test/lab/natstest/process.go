@@ -22,11 +22,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// childEnv makes a copy of the test's binary a server. Its value is the configuration file.
+// childEnv is the environment variable that makes the test binary run a server. Its value is the path
+// of the configuration file.
 const childEnv = "KUBERELAY_TEST_NATS_SERVER"
 
-// RunIfChild makes this process a server, and doesn't return, if [StartProcess] asked for it. Call
-// it first in TestMain of every package that uses [StartProcess].
+// RunIfChild runs a server, and doesn't return while the server runs, if [StartProcess] started this
+// process. Call it first in TestMain of every package that uses [StartProcess].
 func RunIfChild() {
 	asked := os.Getenv(childEnv)
 	if asked == "" {
@@ -39,7 +40,7 @@ func RunIfChild() {
 }
 
 func runChild(asked string) error {
-	opts, err := server.ProcessConfigFile(asked) // SIGHUP reloads the file
+	opts, err := server.ProcessConfigFile(asked) // SIGHUP makes the server reload this file
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func runChild(asked string) error {
 		return fmt.Errorf("not ready after %s", startLimit)
 	}
 	fmt.Println("ready")
-	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); { // ends when the parent ends, for any reason
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); { // the input ends when the parent ends, for any reason
 		if err := obey(ns, orders.Text()); err != nil {
 			fmt.Println(err)
 			continue
@@ -66,8 +67,8 @@ func runChild(asked string) error {
 	return nil
 }
 
-// The orders that a parent writes to a server's standard input, each followed by the name of a
-// stream, and the answer to an order that was obeyed
+// A parent writes the orders hold and release to a server's standard input, each followed by the name
+// of a stream. The server writes done after it has obeyed an order.
 const (
 	hold    = "hold"
 	release = "release"
@@ -92,26 +93,27 @@ func obey(ns *server.Server, order string) error {
 
 // Process is a server in its own process.
 type Process struct {
-	// URL is for clients. It stays the same across restarts.
+	// URL is the client URL. It stays the same across restarts.
 	URL string
 
 	t             testing.TB
 	port, monitor int
 	dir           string
-	former        string // the command of an earlier release, "" for the present one
+	former        string // the command of an earlier release, "" for the current release
 	cmd           *exec.Cmd
 	orders        io.Writer
 	answers       *bufio.Reader
 }
 
-// StartProcess starts a server with JetStream in its own process and kills it with the test. The
-// configuration, in the syntax of the server's configuration file, is added to the basic one.
+// StartProcess starts a server with JetStream in its own process and kills it at the end of the test.
+// The basic configuration is extended with configuration, in the syntax of the server's configuration
+// file.
 func StartProcess(t testing.TB, configuration ...string) *Process {
 	t.Helper()
 	return startProcess(t, "", configuration...)
 }
 
-// startProcess is StartProcess with the command of an earlier release.
+// startProcess is StartProcess for a server of an earlier release, which the command former runs.
 func startProcess(t testing.TB, former string, configuration ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, port: FreePort(t), monitor: FreePort(t), dir: t.TempDir(), former: former}
@@ -124,7 +126,7 @@ func startProcess(t testing.TB, former string, configuration ...string) *Process
 
 func (p *Process) configFile() string { return filepath.Join(p.dir, "nats.conf") }
 
-// StoreDir is where the server keeps its files.
+// StoreDir returns the folder where the server keeps its files.
 func (p *Process) StoreDir() string { return filepath.Join(p.dir, "store") }
 
 func (p *Process) write(configuration []string) {
@@ -137,7 +139,7 @@ func (p *Process) write(configuration []string) {
 }
 
 // Configure replaces the configuration from [StartProcess] and waits until the running server has
-// read it. The server disconnects users that may no longer connect.
+// loaded it. The server disconnects users that may no longer connect.
 func (p *Process) Configure(configuration ...string) {
 	p.t.Helper()
 	var before, after server.Varz
@@ -159,8 +161,8 @@ func (p *Process) Connections() []*server.ConnInfo {
 	return all.Conns
 }
 
-// Stored returns the sequence of the last message in this server's replica of a stream, 0 if it
-// has none.
+// Stored returns the sequence of the last message in this server's replica of a stream, or 0 if the
+// server has no replica.
 func (p *Process) Stored(stream string) uint64 { return p.state(stream).LastSeq }
 
 // Messages returns the number of messages in this server's replica of a stream.
@@ -180,7 +182,7 @@ func (p *Process) state(stream string) (none server.StreamState) {
 	return none
 }
 
-// Version returns the version of the server that runs.
+// Version returns the version of the running server.
 func (p *Process) Version() string {
 	p.t.Helper()
 	var of server.Varz
@@ -188,7 +190,7 @@ func (p *Process) Version() string {
 	return of.Version
 }
 
-// Joined returns nil if the server knows which server leads its cluster.
+// Joined returns an error unless the server knows which server leads its cluster.
 func (p *Process) Joined() error {
 	p.t.Helper()
 	var of server.JSInfo
@@ -199,7 +201,7 @@ func (p *Process) Joined() error {
 	return nil
 }
 
-// ask sends a request to the server's monitoring endpoint.
+// ask sends a request to the server's monitoring endpoint and decodes the JSON response.
 func (p *Process) ask(path string, answer any) {
 	p.t.Helper()
 	url := fmt.Sprintf("http://127.0.0.1:%d/%s", p.monitor, path)
@@ -217,10 +219,10 @@ func (p *Process) ask(path string, answer any) {
 	}
 }
 
-// Start starts a killed server on the same port and files.
+// Start starts the server. A killed server keeps its ports and files.
 func (p *Process) Start() {
 	p.t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
+	cmd := exec.Command(os.Args[0], "-test.run=^$") // runs no test, even if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childEnv+"="+p.configFile())
 	if p.former != "" {
 		cmd = exec.Command(p.former, p.configFile())
@@ -244,7 +246,7 @@ func (p *Process) Start() {
 	}
 }
 
-// Upgrade makes the next start one of the present release.
+// Upgrade makes the next start run the current release.
 func (p *Process) Upgrade() { p.former = "" }
 
 // Kill kills the process with SIGKILL and waits until it has ended.
@@ -253,19 +255,20 @@ func (p *Process) Kill() {
 		return
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGKILL)
-	_ = p.cmd.Wait() // the error is that it was killed
+	_ = p.cmd.Wait() // the error only says that the process was killed
 	p.cmd = nil
 }
 
-// Stop ends the process with SIGTERM, on which the server hands over what it leads.
+// Stop ends the process with SIGTERM. On SIGTERM, the server hands over the streams and consumers that
+// it leads.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	_ = p.cmd.Wait() // the server's exit code says nothing
+	_ = p.cmd.Wait() // the server's exit code doesn't matter
 	p.cmd = nil
 }
 
-// Forget removes the files of a killed server, so that it starts empty.
+// Forget removes the files of a killed server, so that the next start is empty.
 func (p *Process) Forget() {
 	p.t.Helper()
 	if err := os.RemoveAll(p.StoreDir()); err != nil {
@@ -273,7 +276,8 @@ func (p *Process) Forget() {
 	}
 }
 
-// Freeze stops the process and waits until it has stopped: connections stay, and nothing answers.
+// Freeze stops the process and waits until it has stopped. Connections stay open, but the server
+// doesn't respond.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -283,13 +287,13 @@ func (p *Process) Freeze() {
 	}
 }
 
-// HoldBack makes the server's replica of a stream lag: it still stores the entries of the log and
-// acknowledges them to the leader, but doesn't apply them to its copy of the stream, from which it
-// serves readers. It can't become the leader meanwhile. The leader of the stream can't be held
-// back, which is an error. Release ends it, as does the end of the process.
+// HoldBack makes the server's replica of a stream lag. The replica still stores the entries of the Raft
+// log and acknowledges them to the leader. It doesn't apply them to its copy of the stream, from which
+// it serves readers. Meanwhile, the replica can't become the leader. HoldBack returns an error for the
+// stream's leader, which can't be held back. Release or the end of the process ends the lag.
 func (p *Process) HoldBack(stream string) error { return p.order(hold, stream) }
 
-// Release ends what HoldBack did.
+// Release ends the lag that HoldBack started.
 func (p *Process) Release(stream string) error { return p.order(release, stream) }
 
 func (p *Process) order(verb, stream string) error {

@@ -21,9 +21,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// Processes is a cluster of servers with JetStream, each in its own process. Each reaches every
-// other one through a proxy, so a test can cut servers off from one another. The other faults are
-// those of a [Process]. An election takes a quarter of the usual time.
+// Processes is a JetStream cluster of servers, each in its own process. The servers connect to each
+// other through proxies, so a test can isolate servers. Each [Process] adds its own faults. An election
+// takes a quarter of the usual time.
 type Processes struct {
 	Servers []*Process
 
@@ -31,8 +31,8 @@ type Processes struct {
 	links map[link]*faultproxy.Proxy
 }
 
-// link is a connection between two servers, by their indexes, that the first one opens. Of the two
-// that each pair opens, the servers keep one.
+// A link is the connection that server from opens to server to. Each pair of servers opens two
+// connections and keeps one of them.
 type link struct{ from, to int }
 
 // StartProcesses starts a cluster and waits until each server can hold a replica of a stream. The
@@ -42,14 +42,14 @@ func StartProcesses(t testing.TB, size int) *Processes {
 	return StartFormerProcesses(t, size, "")
 }
 
-// StartFormerProcesses is [StartProcesses] with servers of an earlier release, whose command gets the
-// configuration file as its argument, and otherwise behaves as hack/controlplane/natsserver. See
+// StartFormerProcesses is [StartProcesses] for servers of an earlier release. The command receives the
+// configuration file as its argument and otherwise behaves like hack/controlplane/natsserver. See
 // [Process.Upgrade].
 func StartFormerProcesses(t testing.TB, size int, command string) *Processes {
 	t.Helper()
 	c := &Processes{t: t, links: map[link]*faultproxy.Proxy{}}
-	// Servers tell one another how to reach the others. They tell this address, so that no route
-	// avoids the proxies.
+	// Servers tell each other the addresses of the others. They advertise this unreachable address, so
+	// that no route bypasses the proxies.
 	nowhere := faultproxy.Start(t, "127.0.0.1:1")
 	nowhere.Refuse()
 	listen := make([]string, size)
@@ -97,7 +97,7 @@ func (c *Processes) complete() bool {
 	return true
 }
 
-// URLs are for clients, one for each server.
+// URLs returns the client URLs, one for each server.
 func (c *Processes) URLs() (urls []string) {
 	for _, p := range c.Servers {
 		urls = append(urls, p.URL)
@@ -105,8 +105,8 @@ func (c *Processes) URLs() (urls []string) {
 	return urls
 }
 
-// CutOff closes the connections of a server to the others, and refuses new ones. If silently is
-// true, the connections stay, and nothing passes.
+// CutOff closes the connections between server i and the others, and refuses new ones. If silently is
+// true, the connections stay open, but no bytes pass.
 func (c *Processes) CutOff(i int, silently bool) {
 	for l, p := range c.links {
 		switch {
@@ -119,13 +119,14 @@ func (c *Processes) CutOff(i int, silently bool) {
 	}
 }
 
-// Part cuts two servers off from each other only, as CutOff does.
+// Part cuts two servers off from each other, but not from the rest. It closes their connections and
+// refuses new ones.
 func (c *Processes) Part(i, j int) {
 	c.links[link{i, j}].Refuse()
 	c.links[link{j, i}].Refuse()
 }
 
-// Join ends what CutOff and Part did to every server.
+// Join ends the effects of CutOff and Part on all servers.
 func (c *Processes) Join() {
 	for _, p := range c.links {
 		p.Break()
@@ -136,8 +137,8 @@ func (c *Processes) Join() {
 // ErrNoLeader is the error of [Processes.Leader] while a stream has no leader.
 var ErrNoLeader = errors.New("the stream has no leader")
 
-// Leader asks for the leader of a stream, and returns the index of its server. A leader that was
-// cut off may not have noticed it yet.
+// Leader asks the cluster for the leader of a stream and returns the index of the leader's server. A
+// leader that was cut off may not have noticed it yet.
 func (c *Processes) Leader(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -150,8 +151,8 @@ func (c *Processes) Leader(ctx context.Context, js jetstream.JetStream, stream s
 	return c.named(of.Leader)
 }
 
-// ClusterLeader returns the index of the server that leads the cluster and places its streams and
-// consumers, as a server knows it.
+// ClusterLeader returns the index of the server that leads the cluster, according to the server by. The
+// cluster's leader places streams and consumers.
 func (c *Processes) ClusterLeader(by int) (int, error) {
 	var of server.JSInfo
 	c.Servers[by].ask("jsz", &of)
@@ -188,15 +189,16 @@ func StepDown(ctx context.Context, nc *nats.Conn, stream string) error {
 	return nil
 }
 
-// hurryElections makes the elections of a server four times as fast as usual, as the server's own
-// tests do. All servers of a cluster must do it.
+// hurryElections makes the elections of a server four times as fast as usual, as the server's own tests
+// do. Every server of a cluster must call it.
 func hurryElections() {
 	for _, d := range []*time.Duration{&minElectionTimeout, &maxElectionTimeout, &hbInterval, &lostQuorumInterval, &lostQuorumCheck} {
 		*d /= 4
 	}
 }
 
-// The server has no options for these. They are its own variables.
+// The server has no options for these intervals, so the following declarations link to its unexported
+// variables.
 
 //go:linkname minElectionTimeout github.com/nats-io/nats-server/v2/server.minElectionTimeout
 var minElectionTimeout time.Duration

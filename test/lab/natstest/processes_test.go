@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 
 const limit = time.Minute
 
-// TestProcesses: a stream of three replicas stays writable without its leader, and isn't while two
-// servers are cut off from each other and from the third one. A replica that is held back lacks
-// what the leader has.
+// TestProcesses verifies the faults of a cluster. A stream with three replicas stays writable without
+// its leader. It isn't writable while all servers are cut off from each other. A replica that is held
+// back lacks messages that the leader has.
 func TestProcesses(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	nc, err := nats.Connect(strings.Join(c.URLs(), ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(time.Second))

@@ -1,6 +1,5 @@
-// Package natstest runs real NATS servers for tests: in this process, where a server can be
-// stopped and started again on the same port and files, and in their own processes, which can be
-// killed and frozen.
+// Package natstest runs real NATS servers for tests. A server in the test process can be stopped and
+// started again on the same port and files. A server in its own process can also be killed and frozen.
 package natstest
 
 import (
@@ -20,7 +19,7 @@ const startLimit = 5 * time.Minute
 
 // Server is a server in this process.
 type Server struct {
-	// URL is for clients. It stays the same across restarts.
+	// URL is the client URL. It stays the same across restarts.
 	URL string
 
 	t    testing.TB
@@ -28,8 +27,8 @@ type Server struct {
 	ns   *server.Server
 }
 
-// Start starts a server with JetStream on its own port and store and ends it with the test.
-// configure changes its options.
+// Start starts a server with JetStream on its own port and store, and stops it at the end of the test.
+// The functions in configure change the server's options.
 func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 	t.Helper()
 	port := FreePort(t)
@@ -49,7 +48,7 @@ func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 	return s
 }
 
-// Restart stops the server, if it runs, and starts it on the same port and files.
+// Restart stops the server, if it is running, and starts it on the same port and files.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
@@ -88,13 +87,13 @@ func (s *Server) Stop() {
 	s.ns = nil
 }
 
-// StoreDir is where the server keeps its files.
+// StoreDir returns the folder where the server keeps its files.
 func (s *Server) StoreDir() string { return s.opts.StoreDir }
 
 // InProcess returns the running server itself.
 func (s *Server) InProcess() *server.Server { return s.ns }
 
-// Addr returns where the server listens, as host:port.
+// Addr returns the address that the server listens on, as host:port.
 func (s *Server) Addr() string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -103,7 +102,7 @@ func (s *Server) Addr() string {
 	return u.Host
 }
 
-// FreePort returns a port that nobody listens on. The port is held until t ends: no outgoing
+// FreePort returns a port that no server listens on. The port is held until t ends, so no outgoing
 // connection takes it while its server is down.
 func FreePort(t testing.TB) int {
 	t.Helper()

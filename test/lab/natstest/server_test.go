@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestPortIsKept: a connection of any process could take the ephemeral port of a server that is
-// down, and the server couldn't start again.
+// TestPortIsKept verifies that no outgoing connection can take the port of a stopped server. Without a
+// held port, any process could take the ephemeral port, and the server couldn't start again.
 func TestPortIsKept(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return // other systems can't hold a port

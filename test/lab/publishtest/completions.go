@@ -18,7 +18,7 @@ type completion struct {
 	err      error
 }
 
-// completions collects calls of done, and fails the test if done is called twice for a message.
+// completions collects calls of done. It fails the test if done is called twice for a message.
 type completions struct {
 	t  *testing.T
 	ch chan completion
@@ -60,7 +60,7 @@ func (c *completions) wait(n int) []completion {
 	return got
 }
 
-// none fails if an unexpected completion was called.
+// none fails the test if it finds another completion.
 func (c *completions) none() {
 	c.t.Helper()
 	select {

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// wantConflict publishes m and expects a conflict with what the bus holds.
+// wantConflict publishes m and expects a conflict with the event that the bus holds.
 func wantConflict(t *testing.T, p publish.Publisher, m *event.Message, want event.Acked) {
 	t.Helper()
 	position, err := publishNow(t, p, m)
@@ -19,7 +19,7 @@ func wantConflict(t *testing.T, p publish.Publisher, m *event.Message, want even
 	if conflict.Key != m.Key {
 		t.Errorf("conflict of %s, want %s", conflict.Key, m.Key)
 	}
-	want.Time = conflict.Bus.Time // not every bus knows it
+	want.Time = conflict.Bus.Time // some buses don't report the time
 	if conflict.Bus != want {
 		t.Errorf("the conflict says that the bus holds %+v, want %+v", conflict.Bus, want)
 	}
@@ -31,8 +31,8 @@ func acked(m *event.Message, position uint64) event.Acked {
 	return a
 }
 
-// testAgain: a message is published again after an error with an unknown outcome, or after a
-// restart with an old checkpoint.
+// testAgain verifies that a repeated publish of the same message succeeds. The forwarder repeats a
+// publish after an error with an unknown outcome, or after a restart with an old checkpoint.
 func testAgain(t *testing.T, bus Bus) {
 	need(t, bus.CompareAndSet, "compare-and-set")
 	p := open(t, bus)
@@ -41,8 +41,8 @@ func testAgain(t *testing.T, bus Bus) {
 	if got := mustPublish(t, p, created); got != first {
 		t.Errorf("position %d at the second time, %d at the first", got, first)
 	}
-	// The id of a delete has no version, so anyone can predict it. The data shows whether it is
-	// the same event.
+	// The id of a delete contains no resourceVersion, so anyone can predict it. The data shows
+	// whether the event is the same.
 	deleted := Object{Name: "web", Version: 2, Deleted: true}.Message(t, first)
 	second := mustPublish(t, p, deleted)
 	if got := mustPublish(t, p, deleted); got != second {
@@ -63,15 +63,15 @@ func testConflict(t *testing.T, bus Bus) {
 	m2 := Object{Name: "web", Version: 2, Epoch: 3}.Message(t, first)
 	second := mustPublish(t, p, m2)
 
-	// An older event than the last: its id is on the bus, but isn't the last.
+	// m1 is older than the last event. Its id is on the bus, but isn't the last one.
 	wantConflict(t, p, m1, acked(m2, second))
-	// A position that isn't the last.
+	// The expected position isn't the last.
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, first), acked(m2, second))
-	// A position that doesn't exist yet.
+	// The expected position doesn't exist yet.
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, second+100), acked(m2, second))
-	// None expected: another object with the same name.
+	// The writer expects no event, for another object with the same name.
 	wantConflict(t, p, Object{Name: "web", Version: 9, UID: "other"}.Message(t, 0), acked(m2, second))
-	// The same id with another state, after the history of the API server went back.
+	// The id is the same, but the state differs, because the history of the API server went back.
 	wantConflict(t, p, Object{Name: "web", Version: 2, Epoch: 4}.Message(t, first), acked(m2, second))
 
 	deleted := Object{Name: "web", Version: 4, Deleted: true}.Message(t, second)
@@ -108,7 +108,8 @@ func testPurged(t *testing.T, bus Bus) {
 	wantEvents(t, bus, m1.Key, []Event{{m2.ID, second, string(m2.Data)}})
 }
 
-// testStaleWriter: a former leader that doesn't know about its successor can't write.
+// testStaleWriter verifies that a former leader can't write if it doesn't know about its successor's
+// events.
 func testStaleWriter(t *testing.T, bus Bus) {
 	need(t, bus.CompareAndSet && !bus.Exclusive, "compare-and-set, or only one writer")
 	stale, leader := open(t, bus), open(t, bus)
@@ -128,8 +129,9 @@ func testStaleWriter(t *testing.T, bus Bus) {
 	})
 }
 
-// testTakenOver: if there is one writer at a time, the bus refuses the former writer from then on,
-// also for objects that the new writer hasn't written, and the former writer reports it.
+// testTakenOver verifies a takeover on a bus that allows one writer at a time. The bus refuses all
+// messages of the former writer, including those for objects that the new writer hasn't written. The
+// former writer reports publish.ErrGone.
 func testTakenOver(t *testing.T, bus Bus) {
 	need(t, bus.Exclusive, "single writer")
 	stale := open(t, bus)

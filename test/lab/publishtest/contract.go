@@ -34,7 +34,7 @@ func testMarkers(t *testing.T, bus Bus) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Expected = 17 // a marker ignores it
+		m.Expected = 17 // markers ignore Expected
 		mustPublish(t, p, m)
 	}
 }
@@ -65,8 +65,9 @@ func testOrder(t *testing.T, bus Bus) {
 	}
 }
 
-// publishVersions publishes versions of one object, each after the acknowledgement of the one
-// before, in the background. all receives the completions.
+// publishVersions publishes versions of one object in the background, each after the acknowledgement
+// of the previous one. all receives one completion at the end, for the last version or the first
+// error.
 func publishVersions(t *testing.T, p publish.Publisher, all *completions, name string, versions int) {
 	next := make(chan completion, 1)
 	go func() {
@@ -91,7 +92,7 @@ func testMany(t *testing.T, bus Bus) {
 	positions := map[uint64]bool{}
 	for _, c := range all.wait(objects) {
 		switch {
-		case errors.Is(c.err, publish.ErrNotSent): // the bus is slow and limits what waits for it
+		case errors.Is(c.err, publish.ErrNotSent): // the bus is slow, and the publisher limits the messages in flight
 			c.position = publishUntilStored(t, p, c.m)
 		case c.err != nil:
 			t.Fatalf("publish: %v", c.err)
@@ -111,7 +112,7 @@ func testContext(t *testing.T, bus Bus) {
 	all := newCompletions(t)
 	m := Object{Name: "web", Version: 1}.Message(t, 0)
 	p.Publish(ctx, m, all.of(m))
-	c := all.wait(1)[0] // the error doesn't matter: done was called
+	c := all.wait(1)[0] // the publisher may ignore the canceled context, but must call done
 	if c.err != nil && !errors.Is(c.err, context.Canceled) {
 		t.Errorf("error is %v, want %v", c.err, context.Canceled)
 	}
@@ -131,11 +132,12 @@ func testTooLarge(t *testing.T, bus Bus) {
 	}
 	wantEvents(t, bus, large.Key, nil)
 	mustPublish(t, p, Object{Name: "small", Version: 1}.Message(t, 0))
-	mustPublish(t, p, Object{Name: "large", Version: 1}.Message(t, 0)) // its metadata is published
+	mustPublish(t, p, Object{Name: "large", Version: 1}.Message(t, 0)) // without data, the object's event is small enough
 }
 
-// testTooLargeAtOnce: when several messages are too large, their metadata is published instead.
-// That publish can wait for room, which only the completions of others make.
+// testTooLargeAtOnce verifies that a publisher doesn't deadlock when several messages are too large.
+// The forwarder publishes their metadata instead. That publish can block until other completions
+// make room.
 func testTooLargeAtOnce(t *testing.T, bus Bus) {
 	need(t, bus.TooLarge > 0, "limit on size")
 	const large, others = 3, 50 // in every partition, on a bus with partitions
@@ -146,7 +148,7 @@ func testTooLargeAtOnce(t *testing.T, bus Bus) {
 		remains := o.Message(t, 0)
 		o.Data = strings.Repeat("x", bus.TooLarge)
 		m := o.Message(t, 0)
-		go p.Publish(t.Context(), m, func(_ uint64, err error) { // may wait within Publish
+		go p.Publish(t.Context(), m, func(_ uint64, err error) { // Publish itself may block
 			if !errors.Is(err, publish.ErrTooLarge) {
 				t.Errorf("error is %v, want %v", err, publish.ErrTooLarge)
 			}
@@ -184,8 +186,8 @@ func testTooLargeAtOnce(t *testing.T, bus Bus) {
 	all.none()
 }
 
-// testLoaded: a checkpoint is loaded with what was acknowledged, by the publisher that wrote it
-// and by the next one.
+// testLoaded verifies that Load returns every acknowledged event, both on the publisher that wrote
+// the events and on the next one.
 func testLoaded(t *testing.T, bus Bus) {
 	p := open(t, bus)
 	if _, can := p.(loader); !can {
@@ -209,7 +211,7 @@ func testLoaded(t *testing.T, bus Bus) {
 	put(Object{Name: "gone", Version: 1, Digest: digest, Epoch: 2})
 	put(Object{Name: "gone", Version: 1, Digest: digest, Epoch: 2, Deleted: true})
 	wantLoaded(t, p, want)
-	wantLoaded(t, p, want) // the first load may return what the bus found at its start
+	wantLoaded(t, p, want) // the first load may return state that the publisher read at its start
 
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -219,7 +221,7 @@ func testLoaded(t *testing.T, bus Bus) {
 	wantLoaded(t, p, want)
 }
 
-// loader is a publisher whose bus returns what it holds.
+// loader is a publisher that can load the last event of each object from its bus.
 type loader interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
@@ -229,7 +231,7 @@ func wantLoaded(t *testing.T, p publish.Publisher, want map[event.Key]event.Acke
 	got := map[event.Key]event.Acked{}
 	err := p.(loader).Load(t.Context(), func(k event.Key, a event.Acked) error {
 		if a.Deleted {
-			a.Time = want[k].Time // the time at which the bus stored it is unknown to the test
+			a.Time = want[k].Time // the test doesn't know when the bus stored the event
 		}
 		got[k] = a
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// testKill kills the bus under load. Nothing acknowledged may be lost. What wasn't acknowledged is
-// published again, and must not be there twice.
+// testKill kills the bus under load and verifies that no acknowledged message is lost. It publishes
+// the other messages again and verifies that the bus stores each of them only once.
 func testKill(t *testing.T, bus Bus) {
 	need(t, bus.Kill != nil, "way to kill it")
 	p := openImpatient(t, bus)
@@ -43,8 +43,8 @@ func testKill(t *testing.T, bus Bus) {
 	all.none()
 }
 
-// testMute forces a publish with an unknown outcome: it was stored, and its acknowledgement is
-// lost.
+// testMute causes publishes with an unknown outcome: the bus stores a message, but its
+// acknowledgement is lost.
 func testMute(t *testing.T, bus Bus) {
 	need(t, bus.Mute != nil, "way to lose an acknowledgement")
 	p := openImpatient(t, bus)
@@ -57,8 +57,8 @@ func testMute(t *testing.T, bus Bus) {
 	for i := range objects {
 		messages = append(messages, Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0))
 	}
-	// The case applies only if the bus has the update already. On a slow machine, the impatient
-	// publisher may not have sent it.
+	// The test needs a bus that has stored the update. On a slow machine, the impatient publisher
+	// may give up before it has sent the update.
 	eventually(t, "stored without an acknowledgement", func() bool {
 		bus.Mute(t)
 		all = newCompletions(t)
@@ -86,7 +86,7 @@ func testMute(t *testing.T, bus Bus) {
 			wantEvents(t, bus, m.Key, before[m.Key])
 			continue
 		}
-		// A bus that sends one batch after the other hasn't sent this one.
+		// A bus that sends one batch at a time may not have sent this message before.
 		if got := read(t, bus, m.Key); len(got) != 1 || got[0].ID != m.ID {
 			t.Errorf("the bus holds %v of %s, want it once", got, m.Key)
 		}
@@ -94,7 +94,7 @@ func testMute(t *testing.T, bus Bus) {
 	all.none()
 }
 
-// testFreeze: a frozen bus must not delay a completion forever.
+// testFreeze verifies that a frozen bus doesn't delay a completion forever.
 func testFreeze(t *testing.T, bus Bus) {
 	need(t, bus.Freeze != nil, "way to freeze it")
 	p := openImpatient(t, bus)

@@ -12,28 +12,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Cluster is the cluster of all messages in the contract's tests.
-const Cluster = "test.cluster" // has a byte that subjects don't allow
+// Cluster is the cluster name of all messages in the contract's tests.
+const Cluster = "test.cluster" // contains a dot, which separates the tokens of a subject
 
-// Resource is the type of all objects in the contract's tests.
+// Resource is the resource of all objects in the contract's tests.
 var Resource = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
 
-// Object is a state of an object from which to make messages.
+// Object is a state of an object, from which tests build messages.
 type Object struct {
 	Name     string
-	UID      string // the default comes from the name
+	UID      string // the default is derived from the name
 	Version  int
 	Data     string
 	Epoch    uint16
 	Deleted  bool
 	Digest   event.Digest
-	Observed time.Time // the default is constant
+	Observed time.Time // the default is a fixed time
 }
 
-// Key returns the object's identity.
+// Key returns the object's key.
 func (o Object) Key() event.Key { return Resource.Key("default", o.Name) }
 
-// Message returns the event of the object's state, with an expected position.
+// Message returns the event for the object's state, with the given expected position.
 func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	t.Helper()
 	if o.UID == "" {
@@ -69,8 +69,8 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	return m
 }
 
-// Changed returns an update whose data is a change, with the attributes that only such events
-// have. Version must be at least 2.
+// Changed returns an update in the data form event.DataChange, with the attributes that only this
+// form has. The version must be at least 2.
 func Changed(t testing.TB, name string, version int, expected uint64) *event.Message {
 	t.Helper()
 	state := func(version int) *event.Object {

@@ -1,7 +1,7 @@
-// Package publishtest has the contract of [publish.Publisher] as tests. Every back end passes them
+// Package publishtest tests the contract of [publish.Publisher]. Every back end passes these tests
 // on a real bus: see [Run].
 //
-// No test sleeps or asserts a time. Every wait has a limit that only a failure reaches.
+// No test sleeps or asserts a duration. Every wait has a limit that only a failing test reaches.
 package publishtest
 
 import (
@@ -11,36 +11,36 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Bus is an empty bus to test. A nil function means that the bus can't do it; the tests that need
-// it are left out.
+// Bus is an empty bus under test. A nil function means that the bus doesn't support the operation.
+// The tests that need the operation are then skipped.
 type Bus struct {
-	// Open makes a publisher for the cluster [Cluster]. Tests that need a second writer call it
-	// again. The publisher has room for at least 1,000 messages in flight. It waits for an
-	// acknowledgement long enough for a slow machine or, if it is impatient, for about a second,
-	// so that a forced loss doesn't take long.
+	// Open creates a publisher for the cluster [Cluster]. Tests that need a second writer call Open
+	// again. The publisher has room for at least 1,000 messages in flight. By default, it waits for
+	// an acknowledgement long enough for a slow machine. If impatient is true, it waits about a
+	// second, so that a forced loss doesn't take long.
 	Open func(t *testing.T, impatient bool) publish.Publisher
 
-	// Read returns every event of an object on the bus, oldest first.
+	// Read returns all events of an object on the bus, oldest first.
 	Read func(t *testing.T, k event.Key) []Event
 
-	// CompareAndSet: the bus refuses a message with a wrong Expected.
+	// CompareAndSet reports whether the bus refuses a message with a wrong Expected.
 	CompareAndSet bool
 
-	// Exclusive: there is one writer at a time. Open takes over, and from then on the bus refuses
-	// the former publisher.
+	// Exclusive reports whether the bus allows only one writer at a time. Open takes over, and from
+	// then on the bus refuses the former publisher.
 	Exclusive bool
 
-	// TooLarge is a size of data in bytes that the bus refuses, 0 if there is no limit.
+	// TooLarge is a data size in bytes that the bus refuses, or 0 if the size isn't limited.
 	TooLarge int
 
-	// Kill kills the bus as SIGKILL does. Start starts it again with what it had stored.
+	// Kill kills the bus as SIGKILL does. Start starts it again with the data that it had stored.
 	Kill, Start func(t *testing.T)
 
-	// Mute makes the bus accept messages without acknowledgements. Unmute ends that.
+	// Mute makes the bus accept messages without acknowledging them. Unmute ends the effect of Mute.
 	Mute, Unmute func(t *testing.T)
 
-	// Freeze makes the bus accept and answer nothing, without breaking connections. Thaw ends
-	// that.
+	// Freeze makes the bus accept no messages and send no responses, without closing connections.
+	// Thaw ends the effect of Freeze.
 	Freeze, Thaw func(t *testing.T)
 
 	// Purge removes all events of an object, as an operator might.
@@ -54,7 +54,7 @@ type Event struct {
 	Data     string
 }
 
-// Run runs the tests of the contract, each on its own bus.
+// Run runs the tests of the contract, each with its own bus.
 func Run(t *testing.T, factory func(t *testing.T) Bus) {
 	for _, test := range []struct {
 		name string
@@ -92,8 +92,8 @@ func open(t *testing.T, bus Bus) publish.Publisher {
 	return ready(t, bus.Open(t, false))
 }
 
-// openImpatient is for tests that lose acknowledgements. On a slow machine, other acknowledgements
-// time out too.
+// openImpatient is open for tests that lose acknowledgements. The publisher gives up after about a
+// second, so on a slow machine, other acknowledgements time out too.
 func openImpatient(t *testing.T, bus Bus) publish.Publisher {
 	t.Helper()
 	return ready(t, bus.Open(t, true))
@@ -131,8 +131,8 @@ func mustPublish(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 	return position
 }
 
-// publishUntilStored publishes as the forwarder's queue does: repeatedly until the bus has the
-// message.
+// publishUntilStored repeats a publish until the bus has stored the message, as the forwarder's
+// queue does.
 func publishUntilStored(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 	t.Helper()
 	var position uint64

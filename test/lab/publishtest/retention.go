@@ -10,9 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// testEarlyPurges: deletes are purged right after they were stored, as when there are too many.
-// Nothing else changes: existing objects and other deletes stay. An object can come back, whether
-// its delete was purged or not. A publish that expects a purged event is refused.
+// testEarlyPurges verifies purges of deletes right after they were stored, as when the bus holds too
+// many deletes. Existing objects and other deletes remain. An object can be recreated, whether its
+// delete was purged or not. The bus refuses a publish that expects a purged event.
 func testEarlyPurges(t *testing.T, bus Bus) {
 	p := open(t, bus)
 	b, can := p.(publish.Bus)

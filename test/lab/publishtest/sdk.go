@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Attributes returns the attributes of a message by name, to compare with [SDKAttributes].
+// Attributes returns the attributes of a message by name, for comparison with [SDKAttributes].
 func Attributes(m *event.Message) map[string]string {
 	attributes := map[string]string{}
 	for _, a := range m.Attributes {
@@ -20,8 +20,8 @@ func Attributes(m *event.Message) map[string]string {
 	return attributes
 }
 
-// SDKAttributes returns all attributes that the CloudEvents SDK reads from an event, as strings,
-// except the extensions that its Kafka receiver adds.
+// SDKAttributes returns all attributes that the CloudEvents SDK reads from an event, as strings. It
+// omits the extensions that the SDK's Kafka receiver adds.
 func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
 	t.Helper()
 	attributes := map[string]string{
@@ -45,7 +45,7 @@ func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
 	return attributes
 }
 
-// CanonicalJSON returns JSON with sorted members and unchanged numbers.
+// CanonicalJSON returns the JSON text with sorted members and unchanged numbers.
 func CanonicalJSON(t testing.TB, b []byte) string {
 	t.Helper()
 	var v any

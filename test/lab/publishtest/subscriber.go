@@ -10,20 +10,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Subscribable is a bus that can be read.
+// Subscribable is a bus that supports subscriptions.
 type Subscribable interface {
 	Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error
 }
 
-// Got is what a subscription delivered: an event, a foreign message, or a tombstone.
+// Got is one delivery of a subscription: an event, a foreign message, or a Kafka tombstone.
 type Got struct {
-	Message *event.Message // nil if the message is foreign; a tombstone has only the key
+	Message *event.Message // nil for a foreign message; only the key for a tombstone
 	publish.Delivery
 	Err       error // why the message is foreign
 	Tombstone bool
 }
 
-// String returns the id of the event, or what it is instead.
+// String returns the event's id, or a description of a foreign message or a tombstone.
 func (g Got) String() string {
 	switch {
 	case g.Message == nil:
@@ -39,12 +39,12 @@ type Subscriber struct {
 	Cancel func() // ends the subscription's context
 
 	t       testing.TB
-	all     chan Got // unbuffered: the subscription waits until it is read
+	all     chan Got // unbuffered, so the subscription blocks until the test reads
 	notices chan error
 	result  chan error
 }
 
-// Subscribe starts reading. It replaces the callbacks in the options.
+// Subscribe starts a subscription. It replaces the callbacks in the options.
 func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subscriber {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +72,7 @@ func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subs
 		defer close(done)
 		s.result <- bus.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error {
 			copied := *m
-			copied.Data = bytes.Clone(m.Data) // the subscription reuses it
+			copied.Data = bytes.Clone(m.Data) // the subscription reuses the memory
 			return give(Got{Message: &copied, Delivery: d})
 		})
 	}()
@@ -94,7 +94,7 @@ func (s *Subscriber) Next() Got {
 	return Got{}
 }
 
-// Notice waits for a notice that satisfies is.
+// Notice waits for a notice for which the function is returns true.
 func (s *Subscriber) Notice(what string, is func(error) bool) {
 	s.t.Helper()
 	timeout := time.After(limit)
@@ -110,13 +110,13 @@ func (s *Subscriber) Notice(what string, is func(error) bool) {
 	}
 }
 
-// Reading waits for one more notice that events can arrive.
+// Reading waits for one more notice that the subscription is reading.
 func (s *Subscriber) Reading() {
 	s.t.Helper()
 	s.Notice("reading", func(err error) bool { return err == nil })
 }
 
-// Ended waits for the end of the subscription and returns its error.
+// Ended waits for the end of the subscription and returns its result.
 func (s *Subscriber) Ended() error {
 	s.t.Helper()
 	select {

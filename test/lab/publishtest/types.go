@@ -13,8 +13,8 @@ type Typed struct {
 	Message *event.Message
 }
 
-// EveryType returns events of every type. Events of objects have all attributes or as few as
-// possible, and both forms of data. One name has every character that must be encoded.
+// EveryType returns events of every type. The events of objects have all attributes or as few as
+// possible, and both data forms. One name contains characters that each binding must encode.
 func EveryType(t testing.TB) []Typed {
 	t.Helper()
 	const odd = "système:\"admin\" 100%\r\nce_id: x 🙂"

@@ -1,5 +1,5 @@
-// Package readertest writes valid and invalid records to topics, for the tests of readers, without
-// the writer of package kafka.
+// Package readertest writes valid and invalid records to Kafka topics, for tests of readers. It doesn't
+// use the writer of package kafka.
 package readertest
 
 import (
@@ -23,13 +23,13 @@ type Writer struct {
 	Topic      string
 	Partitions int
 	Structured bool
-	Valued     bool // markers have a value, as those of earlier releases
+	Valued     bool // give markers a value, as earlier releases do
 
 	t      testing.TB
 	client *broker.Client
 }
 
-// New returns a writer to an existing topic.
+// New returns a writer for an existing topic.
 func New(t testing.TB, addr, topic string, partitions int) *Writer {
 	t.Helper()
 	client, err := broker.New(broker.Options{Addrs: []string{addr}})
@@ -40,7 +40,7 @@ func New(t testing.TB, addr, topic string, partitions int) *Writer {
 	return &Writer{Topic: topic, Partitions: partitions, t: t, client: client}
 }
 
-// NewTopic creates a topic for t and returns a writer to it.
+// NewTopic creates a topic for t and returns a writer for it.
 func NewTopic(t testing.TB, b interface {
 	kafkabrokertest.TopicCreator
 	Addr() string
@@ -49,13 +49,14 @@ func NewTopic(t testing.TB, b interface {
 	return New(t, b.Addr(), kafkabrokertest.Topic(t, b, prefix, partitions, config), partitions)
 }
 
-// Put writes an event to its partition and returns its position.
+// Put writes an event to the partition of its key and returns its position.
 func (w *Writer) Put(m *event.Message) uint64 {
 	w.t.Helper()
 	return w.PutAt(binding.Partition([]byte(m.Attribute("partitionkey")), w.Partitions), m)
 }
 
-// TryPut is Put for goroutines other than the test's.
+// TryPut is Put for goroutines other than the test's own. It returns errors instead of failing the
+// test.
 func (w *Writer) TryPut(m *event.Message) (uint64, error) {
 	r, err := w.encode(m)
 	if err != nil {
@@ -64,7 +65,7 @@ func (w *Writer) TryPut(m *event.Message) (uint64, error) {
 	return w.TryRecord(binding.Partition(r.Key, w.Partitions), r)
 }
 
-// PutAt writes an event to a partition, even if it is the wrong one.
+// PutAt writes an event to the given partition, even if it is the wrong partition for the event.
 func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
 	w.t.Helper()
 	r, err := w.encode(m)
@@ -81,14 +82,14 @@ func (w *Writer) encode(m *event.Message) (recordbatch.Record, error) {
 	return binding.Encode(m, w.Structured)
 }
 
-// Tombstone writes a tombstone for an object.
+// Tombstone writes a Kafka tombstone, a record without a value, for an object.
 func (w *Writer) Tombstone(cluster string, k event.Key) uint64 {
 	w.t.Helper()
 	key := []byte(event.PartitionKey(cluster, k))
 	return w.PutRecord(binding.Partition(key, w.Partitions), recordbatch.Record{Key: key, Timestamp: time.Now()})
 }
 
-// PutRecord writes any record.
+// PutRecord writes an arbitrary record and returns its position.
 func (w *Writer) PutRecord(partition int, r recordbatch.Record) uint64 {
 	w.t.Helper()
 	position, err := w.TryRecord(partition, r)
@@ -98,7 +99,8 @@ func (w *Writer) PutRecord(partition int, r recordbatch.Record) uint64 {
 	return position
 }
 
-// TryRecord is PutRecord for goroutines other than the test's.
+// TryRecord is PutRecord for goroutines other than the test's own. It returns errors instead of failing
+// the test.
 func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) {
 	var batch recordbatch.Batch
 	batch.Append(r)

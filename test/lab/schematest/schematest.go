@@ -17,7 +17,7 @@ import (
 // Schema is a compiled schema.
 type Schema struct{ schema *jsonschema.Schema }
 
-// Validate returns why a JSON text doesn't match the schema, or nil.
+// Validate returns nil if the JSON text matches the schema. Otherwise the error says why it doesn't.
 func (s Schema) Validate(text []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -29,8 +29,8 @@ func (s Schema) Validate(text []byte) error {
 // ValidateValue is Validate for a decoded JSON value.
 func (s Schema) ValidateValue(value any) error { return s.schema.Validate(value) }
 
-// Event returns the schema of events in the JSON format. Unlike the published schema, it refuses
-// unknown attributes.
+// Event returns the schema of events in the CloudEvents JSON format. Unlike the published schema, it
+// rejects unknown attributes.
 func Event(t testing.TB) Schema {
 	document := read(t, "event.v1.json")
 	for _, definition := range document["$defs"].(map[string]any) {
@@ -42,11 +42,11 @@ func Event(t testing.TB) Schema {
 	return compile(t, document, "")
 }
 
-// Data returns the schema in a file of docs/schemas.
+// Data returns the schema in a file in docs/schemas.
 func Data(t testing.TB, file string) Schema { return compile(t, read(t, file), "") }
 
-// Message returns the schemas of the headers and of the payload of a message in the AsyncAPI
-// document. Unlike the published schema, the first one refuses unknown headers.
+// Message returns the header and payload schemas of a message in the AsyncAPI document. Unlike the
+// published schema, the header schema rejects unknown headers.
 func Message(t testing.TB, name string) (headers, payload Schema) {
 	t.Helper()
 	document := read(t, "asyncapi.yaml")
@@ -60,8 +60,8 @@ func Message(t testing.TB, name string) (headers, payload Schema) {
 	return compile(t, document, at+"/headers"), compile(t, document, at+"/payload")
 }
 
-// CheckMessage validates a message with its schemas in the AsyncAPI document. The schema must list
-// every header of the message.
+// CheckMessage validates a message with its schemas in the AsyncAPI document. The header schema must
+// define every header of the message.
 func CheckMessage(t testing.TB, name string, headers map[string]string, body []byte) {
 	t.Helper()
 	ofHeaders, ofPayload := Message(t, name)
@@ -73,7 +73,7 @@ func CheckMessage(t testing.TB, name string, headers map[string]string, body []b
 		t.Errorf("headers of %s: %v\n%q", name, err, headers)
 	}
 	if body == nil {
-		body = []byte("null") // a record without a value
+		body = []byte("null") // a Kafka record without a value
 	}
 	if err := ofPayload.Validate(body); err != nil {
 		t.Errorf("payload of %s: %v\n%s", name, err, body)
@@ -87,8 +87,8 @@ func CheckMessage(t testing.TB, name string, headers map[string]string, body []b
 	}
 }
 
-// Structured returns an event in the JSON format from the attributes and data of a message in
-// binary mode.
+// Structured returns an event in the CloudEvents JSON format. Its parameters are the attributes and
+// data of a message in binary mode.
 func Structured(attributes map[string]string, data []byte) ([]byte, error) {
 	event := map[string]any{"data": json.RawMessage(data)}
 	for name, value := range attributes {
@@ -115,7 +115,7 @@ func compile(t testing.TB, document map[string]any, at string) Schema {
 	return Schema{schema}
 }
 
-// read reads a file from docs/schemas in the module of the test.
+// read reads a file in docs/schemas of the module that contains the test.
 func read(t testing.TB, file string) map[string]any {
 	t.Helper()
 	root, err := moduleRoot()

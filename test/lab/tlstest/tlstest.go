@@ -1,5 +1,5 @@
-// Package tlstest makes certificates for tests: an authority that exists as long as its test, and
-// certificates that are valid for a day, for servers on 127.0.0.1 and for clients.
+// Package tlstest issues certificates for tests. A certificate authority exists as long as its test.
+// Its certificates are valid for a day, for servers on 127.0.0.1 and for clients.
 package tlstest
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // A CA is the certificate authority of one test.
 type CA struct {
-	// File has the certificate of the authority in PEM, and Pool the same.
+	// File is the path of the authority's certificate in PEM. Pool contains the same certificate.
 	File string
 	Pool *x509.CertPool
 
@@ -28,7 +28,7 @@ type CA struct {
 	issuer tls.Certificate
 }
 
-// NewCA makes an authority.
+// NewCA creates a certificate authority.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	ca := &CA{t: t, Pool: x509.NewCertPool()}
@@ -40,8 +40,8 @@ func NewCA(t testing.TB) *CA {
 	return ca
 }
 
-// Issue makes a certificate with a common name. It returns the files of the certificate and of its
-// key, in PEM and PKCS #8.
+// Issue issues a certificate with a common name. It returns the certificate and the paths of the PEM
+// files of the certificate and of its key, which is in PKCS #8.
 func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	template := ca.template(name)
@@ -51,7 +51,7 @@ func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile
 	return ca.issue(template)
 }
 
-// IssueFor makes the certificate of a server with a DNS name, and without an address.
+// IssueFor issues a server certificate for a DNS name, without an IP address.
 func (ca *CA) IssueFor(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	template := ca.template(name)
@@ -69,7 +69,7 @@ func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFi
 	return ca.issue(template)
 }
 
-// ExpiresSoon is Issue for a certificate that is good for a minute more.
+// ExpiresSoon is Issue for a certificate that expires in one minute.
 func (ca *CA) ExpiresSoon(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	template := ca.template(name)
@@ -77,8 +77,8 @@ func (ca *CA) ExpiresSoon(name string) (certificate tls.Certificate, certFile, k
 	return ca.issue(template)
 }
 
-// Config is what a client needs that trusts the authority, and shows certificates
-// if it is given some.
+// Config returns the TLS configuration of a client that trusts the authority and presents the given
+// certificates, if any.
 func (ca *CA) Config(certificates ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: ca.Pool, Certificates: certificates, MinVersion: tls.VersionTLS12}
 }
@@ -96,8 +96,8 @@ func (ca *CA) template(name string) *x509.Certificate {
 	}
 }
 
-// issue makes a certificate and its files. The first certificate is the authority's own, signed by
-// itself.
+// issue issues a certificate and writes its files. The first certificate is the authority's own and is
+// self-signed.
 func (ca *CA) issue(template *x509.Certificate) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

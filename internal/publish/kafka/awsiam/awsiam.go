@@ -21,7 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// Name is the name of the mechanism.
+// Name is the name of the SASL mechanism.
 const Name = "AWS_MSK_IAM"
 
 // Window is the time before expiry at which credentials are renewed.
@@ -33,7 +33,7 @@ const retrieveTimeout = 8 * time.Second
 // Options configure a Mechanism.
 type Options struct {
 	Region  string   // KUBERELAY_KAFKA_AWS_REGION
-	Brokers []string // as host:port; their names can tell the region
+	Brokers []string // as host:port; the names of MSK brokers contain the region
 	Logger  *slog.Logger
 	now     func() time.Time // the clock of a test
 }
@@ -47,12 +47,12 @@ type Mechanism struct {
 	mu      sync.Mutex
 	chain   aws.CredentialsProvider // caches credentials until [Window] before they expire
 	last    aws.Credentials
-	changed bool // there were others before last, and Renew has not said so
+	changed bool // last replaced other credentials, and Renew has not reported that yet
 }
 
 var _ sasl.Mechanism = (*Mechanism)(nil)
 
-// New reads the configuration of the SDK, and sends no request.
+// New reads the SDK's configuration. It sends no requests.
 func New(ctx context.Context, o Options) (*Mechanism, error) {
 	if o.now == nil {
 		o.now = time.Now
@@ -72,7 +72,7 @@ func New(ctx context.Context, o Options) (*Mechanism, error) {
 // load reads the environment and the shared files.
 func load(ctx context.Context) (aws.Config, error) {
 	c, err := config.LoadDefaultConfig(ctx,
-		config.WithLogger(logging.Nop{}), // its messages are not known to be free of secrets
+		config.WithLogger(logging.Nop{}), // the SDK's messages can contain secrets
 		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = Window }))
 	if err != nil {
 		return c, explainLoad(err)
@@ -87,10 +87,10 @@ func sharedFiles() []string {
 	}
 }
 
-// brokerName is the form of the names of brokers, also of serverless clusters.
+// brokerName matches the names of MSK brokers, including those of serverless clusters.
 var brokerName = regexp.MustCompile(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?$`)
 
-// regionOf returns the region in the names of the brokers, or "".
+// regionOf returns the region from the first broker name that contains one, or "".
 func regionOf(brokers []string) string {
 	for _, b := range brokers {
 		host, _, err := net.SplitHostPort(b)
@@ -104,13 +104,13 @@ func regionOf(brokers []string) string {
 	return ""
 }
 
-// Region returns the region that requests are signed for.
+// Region returns the AWS region for which requests are signed.
 func (m *Mechanism) Region() string { return m.region }
 
-// Name is part of [sasl.Mechanism].
+// Name implements [sasl.Mechanism].
 func (m *Mechanism) Name() string { return Name }
 
-// Start is part of [sasl.Mechanism]. It may fetch credentials.
+// Start implements [sasl.Mechanism]. It may fetch credentials.
 func (m *Mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	presigner := &aws_msk_iam_v2.Mechanism{
 		Signer: signer.NewSigner(), Region: m.region, SignTime: m.opts.now(),
@@ -123,8 +123,8 @@ func (m *Mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 	return presigner.Start(ctx)
 }
 
-// Renew renews the credentials if they are due, and reports whether they differ from those at the last
-// call. It does nothing before the first [Mechanism.Start].
+// Renew renews the credentials if they are due, and reports whether the credentials have changed since the
+// last call. It does nothing until [Mechanism.Start] has fetched the first credentials.
 func (m *Mechanism) Renew(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,14 +137,15 @@ func (m *Mechanism) Renew(ctx context.Context) bool {
 	return changed
 }
 
-// Source names the provider of the credentials in use, such as WebIdentityCredentials; "" before the first.
+// Source names the provider of the credentials in use, such as WebIdentityCredentials. It returns "" before the
+// first credentials are fetched.
 func (m *Mechanism) Source() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last.Source
 }
 
-// retrieve returns valid credentials. An error means that there are none.
+// retrieve returns valid credentials: those of the chain, or the last ones if the chain fails before they expire.
 func (m *Mechanism) retrieve(ctx context.Context) (aws.Credentials, error) {
 	ctx, cancel := context.WithTimeout(ctx, retrieveTimeout)
 	defer cancel()

@@ -27,7 +27,7 @@ const (
 	account = "/v1/credentials"
 )
 
-// isolate gives the SDK an empty environment, and no metadata service.
+// isolate gives the SDK an environment without AWS settings, and disables the instance metadata service.
 func isolate(t *testing.T) {
 	t.Helper()
 	for _, entry := range os.Environ() {
@@ -55,14 +55,14 @@ func replace(t *testing.T, file, content string) {
 	}
 }
 
-// source is a server that issues credentials: as the agent of EKS Pod Identity, and as the security token
-// service. Both want the token in the file.
+// source is a server that issues credentials. It acts as the EKS Pod Identity agent and as the AWS security
+// token service (STS). Both expect the token in tokenFile.
 type source struct {
 	*httptest.Server
 
 	tokenFile string
 	life      time.Duration
-	answer    func(http.ResponseWriter) // instead of credentials
+	answer    func(http.ResponseWriter) // if set, writes the response instead of credentials
 	issued    int
 	log       bytes.Buffer
 	now       time.Time // the clock of the mechanism
@@ -110,7 +110,7 @@ func (s *source) asPodIdentity(t *testing.T) {
 	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", s.tokenFile)
 }
 
-// asWebIdentity sets the variables that IRSA sets, and the endpoint.
+// asWebIdentity sets the variables that IRSA sets, and the STS endpoint.
 func (s *source) asWebIdentity(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL_STS", s.URL)
 	t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/relay")
@@ -128,7 +128,7 @@ func (s *source) mechanism(t *testing.T) *Mechanism {
 
 const host = "b-1.demo.abc123.c2.kafka.eu-central-1.amazonaws.com"
 
-// start returns the payload for a broker.
+// start returns the SASL payload that the mechanism sends to a broker.
 func start(t *testing.T, m *Mechanism) (map[string]string, error) {
 	t.Helper()
 	session, payload, err := m.Start(sasl.WithMetadata(t.Context(), &sasl.Metadata{Host: host, Port: 9098}))
@@ -145,7 +145,7 @@ func start(t *testing.T, m *Mechanism) (map[string]string, error) {
 	return values, nil
 }
 
-// wantKey checks which credentials a payload is signed with.
+// wantKey checks that a new payload names the n-th issued credentials.
 func wantKey(t *testing.T, m *Mechanism, n int) {
 	t.Helper()
 	values, err := start(t, m)
@@ -154,7 +154,7 @@ func wantKey(t *testing.T, m *Mechanism, n int) {
 	}
 }
 
-// sign computes the signature of a presigned request, as AWS documents version 4 of it. It is independent of the SDK.
+// sign computes the signature of a presigned request as AWS documents Signature Version 4, without the SDK's code.
 func sign(values map[string]string, key string) string {
 	query := url.Values{"Action": {values["action"]}}
 	for _, name := range []string{"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Security-Token"} {
@@ -176,7 +176,7 @@ func sign(values map[string]string, key string) string {
 	return hex.EncodeToString(mac)
 }
 
-// The payload is a presigned request to connect to this broker.
+// TestSignature verifies that the payload is a presigned request to connect to the given broker.
 func TestSignature(t *testing.T) {
 	s := newSource(t)
 	s.asPodIdentity(t)
@@ -199,7 +199,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// Credentials are fetched once, renewed before they expire, and kept to their end if that fails.
+// TestRenewal verifies that the mechanism fetches credentials once and renews them before they expire. If the
+// renewal fails, the mechanism uses the old credentials until they expire.
 func TestRenewal(t *testing.T) {
 	for name, as := range map[string]func(*source, *testing.T){"web identity": (*source).asWebIdentity, "pod identity": (*source).asPodIdentity} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +216,7 @@ func TestRenewal(t *testing.T) {
 				t.Error("renewed too early")
 			}
 
-			s.life = Window - time.Second // due at once
+			s.life = Window - time.Second // renewal is due at once
 			m = s.mechanism(t)
 			wantKey(t, m, 2)
 			replace(t, s.tokenFile, "token-2")
@@ -295,7 +296,8 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// Why there are no credentials. No error has a secret.
+// TestRefusals verifies that the error says why the mechanism has no credentials, and that neither the error nor
+// the log contains a secret.
 func TestRefusals(t *testing.T) {
 	xml := func(status int, code string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {

@@ -15,19 +15,20 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the source of the credentials does not answer, or has none. A retry can help.
+	// ErrUnavailable means that the credential source does not respond, or has no credentials. A retry can help.
 	ErrUnavailable = errors.New("no AWS credentials")
-	// ErrRefused means that the source of the credentials refuses the forwarder.
+	// ErrRefused means that the credential source refuses to issue credentials to the forwarder.
 	ErrRefused = errors.New("AWS refuses to issue credentials")
 )
 
-// imdsID is the name in errors of the metadata service of an instance, which is the last in the chain.
+// imdsID identifies the instance metadata service in the SDK's errors. That service is the last one in the chain.
 const imdsID = "ec2imds"
 
 const sources = "EKS sets AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN (IRSA) or AWS_CONTAINER_CREDENTIALS_FULL_URI (Pod Identity) for a service account with a role; " +
 	"elsewhere, set AWS_SHARED_CREDENTIALS_FILE and AWS_PROFILE, or give the instance a role"
 
-// explain leaves out the text of the SDK: it can have the body of a response, or the output of a credential process.
+// explain leaves out the SDK's error text, which can contain the body of a response or the output of a
+// credential process.
 func explain(err error) error {
 	var operation *smithy.OperationError
 	var response interface{ HTTPStatusCode() int }
@@ -52,7 +53,8 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %s failed (%T)", ErrUnavailable, where, innermost(err))
 }
 
-// explainResponse explains an error response.
+// explainResponse describes an error response by its HTTP status and AWS error code. Only a client error that a retry
+// cannot fix is [ErrRefused].
 func explainResponse(where string, status int, err error) error {
 	kind, words := ErrUnavailable, fmt.Sprintf("%d %s", status, http.StatusText(status))
 	if status < http.StatusInternalServerError && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests {
@@ -71,10 +73,10 @@ func explainResponse(where string, status int, err error) error {
 	return fmt.Errorf("%w: %s: %s", kind, where, words)
 }
 
-// errorCode is the form of the codes of AWS, such as AccessDenied.
+// errorCode matches AWS error codes, such as AccessDenied.
 var errorCode = regexp.MustCompile(`^[A-Z][A-Za-z]{1,60}$`)
 
-// unreadable returns the error of the first variable that names a file that cannot be read.
+// unreadable returns the error for the first environment variable whose file cannot be read.
 func unreadable(variables ...string) error {
 	for _, name := range variables {
 		if path := os.Getenv(name); path != "" {
@@ -96,7 +98,7 @@ func innermost(err error) error {
 	}
 }
 
-// explainLoad leaves out the lines of a shared file that is malformed.
+// explainLoad leaves out the lines of a malformed shared file, which can contain secrets.
 func explainLoad(err error) error {
 	var file config.SharedConfigLoadError
 	if errors.As(err, &file) {

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
-// TestGolden: testdata/<name>.<mode> has the key, the timestamp, one line per header, and
-// then the value.
+// TestGolden compares each record with testdata/<name>.<mode>. A golden file contains the key,
+// the timestamp, one line per header, and then the value.
 func TestGolden(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -48,8 +48,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: in either mode, a reader gets everything that a later start of the
-// forwarder needs.
+// TestRoundTrip verifies that, in either mode, a record contains everything that the forwarder
+// needs at its next start.
 func TestRoundTrip(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -91,8 +91,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestControl: a marker in an event topic has no value, and a reader gets all of it. A
-// consistency point has everything in its attributes.
+// TestControl verifies that a marker's record in an event topic has no value, and that
+// DecodeControl restores the whole marker. A consistency point loses only its data, which
+// repeats its attributes.
 func TestControl(t *testing.T) {
 	for _, typed := range publishtest.EveryType(t) {
 		m := typed.Message
@@ -121,7 +122,7 @@ func TestControl(t *testing.T) {
 			if diff := cmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
-			for _, structured := range []bool{false, true} { // as earlier releases write it
+			for _, structured := range []bool{false, true} { // earlier releases write markers with a value
 				valued := mustEncode(t, m, structured)
 				if got, err := DecodeControl(valued.Headers, valued.Value); err != nil || got.ID != m.ID || string(got.Data) != string(m.Data) {
 					t.Errorf("with a value: got %+v, %v", got, err)
@@ -141,8 +142,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestEncodeShares: the headers share memory, but appending to one does not change the
-// next.
+// TestEncodeShares verifies that appending to a header's value does not change the next header,
+// although the headers share memory.
 func TestEncodeShares(t *testing.T) {
 	m := messages(t)[0].message
 	r := mustEncode(t, m, false)
@@ -185,7 +186,8 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// headersOf makes headers of "name=value"; without '=' the value is null.
+// headersOf converts lines of the form "name=value" to headers. A line without '=' becomes a
+// header with a null value.
 func headersOf(lines ...string) (headers []recordbatch.Header) {
 	for _, l := range lines {
 		h := recordbatch.Header{}
@@ -199,7 +201,7 @@ func headersOf(lines ...string) (headers []recordbatch.Header) {
 	return headers
 }
 
-// TestDecodeOthers: Decode reads what other writers write.
+// TestDecodeOthers verifies that Decode and Attributes read the records of other writers.
 func TestDecodeOthers(t *testing.T) {
 	const body = `{"specversion":"1.0","id":"1","type":"t","source":"/s","subject":"a","data":{}}`
 	required := headersOf("ce_id=1", "ce_specversion=1.0", "ce_type=t", "ce_source=/s")
@@ -208,7 +210,7 @@ func TestDecodeOthers(t *testing.T) {
 		name    string
 		headers []recordbatch.Header
 		value   string
-		want    string // of the attribute subject
+		want    string // value of the subject attribute
 		fails   bool
 	}{
 		{"plain", with("ce_subject=a"), "{}", "a", false},
@@ -278,7 +280,7 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// FuzzDecode: decoding never panics, and both ways of decoding agree.
+// FuzzDecode verifies that decoding never panics, and that Decode and Attributes agree.
 func FuzzDecode(f *testing.F) {
 	f.Add("ce_id", []byte("1"), "content-type", []byte("application/json"), []byte("{}"))
 	f.Add("CONTENT-TYPE", []byte("application/cloudevents"), "ce_", []byte(""), []byte(`{"specversion":"1.0","id":"1"}`))

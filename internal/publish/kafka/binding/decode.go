@@ -12,16 +12,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// ErrTombstone means that a record has no value. Log compaction removes the key, and the
-// record is not an event, whatever its headers.
+// ErrTombstone means that a record has no value. The record is not an event, whatever its
+// headers, and log compaction removes its key.
 var ErrTombstone = errors.New("the record is a tombstone")
 
-// Attributes returns the attributes of the event in a record, in either mode, in the form
-// that [event.AckedFrom] and [event.ObjectFromData] take; "" for an absent attribute. In
-// structured mode it parses the whole value. get refers to headers and value, which must
-// not change while it is used.
+// Attributes returns a function that looks up the attributes of the event in a record, in
+// either mode. [event.AckedFrom] and [event.ObjectFromData] take this function. It returns ""
+// for an absent attribute, and refers to headers and value, which must not change while it is
+// in use. In structured mode, Attributes parses the whole value.
 //
-// The error is [ErrTombstone], or the record is not a CloudEvent of version 1.0.
+// Attributes returns [ErrTombstone] for a record without a value, and another error if the
+// record is not a CloudEvent of version 1.0.
 func Attributes(headers []recordbatch.Header, value []byte) (get func(attribute string) string, structured bool, err error) {
 	switch {
 	case value == nil:
@@ -37,8 +38,8 @@ func Attributes(headers []recordbatch.Header, value []byte) (get func(attribute 
 	return get, false, check(headers)
 }
 
-// Removal returns the attributes of the removal that a tombstone follows, and false if the
-// tombstone is not one of [Tombstone].
+// Removal returns a function that looks up the attributes of the removal that a tombstone
+// follows. ok is false if the tombstone was not made by [Tombstone].
 func Removal(headers []recordbatch.Header) (get func(attribute string) string, ok bool) {
 	get = func(attribute string) string {
 		for _, h := range slices.Backward(headers) {
@@ -53,7 +54,7 @@ func Removal(headers []recordbatch.Header) (get func(attribute string) string, o
 
 // Decode decodes the event in a record, in either mode, including events of other writers
 // that follow the binding. It sets only ID, Attributes and Data. In binary mode, the
-// attributes are sorted by name, and Data is value itself. Errors are those of
+// attributes are sorted by name, and Data is value itself. Decode returns the same errors as
 // [Attributes].
 func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	switch {
@@ -66,7 +67,7 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 		return nil, err
 	}
 	m := &event.Message{ID: lookUp(headers, "id"), Data: value, Attributes: make([]event.Attribute, 0, len(headers))}
-	for _, h := range slices.Backward(headers) { // the last of several wins, see lookUp
+	for _, h := range slices.Backward(headers) { // the last header of an attribute wins, as in lookUp
 		if name, ok := attributeOf(h); ok {
 			m.Attributes = append(m.Attributes, event.Attribute{Name: name, Value: string(h.Value)})
 		}
@@ -76,12 +77,14 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 	return m, nil
 }
 
-// IsControl reports whether a record without a value can be one of [EncodeControl]. The
-// caller also has to check that the key is not that of an object.
+// IsControl reports whether a record without a value can be a control record, as
+// [EncodeControl] returns it. The caller must also check that the key does not belong to an
+// object.
 func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
 
-// DecodeControl decodes a record of [EncodeControl]. It also decodes the record of a marker
-// with a value, as earlier releases write it. It sets what [Decode] sets.
+// DecodeControl decodes a control record of [EncodeControl]. It also decodes a marker whose
+// record has a value, as earlier releases write it. DecodeControl sets the same fields as
+// [Decode].
 func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	if value != nil || !IsControl(headers) {
 		return Decode(headers, value)
@@ -122,8 +125,8 @@ func attributeOf(h recordbatch.Header) (name string, ok bool) {
 	return "", false
 }
 
-// lookUp returns the last of several values, like Headers.lastHeader of the Java client and
-// the SDK.
+// lookUp returns the value of an attribute in binary mode. If several headers hold the
+// attribute, the last one wins, as in the SDK and in Headers.lastHeader of the Java client.
 func lookUp(headers []recordbatch.Header, attribute string) string {
 	for _, h := range slices.Backward(headers) {
 		if name, ok := attributeOf(h); ok && name == attribute {

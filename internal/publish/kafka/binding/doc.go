@@ -8,19 +8,21 @@
 //     in UTF-8. datacontenttype is the header content-type, and data is the value of the
 //     record. In structured mode, the value is the whole event, and content-type,
 //     application/cloudevents+json, is the only header.
-//   - In both modes, the key is the attribute partitionkey, which is also an attribute
-//     (3.1). So the events of an object are in one partition, the same that every client
-//     with Java's default partitioner selects: [Partition].
-//   - It reads what the CloudEvents SDK writes, and the SDK reads what it writes.
+//   - In both modes, the record key is the value of the partitionkey attribute, which the
+//     event also contains (section 3.1). All events of an object are therefore in one
+//     partition. Every client with Java's default partitioner selects the same partition,
+//     see [Partition].
+//   - The package reads the records of the CloudEvents SDK, and the SDK reads the records
+//     of this package.
 //   - No event of an object is a tombstone, because a delete has data. [Encode] returns an
-//     error for an event without data, and a reader gets [ErrTombstone] for a tombstone.
+//     error for an event without data, and [Decode] returns [ErrTombstone] for a tombstone.
 //     [Tombstone] returns the tombstone that follows a delete.
-//   - A marker in an event topic has no value, see [EncodeControl], so a table of the topic
-//     has no row of it.
+//   - A marker in an event topic has no value (see [EncodeControl]), so a table of the topic
+//     contains no row for the marker.
 //
-// What it does not:
+// What it does not guarantee:
 //
-//   - It does not check that the key of a record is the partitionkey of its event. Another
-//     writer may use another key.
-//   - It supports only the JSON event format, and no batches.
+//   - The package does not check that the key of a record equals the partitionkey of its
+//     event. Another writer may use a different key.
+//   - The package supports only the JSON event format, and no batches of events.
 package binding

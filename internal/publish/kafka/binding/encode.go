@@ -15,11 +15,11 @@ const (
 	structuredType    = "application/cloudevents" // a prefix: "+json" or "; charset=..." can follow
 )
 
-// Encode returns the record of an event or a marker. Its timestamp is the attribute time,
-// in milliseconds. In binary mode the record shares m.Data.
+// Encode returns the record of an event or a marker. The record's timestamp is the event's
+// time attribute. In binary mode, the record shares m.Data.
 //
-// It returns an error if m has no partitionkey or no data, or is malformed. A retry cannot
-// succeed.
+// Encode returns an error if m has no partitionkey or no data, or is malformed. A retry
+// cannot succeed.
 func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 	fail := func(problem string) (recordbatch.Record, error) {
 		return recordbatch.Record{}, fmt.Errorf("encode event %s: %s", m.ID, problem)
@@ -55,11 +55,12 @@ func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 // dataHeader holds the data of a control record.
 const dataHeader = "kuberelay_data"
 
-// EncodeControl returns the record of a marker in an event topic. It has no value, so a
-// table of the topic has no row for it. Its headers are those of binary mode, and one with
-// the data. A consistency point needs no data, because its attributes have everything.
+// EncodeControl returns the record of a marker in an event topic. The record has no value, so
+// a table of the topic contains no row for the marker. The headers are those of binary mode,
+// plus one header with the data. A consistency point has no data header, because its attributes
+// contain all of its information.
 //
-// Errors are those of [Encode].
+// EncodeControl returns the same errors as [Encode].
 func EncodeControl(m *event.Message) (recordbatch.Record, error) {
 	r, err := Encode(m, false)
 	if err == nil && !m.IsResolved() {
@@ -69,15 +70,15 @@ func EncodeControl(m *event.Message) (recordbatch.Record, error) {
 	return r, err
 }
 
-// tombstonePrefix is the prefix of the headers that hold attributes in a tombstone. It is
-// not the prefix of the CloudEvents binding, because a tombstone is not an event.
+// tombstonePrefix is the prefix of the headers that hold attributes in a tombstone. It differs
+// from the prefix of the CloudEvents binding, because a tombstone is not an event.
 const tombstonePrefix = "kuberelay_"
 
 // tombstoneAttributes are the attributes that [event.AckedFrom] reads.
 var tombstoneAttributes = [...]string{"type", "uid", "resourceversion", "sequence", "digest", "time"}
 
-// Tombstone returns the tombstone of a removal m. Its headers identify the removal, because
-// compaction can remove the removal first.
+// Tombstone returns the tombstone that follows the removal m. The tombstone's headers identify
+// the removal, because log compaction can delete the removal's own record before the tombstone.
 func Tombstone(m *event.Message) *recordbatch.Record {
 	t := &recordbatch.Record{Key: []byte(m.Attribute("partitionkey"))}
 	for _, name := range tombstoneAttributes {
@@ -88,8 +89,8 @@ func Tombstone(m *event.Message) *recordbatch.Record {
 	return t
 }
 
-// headers returns the key and the headers of binary mode. All names share one byte array,
-// and so do all values.
+// headers returns the record key and the headers of binary mode. All names share one byte array.
+// The key and all values share another.
 func headers(key string, attributes []event.Attribute) ([]byte, []recordbatch.Header) {
 	nameSize, valueSize := 0, len(key)
 	for _, a := range attributes {

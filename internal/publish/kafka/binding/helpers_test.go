@@ -15,13 +15,13 @@ var (
 	roles       = event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"}
 )
 
-// named is a message with a name for its golden files.
+// named is a message with the name of its golden files.
 type named struct {
 	name    string
 	message *event.Message
 }
 
-// messages are one of each kind.
+// messages returns one message of each kind.
 func messages(t testing.TB) []named {
 	t.Helper()
 	build := func(r event.Resource, namespace, name string, alter func(*event.Change)) *event.Message {

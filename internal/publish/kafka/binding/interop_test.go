@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestSDKWrites: for the same event, the CloudEvents SDK's Kafka binding writes the same
-// record as Encode, and Decode reads it as the same event.
+// TestSDKWrites verifies that the CloudEvents SDK's Kafka binding writes the same record as
+// Encode for the same event, and that Decode reads the SDK's record as that event.
 func TestSDKWrites(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -30,7 +30,7 @@ func TestSDKWrites(t *testing.T) {
 					t.Errorf("headers (-want +got):\n%s", diff)
 				}
 				wantValue, gotValue := string(want.Value), string(got.Value)
-				if structured { // members come in another order
+				if structured { // the SDK writes the JSON members in another order
 					wantValue, gotValue = publishtest.CanonicalJSON(t, want.Value), publishtest.CanonicalJSON(t, got.Value)
 				}
 				if diff := cmp.Diff(wantValue, gotValue); diff != "" {
@@ -52,7 +52,7 @@ func TestSDKWrites(t *testing.T) {
 	}
 }
 
-// TestSDKReads: the SDK reads Encode's records as the same events.
+// TestSDKReads verifies that the SDK reads Encode's records as the same events.
 func TestSDKReads(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -84,7 +84,7 @@ func TestSDKReads(t *testing.T) {
 	}
 }
 
-// sdkEvent makes the SDK's event of the very attributes, not by way of our encoding.
+// sdkEvent builds the SDK's event directly from the attributes, without this package's encoding.
 func sdkEvent(t *testing.T, m *event.Message) *cloudevents.Event {
 	t.Helper()
 	e := cloudevents.New()
@@ -114,14 +114,14 @@ func sdkEvent(t *testing.T, m *event.Message) *cloudevents.Event {
 			e.SetExtension(a.Name, a.Value)
 		}
 	}
-	e.DataEncoded = m.Data // SetData would make base64 of bytes
+	e.DataEncoded = m.Data // SetData would encode a byte slice as base64
 	if err := e.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	return &e
 }
 
-// sdkRecord is what the SDK writes.
+// sdkRecord returns the record that the SDK writes for an event.
 func sdkRecord(t *testing.T, e *cloudevents.Event, structured bool) recordbatch.Record {
 	t.Helper()
 	ctx := binding.WithForceBinary(t.Context())

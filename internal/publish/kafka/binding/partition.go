@@ -2,18 +2,19 @@ package binding
 
 import "encoding/binary"
 
-// Partition returns the partition of a key, for a number of partitions of at least 1, as
-// the default partitioner of the Java client selects it for a record with a key:
-// toPositive(murmur2(key)) modulo the number (BuiltInPartitioner.partitionForKey).
+// Partition returns the partition that the Java client's default partitioner selects for a
+// record with this key: toPositive(murmur2(key)) modulo the number of partitions
+// (BuiltInPartitioner.partitionForKey). partitions must be at least 1.
 func Partition(key []byte, partitions int) int {
 	return Hash(key) % partitions
 }
 
-// Hash returns the number of a key that, modulo the number of partitions, is its partition.
+// Hash returns the hash of a key. The hash modulo the number of partitions is the key's
+// partition.
 func Hash(key []byte) int { return int(murmur2(key) & 0x7fffffff) }
 
-// murmur2 is org.apache.kafka.common.utils.Utils.murmur2: Austin Appleby's MurmurHash2 with
-// Kafka's seed.
+// murmur2 computes the same hash as org.apache.kafka.common.utils.Utils.murmur2: Austin
+// Appleby's MurmurHash2 with Kafka's seed.
 func murmur2(data []byte) uint32 {
 	const (
 		seed = 0x9747b28c

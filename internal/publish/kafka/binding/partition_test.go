@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestMurmur2: the cases of testMurmur2 in Kafka's UtilsTest.java.
+// TestMurmur2 uses the cases of testMurmur2 in Kafka's UtilsTest.java.
 func TestMurmur2(t *testing.T) {
 	for key, want := range map[string]int32{
 		"21":                         -973932308,
@@ -24,7 +24,7 @@ func TestMurmur2(t *testing.T) {
 	}
 }
 
-// others are the partitions that other clients choose.
+// others returns the partition that each of the other clients chooses for a key.
 func others(key []byte, partitions int) map[string]int {
 	all := make([]int, partitions)
 	for i := range all {
@@ -65,7 +65,7 @@ func FuzzPartition(f *testing.F) {
 	f.Add([]byte("\xff\xfe\xfd"), uint16(1000))
 	f.Fuzz(func(t *testing.T, key []byte, n uint16) {
 		if key == nil {
-			key = []byte{} // without a key the others choose at random
+			key = []byte{} // the other clients choose a random partition for a nil key
 		}
 		partitions := int(n)%2000 + 1
 		got := Partition(key, partitions)

@@ -8,7 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
-// docs/schemas/asyncapi.yaml describes every record: its headers and its value.
+// TestSchemas verifies that docs/schemas/asyncapi.yaml describes the headers and the value of
+// every record.
 func TestSchemas(t *testing.T) {
 	check := func(name string, r recordbatch.Record) {
 		t.Helper()
@@ -19,7 +20,7 @@ func TestSchemas(t *testing.T) {
 		schematest.CheckMessage(t, name, headers, r.Value)
 	}
 	for _, typed := range publishtest.EveryType(t) {
-		if typed.Message.Marker { // it has one form
+		if typed.Message.Marker { // a marker has the same form in both modes
 			r, err := EncodeControl(typed.Message)
 			if err != nil {
 				t.Fatal(err)

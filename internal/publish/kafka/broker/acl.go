@@ -23,7 +23,7 @@ func onGroup(operation, name string) permission { return permission{operation, "
 
 func onTransactionalID(id string) permission { return permission{"Write", "transactional-id", id} }
 
-// iamActions are the actions of AWS IAM that correspond to a resource and an operation of Kafka.
+// iamActions maps a Kafka resource type and operation to the corresponding AWS IAM action.
 var iamActions = map[string]string{
 	"topic Create": "CreateTopic", "cluster Create": "CreateTopic", "topic Describe": "DescribeTopic", "topic DescribeConfigs": "DescribeTopicDynamicConfiguration",
 	"topic Read": "ReadData", "topic Write": "WriteData", "group Read": "AlterGroup", "group Describe": "DescribeGroup",
@@ -33,9 +33,9 @@ var iamActions = map[string]string{
 // idempotentWrite is required by brokers before 3.0 in addition to Write (KIP-679).
 var idempotentWrite = permission{operation: "IdempotentWrite", resource: "cluster"}
 
-// denied adds the missing ACL to an authorization error, because Kafka does not name it.
-// needs has the permissions of the request, at most one for each kind of resource. Other
-// errors stay unchanged.
+// denied adds the missing ACL to an authorization error, because Kafka's error does not name
+// it. needs lists the permissions that the request requires, at most one per resource type.
+// denied returns other errors unchanged.
 func (c *Client) denied(err error, needs ...permission) error {
 	var code kafka.Error
 	if !errors.As(err, &code) || errors.Is(err, ErrMisconfigured) {
@@ -73,8 +73,8 @@ func (c *Client) addACL(p permission) string {
 		p.operation, on, c.tool("kafka-acls.sh"), quote(c.principal()), p.operation, flag)
 }
 
-// principal is the user that the brokers see, as far as the client can know: they can map
-// the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
+// principal returns the user that the brokers see, as far as the client can tell. Brokers can
+// map the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
 func (c *Client) principal() string {
 	if m, ok := c.transport.auth.(bearerMechanism); ok {
 		return "User:" + cmp.Or(m.Subject(), "PRINCIPAL")
@@ -90,8 +90,8 @@ func (c *Client) principal() string {
 	return "User:ANONYMOUS"
 }
 
-// tool returns the start of a command line for one of Kafka's tools. The credentials are in
-// a file that only an administrator has.
+// tool returns the start of a command line for one of Kafka's tools. The command line contains
+// no credentials, only the name of the administrator's properties file.
 func (c *Client) tool(name string) string {
 	command := name + " --bootstrap-server " + c.opts.brokers()
 	if c.opts.TLS || c.opts.SASLMechanism != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Operations of an administrator.
+// The following methods do what an administrator does.
 
 func (c *Client) deleteTopic(t testing.TB, name string) {
 	t.Helper()
@@ -23,7 +23,7 @@ func (c *Client) deleteTopic(t testing.TB, name string) {
 	eventually(t, "the topic is gone", func() bool { return isNoTopic(c.probe(within(t), name, "Describe")) })
 }
 
-// allow lets the user do something with a topic, and waits until the broker knows.
+// allow grants the user an operation on a topic, and waits until the broker reports the ACL.
 func (c *Client) allow(t testing.TB, user, operation, topic string) {
 	t.Helper()
 	op := map[string]kafka.ACLOperationType{"Describe": kafka.ACLOperationTypeDescribe}[operation]
@@ -66,7 +66,7 @@ func writeFile(t testing.TB, name, content string) string {
 	return path
 }
 
-// saltedPassword is Hi(password, salt, iterations) of RFC 5802.
+// saltedPassword computes Hi(password, salt, iterations) from RFC 5802.
 func saltedPassword(t testing.TB, password string, salt []byte, iterations int) []byte {
 	t.Helper()
 	salted, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// secured is a broker with every kind of listener, and the files that a client needs.
+// secured is a broker with a listener of every kind, and the files that its clients need.
 type secured struct {
 	*kafkabrokertest.Broker
 
@@ -45,14 +45,14 @@ func newSecured(t *testing.T) *secured {
 	return s
 }
 
-// sasl makes a client that logs in.
+// sasl returns a client that authenticates with the given SASL mechanism.
 func (s *secured) sasl(t *testing.T, mechanism string, change ...func(*Options)) *Client {
 	return newClient(t, s.AddrOf(kafkabroker.SASLSSL), append([]func(*Options){func(o *Options) {
 		o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, mechanism, s.user, s.password
 	}}, change...)...)
 }
 
-// mutual makes a client that shows a certificate.
+// mutual returns a client that presents a certificate (mutual TLS).
 func (s *secured) mutual(t *testing.T, change ...func(*Options)) *Client {
 	return newClient(t, s.AddrOf(kafkabroker.SSL), append([]func(*Options){func(o *Options) {
 		o.TLS, o.CAFile, o.CertFile, o.KeyFile = true, s.caFile, s.client.cert, s.client.key
@@ -64,7 +64,7 @@ func (s *secured) produce(t *testing.T, c *Client) error {
 	return err
 }
 
-// setPassword changes the user's password in the broker, for SCRAM.
+// setPassword changes the user's password in the broker. It applies to SCRAM only.
 func (s *secured) setPassword(t *testing.T, password string) {
 	t.Helper()
 	const iterations = 4096
@@ -116,14 +116,14 @@ func TestAuthentication(t *testing.T) {
 	})
 	t.Run("no TLS there", func(t *testing.T) {
 		c := newClient(t, s.Addr(), func(o *Options) { o.TLS, o.CAFile, o.RequestTimeout = true, s.caFile, 3e9 })
-		// The broker takes our greeting for the size of a request, and waits for the rest
-		// or hangs up.
+		// The broker takes the first bytes of the TLS handshake for the size of a request. It
+		// waits for the rest of the request, or closes the connection.
 		wantError(t, s.produce(t, c), Retry, s.Addr(), "TLS handshake")
 	})
 	t.Run("certificate is wanted", func(t *testing.T) {
 		c := s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = "", "" })
 		err := s.produce(t, c)
-		if kind := KindOf(err); kind != Denied && kind != Retry { // the alert may be overtaken by the connection's end
+		if kind := KindOf(err); kind != Denied && kind != Retry { // the connection may close before the TLS alert arrives
 			t.Errorf("got kind %s of %v", kind, err)
 		}
 		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
@@ -144,7 +144,8 @@ func TestAuthentication(t *testing.T) {
 	})
 }
 
-// TestServerName: the certificate of the broker has another name than its host.
+// TestServerName verifies that a client accepts a certificate whose name differs from the broker's host only if
+// the name equals ServerName.
 func TestServerName(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	_, cert, key := ca.IssueFor("kafka.example.com")
@@ -168,7 +169,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// connections are those that are open.
+// connections returns the open connections.
 func (c *Client) connections() map[*conn]struct{} {
 	c.transport.mu.Lock()
 	defer c.transport.mu.Unlock()
@@ -207,7 +208,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.transport.checkFiles()
-		eventually(t, "the new password is accepted", func() bool { return s.produce(t, c) == nil }) // the broker answers before it knows
+		eventually(t, "the new password is accepted", func() bool { return s.produce(t, c) == nil }) // the broker may reject it until it has applied the change
 		eventually(t, "connections are replaced", func() bool {
 			for conn := range c.connections() {
 				if _, old := before[conn]; old {
@@ -217,7 +218,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			return true
 		})
 
-		// While there is no file, the last password stands in.
+		// While the file is missing, the client uses the last password.
 		if err := os.Remove(s.password); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Errorf("logged:\n%s", log)
 		}
 
-		// A broker that learns of the password later than we is asked again.
+		// If the file changes before the broker learns the new password, the client recovers once the
+		// broker accepts it.
 		if err := os.WriteFile(s.password, []byte(firstPassword+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +246,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if err := s.produce(t, c); err != nil {
 			t.Fatal(err)
 		}
-		s.client.write(t, s.authority, "dave") // who may do nothing
+		s.client.write(t, s.authority, "dave") // dave has no permissions
 		c.transport.checkFiles()
 		wantMisconfigured(t, s.produce(t, c), Denied, "add the ACL: Write on topic "+s.topic, "--allow-principal User:CN=dave")
 		s.client.write(t, s.authority, "carol")
@@ -272,7 +274,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// Each credential file is checked periodically.
+// TestFilesAreWatched verifies that the watcher notices a change of each credential file, and that watch ends with
+// its context.
 func TestFilesAreWatched(t *testing.T) {
 	var o Options
 	for name, path := range map[string]*string{"password": &o.PasswordFile, "authorities": &o.CAFile, "certificate": &o.CertFile, "key": &o.KeyFile} {
@@ -289,5 +292,5 @@ func TestFilesAreWatched(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	(&transport{opts: o.withDefaults()}).watch(ctx) // it ends
+	(&transport{opts: o.withDefaults()}).watch(ctx) // returns, because ctx has ended
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// Refused is a batch, or the end of one, that cannot be read. A forwarder's own batches never are.
+// Refused is a batch, or the rest of a batch, that cannot be read. The forwarder's own batches
+// are never refused.
 type Refused struct {
 	Topic       string
 	Partition   int
@@ -20,24 +21,24 @@ type Refused struct {
 	Err         error // its chain includes one of the reasons in package recordbatch
 }
 
-// slots bound the memory for unpacked batches: one per CPU with small records, and one with
-// large records. A read holds one slot at a time. A read of many records holds it while it calls
-// its consumer, who may read a single record. So the two kinds of reads have slots of their
-// own.
+// slots bound the memory for unpacked batches: one slot per CPU for batches of small records,
+// and one slot for a batch with large records. A read holds one slot at a time. A read of many
+// records holds its slot while it calls its consumer, and the consumer may read a single
+// record. The two kinds of reads therefore use separate slots, so they cannot deadlock.
 type slots struct{ small, large chan struct{} }
 
-// smallRecord is the size up to which a record is small.
+// smallRecord is the maximum size of a small record, in bytes.
 const smallRecord = 1 << 20
 
 func newSlots() slots {
 	return slots{make(chan struct{}, runtime.GOMAXPROCS(0)), make(chan struct{}, 1)}
 }
 
-// errDamaged is a batch whose checksum is wrong. It is fetched once more, because the
-// response may have been damaged on the way.
+// errDamaged means that the checksum of a batch is wrong. The cursor fetches the batch once
+// more, because the network may have damaged the response.
 var errDamaged = fmt.Errorf("%w: %w", recordbatch.ErrChecksum, kafka.InvalidMessage)
 
-// takeBatch delivers the records of a batch and moves past it.
+// takeBatch delivers the records of a batch and advances the cursor past the batch.
 func (r *cursor) takeBatch(ctx context.Context, b recordbatch.Encoded, to int64, each func(Record) error) error {
 	err := r.unpack(ctx, b, to, smallRecord, r.slots.small, each)
 	if errors.Is(err, recordbatch.ErrLarge) {
@@ -61,8 +62,8 @@ func (r *cursor) takeBatch(ctx context.Context, b recordbatch.Encoded, to int64,
 	return nil
 }
 
-// unpack delivers the records of a batch that are in the requested range. It holds a slot
-// meanwhile.
+// unpack delivers the records of a batch from the cursor's next offset up to, but not including,
+// to. It holds a slot until it returns.
 func (r *cursor) unpack(ctx context.Context, b recordbatch.Encoded, to int64, largest int, slot chan struct{}, each func(Record) error) error {
 	if b.Control || b.Last < r.next {
 		return nil

@@ -23,7 +23,8 @@ import (
 
 const clientSecret = "Hunter3Hunter3"
 
-// issuer is an OpenID Connect provider with one client. It issues JWTs whose key brokers read from it.
+// issuer is an OpenID Connect provider with one client. It issues JWTs, and brokers read the key of
+// the JWTs from it.
 type issuer struct {
 	*httptest.Server
 
@@ -67,7 +68,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token signs a JWT of a user.
+// token returns a signed JWT for a user.
 func (i *issuer) token(t *testing.T, user, audience string, life time.Duration) string {
 	part := func(v any) string {
 		text, err := json.Marshal(v)
@@ -88,8 +89,8 @@ func (i *issuer) token(t *testing.T, user, audience string, life time.Duration) 
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// withTokens starts a broker that accepts the tokens of an issuer, and ends a connection when its
-// token expires.
+// withTokens starts a broker that accepts the tokens of an issuer. The broker closes a connection
+// when its token expires.
 func withTokens(t *testing.T, i *issuer) (s *secured) {
 	s = &secured{authority: tlstest.NewCA(t), server: newPair(t)}
 	s.server.write(t, s.authority, "broker")
@@ -104,7 +105,7 @@ func withTokens(t *testing.T, i *issuer) (s *secured) {
 			"sasl.enabled.mechanisms":                "OAUTHBEARER",
 			prefix + "jaas.config":                   "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
 			prefix + "server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
-			// Without it, Kafka 4.1.0 does not verify signature, audience and issuer.
+			// Without this setting, Kafka 4.1.0 does not verify the signature, the audience and the issuer.
 			"sasl.oauthbearer.jwt.validator.class":             "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
 			prefix + "oauthbearer.jwks.endpoint.url":           i.URL + "/jwks",
 			prefix + "oauthbearer.expected.audience":           audience,
@@ -117,7 +118,7 @@ func withTokens(t *testing.T, i *issuer) (s *secured) {
 	return s
 }
 
-// bearer makes a client with tokens.
+// bearer returns a client that authenticates with tokens.
 func (s *secured) bearer(t *testing.T, tokens OAuth) *Client {
 	return newClient(t, s.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
 		o.TLS, o.CAFile, o.SASLMechanism, o.OAuth = true, s.caFile, OAuthBearer, tokens
@@ -139,14 +140,15 @@ func TestBearerTokens(t *testing.T) {
 			if err := s.produce(t, c); err != nil {
 				t.Fatal(err)
 			}
-			c.transport.renew(time.Now(), 0) // connects again
+			c.transport.renew(time.Now(), 0) // forces new connections
 		}
 		if n := i.issued.Load() - before; n != 1 {
 			t.Errorf("%d tokens were issued", n)
 		}
 	})
 	t.Run("a token that ends", func(t *testing.T) {
-		// The broker ends a connection whose token has expired. A new one comes before.
+		// The broker closes a connection whose token has expired. The client renews the token
+		// earlier.
 		i.life = 10 * time.Second
 		defer func() { i.life = time.Hour }()
 		c := s.bearer(t, fromEndpoint(clientSecret))

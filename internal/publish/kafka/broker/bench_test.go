@@ -11,7 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// fill writes records like those of a checkpoint, in batches, and returns the ends.
+// fill writes records like those of a checkpoint, in batches, and returns the end offset of each
+// partition.
 func fill(b *testing.B, c *Client, topic string, partitions, records, perBatch int, codec recordbatch.Compression) []int64 {
 	b.Helper()
 	ends := make([]int64, partitions)

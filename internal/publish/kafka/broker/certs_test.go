@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// pair is where a certificate and its key are, one after the other.
+// pair holds the paths of a certificate and its key. The tests replace the contents of these files.
 type pair struct{ cert, key string }
 
 func newPair(t testing.TB) pair {
@@ -16,7 +16,7 @@ func newPair(t testing.TB) pair {
 	return pair{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
 }
 
-// write puts a new certificate there.
+// write replaces the pair's contents with a new certificate and its key.
 func (p pair) write(t testing.TB, ca *tlstest.CA, name string) {
 	t.Helper()
 	_, cert, key := ca.Issue(name)
@@ -24,7 +24,7 @@ func (p pair) write(t testing.TB, ca *tlstest.CA, name string) {
 	replaceFile(t, p.key, key)
 }
 
-// replaceFile replaces the content of a file with that of another.
+// replaceFile replaces the content of a file with that of another file.
 func replaceFile(t testing.TB, path, by string) {
 	t.Helper()
 	content, err := os.ReadFile(by)

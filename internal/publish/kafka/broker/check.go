@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// checked are the topic settings to compare.
+// checked lists the topic settings that check reads.
 var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes", uncleanElection}
 
 // uncleanElection allows a replica that lacks acknowledged records to lead.
@@ -40,7 +40,7 @@ func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, e
 	return t, nil
 }
 
-// with returns the topic with its settings.
+// with returns a copy of the topic with the given settings.
 func (t Topic) with(is map[string]string) Topic {
 	t.CleanupPolicy = is["cleanup.policy"]
 	t.MaxMessageBytes = number(is["max.message.bytes"])
@@ -77,7 +77,7 @@ type wrongSetting struct {
 	set              string // the value to set with kafka-configs.sh, "" if that cannot fix it
 }
 
-// compare returns the wrong settings. A setting that is not known is assumed to be correct.
+// compare returns the wrong settings. It assumes that an unknown setting is correct.
 func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 	var wrong []wrongSetting
 	if t.Replication < want.Replication {
@@ -103,7 +103,7 @@ func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 	return append(wrong, atLeast("max.message.bytes", is, want.MaxMessageBytes)...)
 }
 
-// replicationFactor is not a topic setting and cannot be changed like one.
+// replicationFactor is not a topic setting, so kafka-configs.sh cannot change it.
 const replicationFactor = "replication factor"
 
 func atLeast(name string, is map[string]string, least int) []wrongSetting {

@@ -17,7 +17,7 @@ import (
 type Client struct {
 	opts      Options
 	log       *slog.Logger
-	transport *transport // of this Client or several
+	transport *transport // of this Client alone, or shared with other Clients
 	requests  requests
 	kafka     *kafka.Client
 
@@ -26,7 +26,7 @@ type Client struct {
 	closed  sync.Once
 	fetches atomic.Uint64
 
-	ranges, singles slots // for reads of many records, and of one
+	ranges, singles slots // for reads of many records, and for reads of one record
 
 	warned sync.Map // topics whose settings could not be read
 }
@@ -63,8 +63,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Bounds of the pause between the attempts of persist, and the time after which an unknown
-// topic counts as deleted: brokers learn of a new topic at different times.
+// firstWait and maxWait bound the pause between the attempts of persist. When the brokers have
+// not known a topic for goneAfter, persist checks whether the topic exists. Before that, an
+// unknown topic may be new, because brokers learn of a new topic at different times.
 const (
 	firstWait = 50 * time.Millisecond
 	maxWait   = time.Second
@@ -74,7 +75,7 @@ const (
 // persist repeats attempt until it succeeds, fails with an error that a retry cannot fix,
 // the topic turns out not to exist ([ErrNoTopic]), or ctx ends.
 func (c *Client) persist(ctx context.Context, topic string, attempt func() error) error {
-	var unknown time.Time // since when the brokers have not known the topic
+	var unknown time.Time // when the brokers first did not know the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		err := attempt()
 		if err == nil || KindOf(err) != Retry {

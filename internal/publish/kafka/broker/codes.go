@@ -3,14 +3,16 @@ package broker
 import "github.com/segmentio/kafka-go"
 
 // kindOfCode classifies a broker's error code
-// (https://kafka.apache.org/protocol#protocol_error_codes). It lists every code that
-// kafka-go names, which a test checks.
+// (https://kafka.apache.org/protocol#protocol_error_codes). A test verifies that it lists
+// every code that kafka-go names.
 func kindOfCode(code kafka.Error) Kind {
 	switch code {
-	// Retriable according to the protocol, and also: unknown server errors (-1, which
-	// kafka-go also returns for a request that found no broker), a reassignment in
-	// progress, too few live brokers for the replicas, which is temporary, and codes that
-	// brokers should only send each other.
+	// Codes that are retriable according to the protocol, and these:
+	//   - unknown server errors (-1); kafka-go also returns this code if a request found no
+	//     broker
+	//   - a reassignment in progress
+	//   - fewer live brokers than replicas, which is temporary
+	//   - codes that brokers should only send to each other
 	case kafka.Unknown, kafka.InvalidMessage, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable,
 		kafka.NotLeaderForPartition, kafka.RequestTimedOut, kafka.BrokerNotAvailable, kafka.ReplicaNotAvailable,
 		kafka.StaleControllerEpoch, kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable,

@@ -13,8 +13,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// Compaction leaves gaps, batches without their first or last records, and empty batches,
-// which keep a producer's sequence. None of them may stop a read or hide a record.
+// TestReadOverCompaction verifies that a read delivers every remaining record of a compacted
+// log. Compaction leaves gaps, batches without their first or last records, and empty batches
+// that preserve a producer's sequence. None of these may stop a read or hide a record.
 func TestReadOverCompaction(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{
 		"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "50", "log.retention.check.interval.ms": "50",
@@ -23,7 +24,7 @@ func TestReadOverCompaction(t *testing.T) {
 	topic := kafkabrokertest.Topic(t, b, "compacted", 1, map[string]string{
 		"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0",
 	})
-	next, last := int64(0), make(map[string]string) // by key, as show has it
+	next, last := int64(0), make(map[string]string) // last record by key, in the format of show
 	write := func(id string, records ...recordbatch.Record) {
 		t.Helper()
 		p, err := c.InitProducerID(within(t), id+topic, NoProducer)
@@ -31,7 +32,7 @@ func TestReadOverCompaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range records {
-			records[i].Timestamp = time.Now() // by which segments are rolled
+			records[i].Timestamp = time.Now() // the broker rolls segments by record timestamps
 		}
 		if got := putAs(t, c, topic, 0, p, 0, records...); got != next {
 			t.Fatalf("got offset %d, want %d", got, next)
@@ -47,12 +48,12 @@ func TestReadOverCompaction(t *testing.T) {
 		}
 		return records
 	}
-	write("gone", many(20, "1")...)                                               // will be an empty batch
-	write("tail", record("first", "1"), record("k001", "2"), record("k002", "2")) // loses its last
-	write("gone too", many(30, "3")...)                                           // empty
-	write("head", record("k003", "4"), record("mid", "1"), record("k004", "4"))   // loses both ends
-	write("empty", many(40, "5")...)                                              // most are gone in the end
-	write("late", many(35, "-")...)                                               // tombstones, which go, too
+	write("gone", many(20, "1")...)                                               // becomes an empty batch
+	write("tail", record("first", "1"), record("k001", "2"), record("k002", "2")) // loses its last records
+	write("gone too", many(30, "3")...)                                           // becomes empty
+	write("head", record("k003", "4"), record("mid", "1"), record("k004", "4"))   // loses its first and last records
+	write("empty", many(40, "5")...)                                              // loses most of its records
+	write("late", many(35, "-")...)                                               // tombstones, which compaction also removes
 	write("tick", record("tick", "1"))
 
 	want := func(from int64) (want []string) {
@@ -65,7 +66,7 @@ func TestReadOverCompaction(t *testing.T) {
 		}
 		return want
 	}
-	end := next - 1 // of all but the ticks, each of which may roll a segment
+	end := next - 1 // end of all records before the ticks; each tick may roll a segment
 	eventually(t, "all is compacted", func() bool {
 		write("tick", record("tick", "1"))
 		_, got := readAll(t, c, topic, 0, 0, end)
@@ -75,7 +76,7 @@ func TestReadOverCompaction(t *testing.T) {
 		if start, got := readAll(t, c, topic, 0, from, end); start != from || !slices.Equal(got, want(from)) {
 			t.Errorf("from %d: got %d, %q, want %q", from, start, got, want(from))
 		}
-		// One batch at a time, as if the next never fitted.
+		// Fetch one batch at a time, as if the next batch never fits into the response.
 		var got []string
 		r := c.cursor(topic, 0, from, 1, nil)
 		for r.next < end {
@@ -115,7 +116,8 @@ func TestReadOverCompaction(t *testing.T) {
 	})
 }
 
-// Control batches use offsets and are not records.
+// TestReadOverControlBatches verifies that a read skips control batches, which occupy offsets but
+// contain no data records.
 func TestReadOverControlBatches(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())

@@ -16,15 +16,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
-// authenticator is a mechanism that explains what a broker rejects.
+// authenticator is a SASL mechanism that can explain a rejection by a broker.
 type authenticator interface {
 	sasl.Mechanism
-	// rejected names what the broker rejects, and what to check then.
+	// rejected names the credentials that the broker rejected, and what the user should check.
 	rejected() (what, check string)
 }
 
-// renewer is a mechanism with credentials that expire. Renew reports whether there are new ones, so
-// that connections with the former ones must be replaced.
+// renewer is a mechanism whose credentials expire. Renew reports whether the credentials have
+// changed. If so, the caller must replace connections that use the former credentials.
 type renewer interface {
 	Renew(ctx context.Context) bool
 }
@@ -34,7 +34,7 @@ var (
 	_, _    renewer       = bearerMechanism{}, iamMechanism{}
 )
 
-// authenticator returns nil without SASL.
+// authenticator returns the configured SASL mechanism, or nil without SASL.
 func (o Options) authenticator() (authenticator, error) {
 	switch o.SASLMechanism {
 	case "":
@@ -70,10 +70,10 @@ func (o Options) password() (authenticator, error) {
 	return m, nil
 }
 
-// Name is part of [sasl.Mechanism].
+// Name implements [sasl.Mechanism].
 func (m *mechanism) Name() string { return m.name }
 
-// Start is part of [sasl.Mechanism]. It starts the authentication of one connection.
+// Start implements [sasl.Mechanism]. It starts the authentication of one connection.
 func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	password := m.password.Get()
 	algorithm := scram.SHA512
@@ -84,7 +84,7 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 		algorithm = scram.SHA256
 	}
 	s, err := scram.Mechanism(algorithm, m.user, password)
-	if err != nil { // not wrapped, because it may quote the password
+	if err != nil { // err is not wrapped, because it may quote the password
 		return nil, nil, fmt.Errorf("user or password contains a character that %s does not allow", m.name)
 	}
 	return s.Start(ctx)
@@ -94,7 +94,7 @@ func (m *mechanism) rejected() (what, check string) {
 	return fmt.Sprintf("user %q with %s", m.user, m.name), fmt.Sprintf("KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)", m.file)
 }
 
-// files watches the files that can be rotated.
+// files returns a watcher for the certificate and credential files that can be rotated.
 func (o Options) files() *credential.Watcher {
 	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
 }
@@ -103,7 +103,7 @@ func (o Options) files() *credential.Watcher {
 type bearerMechanism struct {
 	*oauth.Tokens
 
-	from string // the variable that says where tokens come from
+	from string // the environment variable that names the token source
 }
 
 var _ sasl.StateMachine = bearerExchange{}
@@ -125,10 +125,10 @@ func (o Options) bearer() (authenticator, error) {
 	return bearerMechanism{t, from}, nil
 }
 
-// Name is part of [sasl.Mechanism].
+// Name implements [sasl.Mechanism].
 func (bearerMechanism) Name() string { return OAuthBearer }
 
-// Start is part of [sasl.Mechanism]. It may fetch a token.
+// Start implements [sasl.Mechanism]. It may fetch a token.
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
@@ -147,8 +147,8 @@ func (m bearerMechanism) rejected() (what, check string) {
 
 type bearerExchange struct{}
 
-// Next is part of [sasl.StateMachine]. A broker that refuses the token says so in a challenge, and
-// fails after the client has acknowledged it.
+// Next implements [sasl.StateMachine]. A broker that rejects the token first sends a challenge with
+// the reason. After the client acknowledges the challenge, the broker fails the authentication.
 func (bearerExchange) Next(_ context.Context, challenge []byte) (done bool, response []byte, err error) {
 	if len(challenge) == 0 {
 		return true, nil, nil
@@ -167,7 +167,7 @@ func (o Options) iam() (authenticator, error) {
 	return iamMechanism{m}, nil
 }
 
-// Start is part of [sasl.Mechanism]. It may fetch credentials.
+// Start implements [sasl.Mechanism]. It may fetch credentials.
 func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	session, payload, err := m.Mechanism.Start(ctx)
 	if errors.Is(err, awsiam.ErrRefused) {

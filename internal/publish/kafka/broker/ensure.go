@@ -18,23 +18,24 @@ type TopicConfig struct {
 	Name string
 
 	// Partitions is the number of partitions of a new topic. An existing topic may have
-	// another number.
+	// a different number.
 	Partitions int
 	// Replication is the minimum number of replicas per partition
-	// (KUBERELAY_KAFKA_REPLICATION). With 0, the cluster decides.
+	// (KUBERELAY_KAFKA_REPLICATION). If it is 0, the cluster's default applies.
 	Replication int
 	// CleanupPolicy is "delete", "compact" or "compact,delete".
 	CleanupPolicy string
-	// MayForget allows records to be deleted by age or size. Without it a topic whose
-	// policy has "delete" must have retention.ms and retention.bytes of -1.
+	// MayForget allows Kafka to delete records by age or size. If it is false, a topic whose
+	// policy includes "delete" must set retention.ms and retention.bytes to -1.
 	MayForget bool
 
-	// With 0, the cluster decides, and an existing topic may have any value.
+	// Minimum values. If a field is 0, a new topic inherits the cluster's default, and an
+	// existing topic may have any value.
 	MinInsyncReplicas int // minimum
 	MaxMessageBytes   int // minimum
 
 	// Configs are additional settings of a new topic. They take precedence over the fields
-	// above. Those of an existing topic are not checked.
+	// above. Ensure does not check these settings on an existing topic.
 	Configs map[string]string
 }
 
@@ -70,15 +71,18 @@ func (w TopicConfig) validate() error {
 	return nil
 }
 
-// Ensure creates the topic and returns when each of its partitions has a leader that serves
-// it, or checks the existing topic. Wrong settings of an existing topic are an error that
-// names each of them and the command that fixes it, with [ErrMisconfigured] in its chain. A
-// missing permission to create the topic is an error of the kind [Denied]. If the settings
-// may not be read, Ensure logs that once and assumes that they are correct.
+// Ensure checks that the topic exists with correct settings, and creates a missing topic. It
+// returns a new topic when each of its partitions has a leader that serves the partition.
 //
-// The returned topic is at most half a second old, unlike that of [Client.Topic]: call
-// Ensure where no partition may be missed. Others may call it concurrently. It checks for
-// the topic once and tries to create it once, and then waits for it until ctx ends.
+// If an existing topic has wrong settings, Ensure returns an error with [ErrMisconfigured] in
+// its chain. The error names each wrong setting and the commands that fix them. If the user
+// lacks the permission to create the topic, the error is of the kind [Denied]. If the user
+// may not read the settings, Ensure logs that once and assumes that they are correct.
+//
+// The metadata of the returned topic is at most half a second old, unlike that of
+// [Client.Topic]. Call Ensure if you must not miss a partition. Other clients may call Ensure
+// concurrently. Ensure looks up the topic once and tries to create it once. It then waits
+// for the new topic until ctx ends.
 func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created bool, err error) {
 	if err := want.validate(); err != nil {
 		return Topic{}, false, err
@@ -100,7 +104,7 @@ func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created
 	return t, created, err
 }
 
-// create creates the topic. created is false if another client was faster.
+// create creates the topic. created is false if another client created the topic first.
 func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, err error) {
 	started := time.Now()
 	res, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{want.topic()}})
@@ -120,7 +124,7 @@ func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, er
 	return false, err
 }
 
-// topic returns the topic to create.
+// topic returns the topic in the form that kafka-go's CreateTopics takes.
 func (w TopicConfig) topic() kafka.TopicConfig {
 	topic := kafka.TopicConfig{Topic: w.Name, NumPartitions: w.Partitions, ReplicationFactor: w.Replication}
 	if w.Replication < 1 {
@@ -139,18 +143,18 @@ func (c *Client) notCreated(want TopicConfig, err error) error {
 	case KindOf(err) == Denied:
 		err = c.denied(err, onTopic("Create", want.Name), permission{operation: "Create", resource: "cluster"})
 		return fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
-	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // starting and fenced brokers do not count
+	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // Kafka does not count starting and fenced brokers
 		return fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
 	case errors.Is(err, kafka.InvalidReplicationFactor):
 		return fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
 	case KindOf(err) == Never:
-		return misconfigured("%w", err) // for example a policy of the cluster, or a value
+		return misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
 	}
 	return err
 }
 
-// await blocks until all partitions of a new topic are available. It asks the leaders,
-// because a broker reports a partition before its leader serves it.
+// await blocks until all partitions of a new topic are available. It sends requests to the
+// leaders, because a broker can list a partition before the leader serves the partition.
 func (c *Client) await(ctx context.Context, name string) (Topic, error) {
 	var t Topic
 	err := c.persist(ctx, name, func() error {
@@ -168,7 +172,7 @@ func (c *Client) await(ctx context.Context, name string) (Topic, error) {
 	return t, err
 }
 
-// createCommand returns the command for an administrator.
+// createCommand returns the command with which an administrator can create the topic.
 func (c *Client) createCommand(want TopicConfig) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s --create --topic %s --partitions %d", c.tool("kafka-topics.sh"), quote(want.Name), want.Partitions)

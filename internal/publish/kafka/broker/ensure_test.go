@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// events is a topic as the tests want it.
+// events returns the configuration of an event topic.
 func events(name string) TopicConfig {
 	return TopicConfig{Name: name, Partitions: 3, Replication: 1, CleanupPolicy: "delete"}
 }
@@ -25,7 +25,8 @@ func TestEnsureCreatesOnce(t *testing.T) {
 	if _, err := newClient(t, b.Addr()).Topic(within(t), name); !isNoTopic(err) {
 		t.Fatalf("got %v, want ErrNoTopic", err)
 	}
-	// Several at the same time, each with metadata of its own, all get a topic that works.
+	// Several clients, each with its own metadata, call Ensure at the same time. Each client can
+	// write to every partition when Ensure returns.
 	var wg sync.WaitGroup
 	created := make(chan bool, 4)
 	for range cap(created) {
@@ -80,7 +81,7 @@ func TestEnsureChecks(t *testing.T) {
 		name   string
 		is     map[string]string
 		want   TopicConfig
-		wrong  []string // nil if all is well
+		wrong  []string // parts of the error; nil if no setting is wrong
 		absent string
 	}{
 		{name: "forever", is: forever, want: TopicConfig{CleanupPolicy: "delete"}},
@@ -157,8 +158,8 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 	}
 }
 
-// TestEnsureWithTooFewBrokers: the missing brokers may be starting, or fenced for a while,
-// so the error is not a misconfiguration.
+// TestEnsureWithTooFewBrokers verifies that too few brokers cause a retriable error instead of
+// ErrMisconfigured. The missing brokers may be starting, or temporarily fenced.
 func TestEnsureWithTooFewBrokers(t *testing.T) {
 	c := newClient(t, kafkabrokertest.Shared(t).Addr())
 	_, created, err := c.Ensure(within(t), TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3})
@@ -205,7 +206,7 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// For a user without any permission, each error names the missing one, request by request.
+// TestMissingACLsAreNamed verifies that the error of each request names the missing permission.
 func TestMissingACLsAreNamed(t *testing.T) {
 	password := writeFile(t, "password", "alice-secret\n")
 	b := kafkabrokertest.Start(t, kafkabroker.Options{
@@ -234,8 +235,8 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	_, err = c.InitProducerID(ctx, "writer", NoProducer)
 	wantMisconfigured(t, err, Denied, acl("Write", "transactional-id", "writer")...)
 
-	// With Describe alone the topic is there, its settings are not looked at, and
-	// nothing else may be done.
+	// With only the permission Describe, Ensure finds the topic and does not check its settings.
+	// All other operations are denied.
 	root.allow(t, "alice", "Describe", topic)
 	got, _, err := c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"})
 	if err != nil || got.Partitions != 1 || got.CleanupPolicy != "" {
@@ -252,7 +253,7 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	_, err = c.Read(ctx, topic, 0, 0, 1, func(Record) error { return nil })
 	wantMisconfigured(t, err, Denied, acl("Read", "topic", topic)...)
 
-	// A topic that does not exist may not be created.
+	// The user may not create a missing topic.
 	root.allow(t, "alice", "Describe", "missing")
 	_, _, err = c.Ensure(ctx, TopicConfig{Name: "missing", Partitions: 2, Replication: 1, CleanupPolicy: "delete"})
 	wantMisconfigured(t, err, Denied, append(acl("Create", "topic", "missing"), "have an administrator create it: kafka-topics.sh",

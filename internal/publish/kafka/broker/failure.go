@@ -22,28 +22,29 @@ type Kind int
 
 // The kinds of errors.
 const (
-	// Never: a retry cannot succeed. A malformed request, a setting, a rejected batch.
+	// Never means that a retry cannot succeed, for example after a malformed request, a wrong
+	// setting, or a rejected batch.
 	Never Kind = iota
-	// Retry: the problem is temporary. No leader, no connection, no response in time, not
-	// enough replicas, a full disk, throttling. The batch may or may not be stored.
+	// Retry means that the problem is temporary: no leader, no connection, no response in time, too
+	// few replicas, a full disk, or throttling. The batch may or may not be stored.
 	Retry
-	// Duplicate: the partition is past the sequence of the batch. The batch is stored, but
-	// the broker remembers only the last five batches of a producer and no longer knows the
-	// offset.
+	// Duplicate means that the partition already contains a later sequence than that of the batch.
+	// The batch is stored, but the broker no longer knows its offset, because it remembers only the
+	// last five batches of a producer.
 	Duplicate
-	// OutOfOrder: the broker and the producer disagree on what was written. Either there is
-	// a gap in the sequence (45), or the broker forgot the producer in the partition (59,
-	// after producer.id.expiration.ms or when its records were deleted) or the
-	// transactional ID (49, after transactional.id.expiration.ms). Nothing is stored. Read
-	// the log before you continue with a new epoch.
+	// OutOfOrder means that the broker and the producer disagree on what was written. Code 45 is a
+	// gap in the sequence. With code 59, the broker has forgotten the producer in the partition,
+	// after producer.id.expiration.ms or when the producer's records were deleted. With code 49,
+	// the broker has forgotten the transactional ID, after transactional.id.expiration.ms. The
+	// batch is not stored. Read the log before you continue with a new epoch.
 	OutOfOrder
-	// Fenced: another writer took the transactional ID (47, 90).
+	// Fenced means that another writer took the transactional ID (47, 90).
 	Fenced
-	// Denied: a missing ACL or rejected credentials. The error names the problem and the
-	// fix, and has [ErrMisconfigured] in its chain.
+	// Denied means that an ACL is missing, or that the broker rejected the credentials. The error
+	// names the problem and the fix, and has [ErrMisconfigured] in its chain.
 	Denied
-	// TooLarge: a record or batch exceeds max.message.bytes of the topic (10) or the
-	// segment size (18). Nothing is stored.
+	// TooLarge means that a record or batch exceeds max.message.bytes of the topic (10) or the
+	// segment size (18). The batch is not stored.
 	TooLarge
 )
 
@@ -55,7 +56,7 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// KindOf classifies an error of this package or of kafka-go. The end of a context is Retry,
+// KindOf classifies an error of this package or of kafka-go. A context that ended is Retry,
 // because it says nothing about the cluster. err must not be nil.
 func KindOf(err error) Kind {
 	var code kafka.Error
@@ -93,7 +94,7 @@ func isConnection(err error) bool {
 		errors.As(err, &network) || errors.As(err, &number)
 }
 
-// isUnavailable reports whether the source of tokens or credentials has none now.
+// isUnavailable reports whether the source of tokens or AWS credentials currently provides none.
 func isUnavailable(err error) bool {
 	return errors.Is(err, oauth.ErrUnavailable) || errors.Is(err, awsiam.ErrUnavailable)
 }
@@ -102,10 +103,10 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// isStale reports whether an error shows that the metadata is, or may be, stale. kafka-go
-// also returns Unknown (-1) if one of several requests that it combines fails. A leader
-// that is cut off from the other brokers responds with a timeout, and does not know that
-// another broker leads.
+// isStale reports whether an error shows that the metadata is, or may be, stale. Two of the
+// codes are less obvious. kafka-go returns Unknown (-1) if one of several requests that it
+// combines fails. A leader that is cut off from the other brokers responds with
+// RequestTimedOut, because it does not know that another broker is now the leader.
 func isStale(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -130,7 +131,7 @@ func isNoTopic(err error) bool { return errors.Is(err, ErrNoTopic) }
 
 func isPastEnd(err error) bool { return errors.Is(err, ErrPastEnd) }
 
-// explain adds the destination of a request, and a fix if one is known, to its error.
+// explain adds the destination of a request to its error, and the fix if it is known.
 func (t *transport) explain(err error) error {
 	var code kafka.Error
 	var network *net.OpError
@@ -138,7 +139,7 @@ func (t *transport) explain(err error) error {
 	errors.As(err, &network)
 	switch {
 	case errors.Is(err, ErrMisconfigured), isUnavailable(err):
-		return err // it explains itself
+		return err // the error already names the problem
 	case errors.As(err, &code) && kindOfCode(code) == Denied:
 		return t.explainAuthentication(code, err)
 	case network != nil && network.Op == "remote error":
@@ -175,7 +176,7 @@ func (t *transport) hangUpHint() string {
 	return ""
 }
 
-// explainAuthentication explains a failed authentication.
+// explainAuthentication describes a failed authentication and the setting to check.
 func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	where := "kafka at " + t.opts.brokers()
 	if code == kafka.SASLAuthenticationFailed {

@@ -21,7 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// errorNames reads the names of kafka-go's errors from its source.
+// errorNames returns the names that isName finds in a Go source file.
 func errorNames(t *testing.T, file string, isName func(ast.Node) string) map[string]bool {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

@@ -16,9 +16,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// kfake provides the faults that a real broker does not have on demand.
+// These tests use kfake, because a real broker does not produce these faults on demand.
 
-const faulty = "faulty" // the topic
+const faulty = "faulty" // name of the topic
 
 func newFake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *Client) {
 	t.Helper()
@@ -28,7 +28,7 @@ func newFake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *Client) {
 	}
 	t.Cleanup(cluster.Close)
 	c := newClient(t, cluster.ListenAddrs()[0])
-	// No metadata but by our asking for it.
+	// kafka-go must not refresh the metadata by itself during a test.
 	c.transport.inner.MetadataTTL = time.Hour
 	return cluster, c
 }
@@ -37,7 +37,7 @@ func one(t testing.TB) []byte {
 	return batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1"))
 }
 
-// move makes the other broker the leader.
+// move makes the other broker the leader of the partition.
 func move(t *testing.T, cluster *kfake.Cluster) {
 	t.Helper()
 	if err := cluster.MoveTopicPartition(faulty, 0, 1-cluster.LeaderFor(faulty, 0)); err != nil {
@@ -69,8 +69,9 @@ func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
 	}
 }
 
-// A leader that is cut off from the other brokers can't replicate, so it answers with a timeout. It
-// doesn't know that another one leads.
+// TestMetadataIsFreshAfterATimeoutOfTheLeader verifies that the client fetches new metadata when a leader
+// responds with a timeout. A leader that is cut off from the other brokers cannot replicate, and does not
+// know that another broker is now the leader.
 func TestMetadataIsFreshAfterATimeoutOfTheLeader(t *testing.T) {
 	cluster, c := newFake(t)
 	put(t, c, faulty, 0, record("a", "1"))
@@ -86,7 +87,8 @@ func TestMetadataIsFreshAfterATimeoutOfTheLeader(t *testing.T) {
 	}
 }
 
-// Stale metadata is fetched once per interval, however many requests find it stale.
+// TestMetadataIsNotFetchedAllTheTime verifies that the client fetches metadata at most once per renewEvery,
+// even if many responses show that it is stale.
 func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
 	cluster, c := newFake(t)
 	put(t, c, faulty, 0, record("a", "1"))
@@ -139,7 +141,7 @@ func TestProduceFaults(t *testing.T) {
 			put(t, c, faulty, 0, record("b", "1"))
 		})
 	}
-	// As brokers before 3.0 say it.
+	// Brokers before 3.0 report a missing IdempotentWrite permission with this error.
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.ClusterAuthorizationFailed})
 	_, err := c.Produce(within(t), faulty, 0, one(t))
 	wantMisconfigured(t, err, Denied, "add the ACL: IdempotentWrite on the cluster", "--operation IdempotentWrite --cluster)")
@@ -186,14 +188,15 @@ func TestEnsureFaults(t *testing.T) {
 	_, _, err = c.Ensure(within(t), want)
 	wantError(t, err, Retry, "create topic new")
 
-	// What comes after the creation is waited for.
+	// Ensure retries the requests after the creation until they succeed.
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.UnknownTopicOrPartition})
 	if got, created, err := c.Ensure(within(t), want); err != nil || !created || got.CleanupPolicy != "compact" {
 		t.Errorf("got %+v, %v, %v", got, created, err)
 	}
 }
 
-// answers replaces the responses to the next n fetches.
+// answers replaces the responses to the next n fetches. It returns the number of replaced
+// responses.
 func answers(cluster *kfake.Cluster, n int32, answer func(*kmsg.FetchRequest, *kmsg.FetchResponse)) *atomic.Int32 {
 	var made atomic.Int32
 	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -210,7 +213,7 @@ func answers(cluster *kfake.Cluster, n int32, answer func(*kmsg.FetchRequest, *k
 	return &made
 }
 
-// empty is an answer without records, although the log goes on to end.
+// empty returns an answer without records for a log whose high watermark is end.
 func empty(end int64) func(*kmsg.FetchRequest, *kmsg.FetchResponse) {
 	return func(req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
 		p := kmsg.NewFetchResponseTopicPartition()
@@ -229,10 +232,10 @@ func TestReadFaults(t *testing.T) {
 		answer func(*kmsg.FetchRequest, *kmsg.FetchResponse)
 		want   []string
 	}{
-		// A broker that throttles answers without topics, of which kafka-go says that there
-		// is no such topic.
+		// A broker that throttles a client responds without topics. kafka-go reports this as a
+		// missing topic.
 		{"throttled", 3, func(_ *kmsg.FetchRequest, res *kmsg.FetchResponse) { res.ThrottleMillis = 1 }, []string{"0 a=1", "1 b=1", "2 c=1"}},
-		// An answer without records is no proof that there are none.
+		// A response without records does not prove that the log has no more records.
 		{"empty", emptyResponses - 1, empty(3), []string{"0 a=1", "1 b=1", "2 c=1"}},
 	}
 	for _, tt := range tests {
@@ -252,8 +255,8 @@ func TestReadFaults(t *testing.T) {
 	}
 }
 
-// TestEmptyAnswersSkipNothing: empty responses never skip records, which the broker still
-// has. Three consecutive empty responses once counted as a log that compaction had emptied.
+// TestEmptyAnswersSkipNothing verifies that a read never skips records because of empty responses.
+// An earlier version took three consecutive empty responses for a log that compaction had emptied.
 func TestEmptyAnswersSkipNothing(t *testing.T) {
 	cluster, c := newFake(t)
 	for _, key := range []string{"a", "b", "c"} {

@@ -11,18 +11,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// ErrPastEnd means that the log ends before an offset that a read needs: the topic was recreated, or
-// lost acknowledged records.
+// ErrPastEnd means that the log ends before an offset that a read needs. The topic was recreated, it
+// lost acknowledged records, or the broker that responded is behind.
 var ErrPastEnd = fmt.Errorf("the log ends before the offset: %w", kafka.OffsetOutOfRange)
 
 const (
-	// fetchBytes is the size of a fetch of one partition, as stored.
+	// fetchBytes is the size limit of a fetch from one partition, in bytes as stored.
 	fetchBytes = 1 << 20
-	// maxFetchBytes is the maximum size of a fetch. The size doubles up to it until the next
-	// batch fits into the response.
+	// maxFetchBytes is the largest size limit of a fetch. The limit doubles until the next batch
+	// fits into the response, or until it reaches maxFetchBytes.
 	maxFetchBytes = 32 << 20
 	// emptyResponses is the number of consecutive responses without records after which a read
-	// fails. Each one waited for readWait.
+	// fails. In [Client.Read], the broker waits up to readWait before each response.
 	emptyResponses = 10
 )
 
@@ -33,12 +33,12 @@ type cursor struct {
 	partition int
 
 	next     int64 // offset of the next record to deliver
-	start    int64 // from this offset on, every record of the log was delivered
-	bytes    int64 // size of the next fetch
+	start    int64 // every record of the log from start to next was delivered
+	bytes    int64 // size limit of the next fetch
 	empty    int   // consecutive responses without a batch, before the end of the log
 	atEnd    bool  // the last response reached the end of the log
 	damaged  int64 // first offset of a batch whose checksum was wrong once; -1 for none
-	consumer error // error of each; ends the read
+	consumer error // the error that each returned; it ends the read
 
 	slots   *slots
 	refused []func(Refused)
@@ -51,18 +51,18 @@ func (c *Client) cursor(topic string, partition int, from int64, bytes int64, re
 }
 
 var (
-	// errThrottled means that the topic is missing from the response. Brokers send such a
-	// response to a client that is over its quota (KIP-219).
+	// errThrottled means that the topic is missing from the response. Brokers omit it when a
+	// client is over its quota (KIP-219).
 	errThrottled = fmt.Errorf("the response is empty, probably because of the quota consumer_byte_rate: %w", kafka.ThrottlingQuotaExceeded)
-	// errEmpty means that the response has no batch, before the end of the log.
+	// errEmpty means that the response contains no batch, although the log continues.
 	errEmpty = fmt.Errorf("the broker returned no records before the end of the log: %w", kafka.OffsetNotAvailable)
-	// errNothing means that errEmpty occurred emptyResponses times in a row. Its kind is
-	// [Never], so that the caller sees it.
+	// errNothing means that emptyResponses consecutive responses contained no batch. Its kind
+	// is [Never], so the read fails and the caller receives the error.
 	errNothing = errors.New("the broker repeatedly returned no records before the end of the log")
 )
 
-// fetch sends one request, which waits up to wait for a first record, and calls each with
-// the records of [next, to).
+// fetch sends one request and passes the received records in the range [next, to) to each. The
+// broker waits up to wait for a first record.
 func (r *cursor) fetch(ctx context.Context, to int64, wait time.Duration, each func(Record) error) error {
 	started := time.Now()
 	r.atEnd = false
@@ -97,12 +97,12 @@ func (r *cursor) take(ctx context.Context, res fetched, to int64, each func(Reco
 	return nil
 }
 
-// handleEmpty handles a response without a whole batch. At the end of the log it is expected. Before
-// the end, either the broker could not read the records in time (KIP-405 reads old ones
-// from remote storage), or compaction removed everything up to the end, and a response does
-// not show which. Compaction is very unlikely, because the cleaner leaves the active
-// segment alone, which has the last record. So the cursor never skips anything for it: it
-// fetches again, and fails in the end.
+// handleEmpty handles a response that did not advance the cursor. At the end of the log, this is
+// expected. Before the end, the response has two possible causes, which the cursor cannot tell
+// apart. Either the broker could not read the records in time, for example from remote storage
+// (KIP-405), or compaction removed all records up to the end. Compaction is very unlikely, because
+// the cleaner does not touch the active segment, which contains the last record. The cursor
+// therefore never skips records. It fetches again, and fails after emptyResponses attempts.
 func (r *cursor) handleEmpty(end int64) error {
 	if end <= r.next {
 		r.empty, r.atEnd = 0, true
@@ -115,7 +115,8 @@ func (r *cursor) handleEmpty(end int64) error {
 	return fmt.Errorf("%w: at offset %d, the log ends at %d", errNothing, r.next, end)
 }
 
-// reset handles an offset that is out of range.
+// reset handles an offset that a broker reports to be out of range. If the log starts later, the
+// cursor continues at the start of the log.
 func (r *cursor) reset(ctx context.Context) error {
 	o, err := r.c.bounds(ctx, r.topic, r.partition)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// freezing is the listener of a broker that can be frozen: connections stay, and are made,
-// but nothing is answered.
+// freezing is the listener of a broker that a test can freeze. A frozen broker keeps its
+// connections and accepts new ones, but does not respond.
 type freezing struct {
 	net.Listener
 
@@ -54,10 +54,10 @@ func (c freezingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestABrokerThatHangsDelaysNoOther: a broker hangs that is asked for new metadata, while a
-// partition of another broker is written to. Without a response, the metadata and the
-// connections to the other broker stay. They were once dropped first, so that nothing could
-// be sent to any broker until a broker responded.
+// TestABrokerThatHangsDelaysNoOther verifies that a hanging broker does not delay writes to
+// another broker. While the hanging broker does not respond to a metadata request, the client
+// keeps its metadata and its connections to the other broker. An earlier version dropped both
+// first and could not send any request until a broker responded.
 func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
 	brokers := map[string]*freezing{}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, faulty), kfake.ListenFn(func(network, address string) (net.Listener, error) {
@@ -71,7 +71,7 @@ func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	asked := cluster.ListenAddrs()[1-cluster.LeaderFor(faulty, 0)] // the only one that the client is told of
+	asked := cluster.ListenAddrs()[1-cluster.LeaderFor(faulty, 0)] // the client's only bootstrap broker
 	c := newClient(t, asked)
 	c.transport.inner.MetadataTTL = time.Hour
 	put(t, c, faulty, 0, record("a", "1"))
@@ -79,7 +79,7 @@ func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
 	brokers[asked].set(true)
 	defer brokers[asked].set(false)
 	for range 2 {
-		c.transport.renew(time.Now(), 0) // as after a request that was not answered in time
+		c.transport.renew(time.Now(), 0) // the client also does this after a request timed out
 		put(t, c, faulty, 0, record("a", "1"))
 	}
 	if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 3 {

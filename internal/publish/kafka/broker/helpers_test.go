@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
-// patience bounds what a test waits for; nothing is expected to take so long.
+// patience bounds every wait. Only a failing test reaches it.
 const patience = 3 * time.Minute
 
-// newClient makes a client of the broker at addr, changed by change.
+// newClient returns a client for the broker at addr. The functions in change modify its options.
 func newClient(t testing.TB, addr string, change ...func(*Options)) *Client {
 	t.Helper()
 	o := Options{Addrs: []string{addr}, Logger: slog.New(slog.DiscardHandler)}
@@ -39,14 +39,14 @@ func newClient(t testing.TB, addr string, change ...func(*Options)) *Client {
 	return c
 }
 
-// within is a context that ends before the test is killed.
+// within returns a context that ends before the test times out.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// record makes a record of a key and a value; the value "-" is a tombstone.
+// record returns a record with a key and a value. The value "-" makes it a tombstone.
 func record(key, value string) recordbatch.Record {
 	r := recordbatch.Record{Key: []byte(key), Value: []byte(value), Timestamp: time.UnixMilli(1700000000000)}
 	if value == "-" {
@@ -69,8 +69,8 @@ func batch(t testing.TB, codec recordbatch.Compression, p recordbatch.Producer, 
 	return encoded
 }
 
-// put produces records in one batch of no producer, as often as it takes, and returns the
-// first's offset.
+// put produces records in one batch without a producer ID, and returns the offset of the first
+// record. It retries until the broker acknowledges the batch.
 func put(t testing.TB, c *Client, topic string, partition int, records ...recordbatch.Record) int64 {
 	t.Helper()
 	return putAs(t, c, topic, partition, NoProducer, recordbatch.NoSequence, records...)
@@ -125,7 +125,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// wantError fails t unless err is of the kind and its text has all of the parts.
+// wantError fails t unless err is of the kind and its text contains all parts.
 func wantError(t testing.TB, err error, kind Kind, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -149,7 +149,7 @@ func wantMisconfigured(t testing.TB, err error, kind Kind, parts ...string) {
 	}
 }
 
-// lines is a log that can be looked at.
+// lines collects log output for a test to inspect.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder

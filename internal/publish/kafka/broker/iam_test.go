@@ -22,8 +22,9 @@ import (
 
 const awsSecret = "Hunter4Hunter4"
 
-// amazon is a Kafka cluster that takes AWS_MSK_IAM: brokers of kfake over TLS, which keep the payloads and accept
-// those that are signed with the key of the account. Package awsiam verifies signatures without the SDK.
+// amazon is a Kafka cluster that requires AWS_MSK_IAM. Its kfake brokers use TLS. They record the
+// payloads and accept those that are signed with the secret key of the account. The tests of
+// package awsiam verify signatures without the SDK.
 type amazon struct {
 	*kfake.Cluster
 
@@ -32,7 +33,8 @@ type amazon struct {
 	payloads []map[string]string
 }
 
-// withIAM starts the cluster. The credentials are in a shared file, whose path it returns.
+// withIAM starts the cluster. The client's credentials are in a shared file, and withIAM returns
+// its path.
 func withIAM(t *testing.T) (*amazon, string) {
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_PROFILE", "AWS_REGION"} {
 		t.Setenv(name, "")
@@ -71,7 +73,7 @@ func withIAM(t *testing.T) (*amazon, string) {
 	return a, shared
 }
 
-// authenticate signs the same request and compares the signatures.
+// authenticate signs the same request as the client and compares the signatures.
 func (a *amazon) authenticate(payload []byte) error {
 	var values map[string]string
 	if err := json.Unmarshal(payload, &values); err != nil {
@@ -104,7 +106,7 @@ func (a *amazon) authenticate(payload []byte) error {
 	return nil
 }
 
-// keys are the access keys of the connections, in order.
+// keys returns the access key IDs of all connections, in order.
 func (a *amazon) keys() (keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

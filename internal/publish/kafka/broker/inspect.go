@@ -13,13 +13,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// Inspection is what the brokers report about a topic. [Client.Inspect] collects it without writing.
+// Inspection is the state of a topic, as the brokers report it. [Client.Inspect] collects it and
+// writes nothing.
 type Inspection struct {
-	// Topic describes the topic. If the topic is missing and can be created, Topic describes the topic that
-	// the brokers would create, as far as they report it.
+	// Topic describes the existing topic. If the topic is missing and the brokers would create it, Topic
+	// describes the topic that they would create, as far as they report its settings.
 	Topic   Topic
 	Missing bool
-	// Create is why the missing topic could not be created.
+	// Create is the reason why the brokers would not create the missing topic.
 	Create error
 	// Settings names the settings that would break a guarantee. Unreadable is set if the user may not read
 	// the settings.
@@ -27,21 +28,21 @@ type Inspection struct {
 	Unreadable bool
 	// InSync is the lowest number of in-sync replicas of a partition.
 	InSync int
-	// Denied lists the operations that the user lacks. DeniedKnown is false if the brokers do not report
-	// them.
+	// Denied lists the operations that the forwarder needs and the user may not do. DeniedKnown is false if
+	// the brokers do not report the permitted operations.
 	Denied      []string
 	DeniedKnown bool
 }
 
-// operations are those that the forwarder needs on its topics, by their code (AclOperation.java).
+// operations lists the operations that the forwarder needs on its topics, with their codes (AclOperation.java).
 var operations = []struct {
 	code int
 	name string
 }{{3, "Read"}, {4, "Write"}, {8, "Describe"}, {10, "DescribeConfigs"}}
 
 // Inspect reads the state of a topic. It writes nothing. For a missing topic, it asks the brokers whether
-// they would create it. An error means that the brokers could not be asked. If the user may not describe the
-// topic, the brokers report that it is missing, or deny access.
+// they would create the topic. If the user may not describe the topic, the brokers report that the topic is
+// missing, or deny access. Inspect returns an error if a request fails.
 func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, err error) {
 	i.Topic, err = c.Topic(ctx, want.Name)
 	switch {
@@ -78,7 +79,7 @@ func (c *Client) Brokers(ctx context.Context) (int, error) {
 	return len(res.Brokers), nil
 }
 
-// wouldCreate has the brokers validate the creation of a topic.
+// wouldCreate asks the brokers to validate the creation of a topic, and returns why they would reject it.
 func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
 	topic := want.topic()
 	request := createtopics.RequestTopic{
@@ -104,7 +105,8 @@ func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
 	return c.notCreated(want, err)
 }
 
-// inspectMetadata asks a broker for what kafka-go leaves out: the operations that the user may do.
+// inspectMetadata requests the topic's metadata from a broker, with the operations that the user may do.
+// kafka-go's own metadata request does not ask for these operations.
 func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspection) error {
 	res, err := c.exchange(ctx, &metadata.Request{TopicNames: []string{topic}, IncludeTopicAuthorizedOperations: true})
 	if err != nil {
@@ -116,7 +118,7 @@ func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspectio
 				i.InSync = len(p.IsrNodes)
 			}
 		}
-		if t.TopicAuthorizedOperations <= 0 { // a broker before 2.3, which does not know the field
+		if t.TopicAuthorizedOperations <= 0 { // Kafka before 2.3 does not support the field
 			continue
 		}
 		i.DeniedKnown = true
@@ -132,8 +134,9 @@ func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspectio
 // AddACL returns the command that grants an operation on a topic.
 func (c *Client) AddACL(operation, topic string) string { return c.addACL(onTopic(operation, topic)) }
 
-// exchange sends a request to a broker without changes. kafka-go answers metadata requests from a cache.
-// After a request to create topics it waits for the topics, even if the request only validates.
+// exchange sends a request to a broker without kafka-go's special handling. kafka-go answers metadata
+// requests from a cache. After a CreateTopics request, kafka-go waits for the topics, even if the request
+// only validates their creation.
 func (c *Client) exchange(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
@@ -144,7 +147,7 @@ func (c *Client) exchange(ctx context.Context, request protocol.Message) (protoc
 	return res.(rawResponse).Message, nil
 }
 
-// rawRequest hides the type of a request from kafka-go, and rawResponse that of a response.
+// rawRequest hides the type of a request from kafka-go. rawResponse does the same for a response.
 type rawRequest struct {
 	protocol.Message
 
@@ -159,8 +162,8 @@ var (
 	_ protocol.RawExchanger  = (*rawRequest)(nil)
 )
 
-// Broker implements [protocol.BrokerMessage]. Only the controller creates topics, and every broker
-// has the metadata.
+// Broker implements [protocol.BrokerMessage]. It selects the controller, because only the controller
+// creates topics. Any broker can serve metadata.
 func (*rawRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
 	return cluster.Brokers[cluster.Controller], nil
 }
@@ -180,8 +183,8 @@ func (r *rawRequest) RawExchange(connection io.ReadWriter) (protocol.Message, er
 	return rawResponse{response}, err
 }
 
-// planned returns the topic that the brokers would create. A value that they do not report is 0. They report
-// values only to a user with DescribeConfigs on the cluster.
+// planned returns the topic that the brokers would create. If the brokers do not report a default, the field
+// has its zero value. They report defaults only to a user with DescribeConfigs on the cluster.
 func (c *Client) planned(ctx context.Context, want TopicConfig) Topic {
 	t := Topic{Name: want.Name, Partitions: want.Partitions, Replication: want.Replication}
 	is := c.brokerDefaults(ctx)
@@ -194,8 +197,8 @@ func (c *Client) planned(ctx context.Context, want TopicConfig) Topic {
 	return t.with(is)
 }
 
-// brokerDefaults returns the settings of one broker that new topics inherit. It returns nothing if the user
-// may not read them.
+// brokerDefaults returns the defaults of one broker that new topics inherit. The map is empty if the user may
+// not read them or if the request fails.
 func (c *Client) brokerDefaults(ctx context.Context) map[string]string {
 	is := map[string]string{}
 	meta, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))

@@ -6,7 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// What the brokers tell of a topic that can lose records, before and after its creation.
+// TestInspectWhatCanBeLost verifies that Inspect reports the settings that can lose records, both before and
+// after the creation of a topic.
 func TestInspectWhatCanBeLost(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())

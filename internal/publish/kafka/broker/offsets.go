@@ -9,13 +9,13 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Offsets are the bounds of a topic's partitions. Start[p] is the first offset that
-// partition p holds. End[p] is the offset of its next record, its high watermark: every
-// record below it is on all in-sync replicas.
+// Offsets are the bounds of a topic's partitions. Start[p] is the first offset of partition p.
+// End[p] is its high watermark, which is the offset of the next record. Every record before
+// the high watermark is on all in-sync replicas.
 type Offsets struct{ Start, End []int64 }
 
-// Offsets asks the leaders of all partitions. It retries errors of the kind [Retry] until
-// ctx ends. A topic that does not exist is [ErrNoTopic].
+// Offsets requests the bounds of all partitions from their leaders. It retries errors of the
+// kind [Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
 func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	var o Offsets
 	err := c.persist(ctx, topic, func() error {
@@ -36,7 +36,7 @@ func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	return o, nil
 }
 
-// End returns the offset of a partition's next record. Errors are those of
+// End returns the offset of a partition's next record. It returns the same errors as
 // [Client.Offsets].
 func (c *Client) End(ctx context.Context, topic string, partition int) (int64, error) {
 	var o Offsets
@@ -50,8 +50,9 @@ func (c *Client) End(ctx context.Context, topic string, partition int) (int64, e
 	return o.End[0], nil
 }
 
-// Committed returns the offset that a consumer group has committed in a partition, which is that of the next
-// record that it reads; -1 for none. Errors are those of [Client.Offsets].
+// Committed returns the offset that a consumer group has committed in a partition, or -1 if it has committed
+// none. The committed offset is that of the next record that the group reads. Committed returns the same errors
+// as [Client.Offsets].
 func (c *Client) Committed(ctx context.Context, group, topic string, partition int) (int64, error) {
 	next := int64(-1)
 	err := c.persist(ctx, topic, func() error {
@@ -74,9 +75,10 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 	return next, nil
 }
 
-// Reach asks the leaders of all partitions separately and returns nil as soon as one
-// responds: the others may have no leader, or one that hangs. It retries errors of the kind
-// [Retry] until ctx ends. A topic that does not exist is [ErrNoTopic].
+// Reach sends a request to the leader of each partition and returns nil as soon as one leader
+// responds. It does not wait for the other partitions, which may have no leader or one that
+// hangs. It retries errors of the kind [Retry] until ctx ends. If the topic does not exist,
+// the error is [ErrNoTopic].
 func (c *Client) Reach(ctx context.Context, topic string) error {
 	err := c.persist(ctx, topic, func() error {
 		t, err := c.Topic(ctx, topic)
@@ -107,7 +109,8 @@ func (c *Client) Reach(ctx context.Context, topic string) error {
 	return nil
 }
 
-// bounds sends one request for some partitions. The result is in their order.
+// bounds makes one attempt to read the bounds of some partitions. The result has the order of
+// partitions.
 func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (Offsets, error) {
 	started := time.Now()
 	o := Offsets{Start: make([]int64, len(partitions)), End: make([]int64, len(partitions))}
@@ -138,8 +141,9 @@ func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (O
 	return o, nil
 }
 
-// OffsetsSince returns the first offset of each partition whose record has the given time
-// or a later one, -1 for none. Errors are those of [Client.Offsets].
+// OffsetsSince returns, for each partition, the offset of the first record whose timestamp is
+// not before the given time. The offset is -1 if every record is older. OffsetsSince returns
+// the same errors as [Client.Offsets].
 func (c *Client) OffsetsSince(ctx context.Context, topic string, at time.Time) ([]int64, error) {
 	var offsets []int64
 	err := c.persist(ctx, topic, func() error {
@@ -177,12 +181,12 @@ func (c *Client) since(ctx context.Context, topic string, partitions int, at tim
 		if p.Partition < 0 || p.Partition >= partitions {
 			return nil, errIncomplete
 		}
-		for offset := range p.Offsets { // one, or none if every record is older
+		for offset := range p.Offsets { // one offset, or none if every record is older
 			offsets[p.Partition] = offset
 		}
 	}
 	return offsets, nil
 }
 
-// errIncomplete is a response that lacks requested data.
+// errIncomplete means that a response lacks requested data.
 var errIncomplete = fmt.Errorf("the response is incomplete: %w", kafka.Unknown)

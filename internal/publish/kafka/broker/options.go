@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
-// ErrMisconfigured is in the chain of an error that a retry cannot fix: a malformed
-// address, a missing file, rejected credentials, a missing permission, a topic with wrong
+// ErrMisconfigured is in the chain of an error that a retry cannot fix, such as a malformed
+// address, a missing file, rejected credentials, a missing permission, or a topic with wrong
 // settings. The error names the problem and the fix.
 var ErrMisconfigured = errors.New("kafka is misconfigured")
 
@@ -28,40 +28,42 @@ const (
 	AWSIAM      = awsiam.Name
 )
 
-// OAuth says where the tokens of OAUTHBEARER come from.
+// OAuth configures the source of the OAUTHBEARER tokens.
 type OAuth = oauth.Options
 
-// Options configures a Client. The comment of a field names the environment variable that
-// errors mention.
+// Options configures a Client. The comment of a field names the environment variable that sets
+// the field. Error messages use that name.
 type Options struct {
-	// Addrs are the bootstrap brokers, as host:port, or host for port 9092
+	// Addrs are the bootstrap brokers, as host:port, or as host for port 9092
 	// (KUBERELAY_KAFKA_BROKERS). One reachable broker is enough.
 	Addrs []string
-	// Shared are connections that several Clients use; nil for its own.
+	// Shared holds connections that several Clients use. If it is nil, the Client has its own
+	// connections.
 	Shared *Shared
 
-	// TLS enables TLS (KUBERELAY_KAFKA_TLS). Broker certificates are verified with CAFile
-	// or the system's authorities; verification cannot be turned off.
+	// TLS enables TLS (KUBERELAY_KAFKA_TLS). The Client verifies broker certificates with CAFile
+	// or the system's authorities. Verification cannot be turned off.
 	TLS      bool
 	CAFile   string // KUBERELAY_KAFKA_TLS_CA_FILE, PEM
 	CertFile string // KUBERELAY_KAFKA_TLS_CERT_FILE, PEM, with KeyFile
 	KeyFile  string // KUBERELAY_KAFKA_TLS_KEY_FILE, PEM, not encrypted
 	// ServerName is the name that the certificates of all brokers must have
-	// (KUBERELAY_KAFKA_TLS_SERVER_NAME); the host of each broker if empty.
+	// (KUBERELAY_KAFKA_TLS_SERVER_NAME). If it is empty, each certificate must have the host
+	// name of its broker.
 	ServerName string
 
-	// SASLMechanism is one of the constants, or "" for none
+	// SASLMechanism is one of the mechanism constants of this package, or "" for none
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
 	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a trailing newline is ignored
-	AWSRegion     string // KUBERELAY_KAFKA_AWS_REGION, of AWS_MSK_IAM, whose credentials the AWS SDK finds
-	OAuth         OAuth  // of OAUTHBEARER, which has no user and no password; its logger is not used
+	AWSRegion     string // KUBERELAY_KAFKA_AWS_REGION, for AWS_MSK_IAM; the AWS SDK finds the credentials
+	OAuth         OAuth  // for OAUTHBEARER, which uses neither User nor PasswordFile; OAuth.Logger is ignored
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
 
-	// RequestTimeout bounds the wait for a response; 10 s if 0. A broker gets half of it to
-	// gather the acknowledgements of the replicas.
+	// RequestTimeout bounds the wait for a response. The default is 10 s. A broker has half of
+	// this time to collect the acknowledgements of the replicas.
 	RequestTimeout time.Duration
 
 	Logger *slog.Logger // none if nil
@@ -89,7 +91,7 @@ func misconfigured(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
-// validate checks everything except file contents that needs no connection.
+// validate checks the options as far as possible without a connection and without reading files.
 func (o Options) validate() error {
 	if len(o.Addrs) == 0 {
 		return misconfigured("no broker: set KUBERELAY_KAFKA_BROKERS")

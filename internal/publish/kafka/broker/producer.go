@@ -15,23 +15,24 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// NoProducer is the previous producer of a new writer.
+// NoProducer is the value of previous that a new writer passes to [Client.InitProducerID].
 var NoProducer = recordbatch.Producer{ID: -1, Epoch: -1}
 
-// transactionTimeout is required by the protocol and has no effect, because there are no
-// transactions. Brokers reject a value over their transaction.max.timeout.ms, by default 15
+// transactionTimeout is required by the protocol. It has no effect, because the package does not
+// use transactions. Brokers reject a value over their transaction.max.timeout.ms, by default 15
 // minutes.
 const transactionTimeout = time.Minute
 
-// InitProducerID takes the transactional ID with a new epoch. For a new writer, previous is
-// [NoProducer], and the ID is taken from any current writer. To renew an ID (KIP-360), pass
-// the current producer; if another writer has taken the ID since then, the error is of
-// the kind [Fenced].
+// InitProducerID takes the transactional ID with a new epoch. A new writer passes [NoProducer]
+// as previous and takes the ID from any current writer. To renew an ID (KIP-360), pass the
+// current producer. If another writer has taken the ID since then, the error is of the kind
+// [Fenced].
 //
-// It retries lost responses and errors of the kind [Retry] until ctx ends. With previous, a
-// broker returns the same result to a retry.
+// InitProducerID retries lost responses and errors of the kind [Retry] until ctx ends. If
+// previous is a producer, a broker returns the same result to each retry.
 //
-// Brokers reject the older epoch in a partition only after the new epoch has written there.
+// Brokers reject the older epoch in a partition only after the new epoch has written to that
+// partition.
 func (c *Client) InitProducerID(ctx context.Context, transactionalID string, previous recordbatch.Producer) (recordbatch.Producer, error) {
 	var p recordbatch.Producer
 	err := c.persist(ctx, "", func() error {
@@ -58,13 +59,13 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 	return p, nil
 }
 
-// Produce sends one encoded batch to the leader of the partition, once, and waits at most
-// [Options.RequestTimeout] for the acknowledgement of all in-sync replicas. If the batch is
-// one of the last five of the producer in the partition, it is acknowledged with its
-// existing offset.
+// Produce sends one encoded batch to the leader of the partition. It makes one attempt, and
+// waits at most [Options.RequestTimeout] for the acknowledgement of all in-sync replicas. If
+// the batch is one of the last five that the producer stored in the partition, the broker
+// acknowledges the batch with its existing offset.
 //
-// On an error, see [KindOf], baseOffset is -1. The caller may change batch after Produce
-// has returned, even after an error.
+// On an error, baseOffset is -1, and [KindOf] classifies the error. The caller may change batch
+// after Produce has returned, even after an error.
 func (c *Client) Produce(ctx context.Context, topic string, partition int, batch []byte) (baseOffset int64, err error) {
 	started := time.Now()
 	records := &recordSet{set: recordbatch.RawRecordSet(batch)}
@@ -87,8 +88,7 @@ func (c *Client) Produce(ctx context.Context, topic string, partition int, batch
 }
 
 // recordSet prevents kafka-go from reading a batch after Produce has returned. kafka-go
-// encodes a request on the goroutine of the connection, which does not end with the
-// context.
+// encodes a request on the connection's goroutine, which continues after the context ends.
 type recordSet struct {
 	mu        sync.Mutex
 	set       protocol.RawRecordSet
@@ -99,7 +99,7 @@ var _ io.WriterTo = (*recordSet)(nil)
 
 var errWithdrawn = errors.New("the request was abandoned")
 
-// WriteTo copies the batch to memory of kafka-go.
+// WriteTo copies the batch to kafka-go's memory.
 func (r *recordSet) WriteTo(w io.Writer) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,7 +61,7 @@ func TestProducerIsFenced(t *testing.T) {
 	if taken.ID != old.ID || taken.Epoch != old.Epoch+1 {
 		t.Errorf("got %+v after %+v, want the next epoch", taken, old)
 	}
-	// The old epoch is good until the new one has written.
+	// The broker accepts the old epoch until the new epoch has written to the partition.
 	if offset := putAs(t, c, topic, 0, old, 2, record("a", "3")); offset != 2 {
 		t.Errorf("got offset %d, want 2", offset)
 	}
@@ -78,7 +78,7 @@ func TestProducerIsFenced(t *testing.T) {
 	if renewed.ID != taken.ID || renewed.Epoch != taken.Epoch+1 {
 		t.Errorf("got %+v after %+v, want the next epoch", renewed, taken)
 	}
-	again, err := c.InitProducerID(ctx, id, taken) // as after a lost answer
+	again, err := c.InitProducerID(ctx, id, taken) // a client repeats the request after a lost response
 	if err != nil || again != renewed {
 		t.Errorf("got %+v, %v, want %+v once more", again, err, renewed)
 	}
@@ -106,9 +106,10 @@ func TestProduceWhereThereIsNothing(t *testing.T) {
 	wantError(t, err, Retry, "no-"+topic)
 }
 
-// kafka-go returns "topic not found" for every topic while it has no metadata.
+// TestUnreachableBrokerIsNamed verifies that errors name an unreachable broker. Without metadata, kafka-go
+// itself returns "topic not found" for every topic.
 func TestUnreachableBrokerIsNamed(t *testing.T) {
-	port, err := childprocess.HoldPort(childprocess.ReusePort) // nobody listens on it
+	port, err := childprocess.HoldPort(childprocess.ReusePort) // no process listens on this port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestUnreachableBrokerIsNamed(t *testing.T) {
 
 	_, err = c.Produce(within(t), "topic", 0, encoded)
 	wantError(t, err, Retry, addr, "connection refused")
-	// That is known without asking once more.
+	// kafka-go's own client returns the same error.
 	_, err = c.kafka.RawProduce(within(t), &kafka.RawProduceRequest{Topic: "topic", RawRecords: recordbatch.RawRecordSet(encoded)})
 	wantError(t, err, Retry, addr, "connection refused")
 	_, err = c.Topic(within(t), "topic")

@@ -10,7 +10,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Record is one record. A nil Key means no key, and a nil Value a tombstone.
+// Record is one record. A nil Key means that the record has no key. A nil Value means that the
+// record is a tombstone.
 type Record struct {
 	Offset     int64
 	Time       time.Time
@@ -19,25 +20,28 @@ type Record struct {
 }
 
 const (
-	readWait   = 500 * time.Millisecond // for the first record of a fetch
-	followWait = 5 * time.Second
+	readWait   = 500 * time.Millisecond // how long a broker waits for the first record of a fetch
+	followWait = 5 * time.Second        // the same, in Follow
 )
 
-// Read calls each with every record of the partition with from <= offset < to, in order and
-// once, on the goroutine of the caller, and returns when it has read the range. each must
-// not keep or change the bytes and headers of a record, and must not call Read. Control
-// batches are left out.
+// Read reads the records of a partition with from <= offset < to. The callback each receives
+// every record once, in order, on the caller's goroutine. Read returns when it has read the
+// range. each must not keep or change the bytes and headers of a record, and must not call
+// Read. Read skips control batches.
 //
-// Read skips batches that cannot be read, and calls refused with each, on the same
-// goroutine.
+// Read also skips batches that cannot be read. It calls refused for every such batch, on the
+// same goroutine.
 //
-// start is from, or greater if the log starts later: from start on, no record was left out.
-// (If the log is truncated during the read, each may also have been called with records
-// before start.) Offsets that compaction removed are skipped.
+// Read delivers every record from start on. start is from, or a greater offset if the log starts
+// later. If the log is truncated during the read, each may also have received records before
+// start. Read skips offsets that compaction removed.
 //
-// Read retries errors of the kind [Retry] until ctx ends. It returns an error of each
-// unchanged, [ErrPastEnd] if the log ends before from, or before to for about
-// 5 s, [ErrNoTopic] if the topic does not exist, and any other error that a retry cannot fix.
+// Read retries errors of the kind [Retry] until ctx ends. It returns these errors:
+//
+//   - an error that each returned, unchanged
+//   - [ErrPastEnd] if the log ends before from, or if it ends before to for about 5 s
+//   - [ErrNoTopic] if the topic does not exist
+//   - any other error that a retry cannot fix
 func (c *Client) Read(ctx context.Context, topic string, partition int, from, to int64, each func(Record) error, refused ...func(Refused)) (start int64, err error) {
 	r := c.cursor(topic, partition, from, fetchBytes, refused)
 	if from < 0 {
@@ -47,8 +51,9 @@ func (c *Client) Read(ctx context.Context, topic string, partition int, from, to
 	return r.start, err
 }
 
-// advanceTo reads up to an offset. A broker that is behind may show the end of the log too early for
-// a while, so one response that shows it proves nothing.
+// advanceTo reads the records before the offset to. A broker that is behind can report the end of the
+// log too early for a while. advanceTo therefore returns [ErrPastEnd] only after emptyResponses
+// consecutive responses that report the end.
 func (r *cursor) advanceTo(ctx context.Context, to int64, each func(Record) error) (err error) {
 	for ends := 0; err == nil && r.next < to; {
 		if err = r.advance(ctx, to, readWait, each); !r.atEnd {
@@ -60,7 +65,7 @@ func (r *cursor) advanceTo(ctx context.Context, to int64, each func(Record) erro
 	return err
 }
 
-// advance fetches until it gets records or reaches the end of the log.
+// advance fetches until it receives records or reaches the end of the log.
 func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each func(Record) error) error {
 	err := r.c.persist(ctx, r.topic, func() error { return r.fetch(ctx, to, wait, each) })
 	if err != nil {
@@ -69,9 +74,9 @@ func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each
 	return r.consumer
 }
 
-// ReadOne reads the record at an offset. The caller owns its bytes. found is false if the
-// log has no record there: not yet, no longer, compacted, or in a batch that cannot be read.
-// Errors are those of [Client.Read], except [ErrPastEnd].
+// ReadOne reads the record at an offset. The caller owns the record's bytes. found is false if
+// the offset is not yet written, no longer in the log, removed by compaction, or in a batch that
+// cannot be read. ReadOne returns the same errors as [Client.Read], except [ErrPastEnd].
 func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	rec, found, err = c.ReadStored(ctx, topic, partition, offset, refused...)
 	if isPastEnd(err) {
@@ -80,16 +85,16 @@ func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offse
 	return rec, found, err
 }
 
-// ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log
-// ends before it, the error is [ErrPastEnd]: either the brokers lost the record, or the
-// broker that responded is behind. A new leader does not know at first what is committed
-// (KIP-207), and a former leader may not know that it was replaced.
+// ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log ends
+// before that record, the error is [ErrPastEnd]: either the brokers lost the record, or the
+// broker that responded is behind. A new leader does not know at first which records are
+// committed (KIP-207), and a former leader may not know that it was replaced.
 func (c *Client) ReadStored(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, offset, 1, refused) // brokers return at least one whole batch (KIP-74)
 	r.slots = &c.singles
 	for err == nil && r.next == offset && !r.atEnd {
 		err = r.advance(ctx, offset+1, time.Millisecond, func(got Record) error {
-			rec, found = got, true // no later record takes its memory
+			rec, found = got, true // the cursor decodes no later record into this memory
 			return nil
 		})
 	}
@@ -99,16 +104,16 @@ func (c *Client) ReadStored(ctx context.Context, topic string, partition int, of
 	return rec, found, err
 }
 
-// errEnough ends the read of ReadFirst.
+// errEnough ends the read of ReadFirst after the first record.
 var errEnough = errors.New("enough was read")
 
-// ReadFirst reads the first record with from <= offset < to, and fetches little more. The
-// caller owns its bytes. found is false if there is none. Errors are those of
-// [Client.Read].
+// ReadFirst reads the first record with from <= offset < to. It usually fetches only the batch
+// of that record. The caller owns the record's bytes. found is false if the range contains no
+// record. ReadFirst returns the same errors as [Client.Read].
 func (c *Client) ReadFirst(ctx context.Context, topic string, partition int, from, to int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, from, 1, refused) // brokers return at least one whole batch (KIP-74)
 	err = r.advanceTo(ctx, to, func(got Record) error {
-		rec, found = got, true // no later record takes its memory
+		rec, found = got, true // the cursor decodes no later record into this memory
 		return errEnough
 	})
 	if errors.Is(err, errEnough) {
@@ -117,9 +122,10 @@ func (c *Client) ReadFirst(ctx context.Context, topic string, partition int, fro
 	return rec, found, err
 }
 
-// Follow calls each with the records from an offset on, like Read, and with those written
-// later. It runs until ctx ends and then returns the error of ctx. If the log starts later
-// than from, it continues at the start of the log.
+// Follow passes the records from an offset on to each, like [Client.Read], and then the records
+// that are written later. It runs until ctx ends, each returns an error, or a read fails with an
+// error that a retry cannot fix. If the log starts later than from, Follow continues at the start
+// of the log.
 func (c *Client) Follow(ctx context.Context, topic string, partition int, from int64, each func(Record) error, refused ...func(Refused)) error {
 	r := c.cursor(topic, partition, from, fetchBytes, refused)
 	for {

@@ -17,7 +17,7 @@ func TestReadGivesRecordsWhole(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())
 	topic := kafkabrokertest.Topic(t, b, "whole", 1, nil)
-	large := make([]byte, 200_000) // over several of kafka-go's pages
+	large := make([]byte, 200_000) // spans several of kafka-go's memory pages
 	for i := range large {
 		large[i] = byte(i / 7)
 	}
@@ -55,7 +55,7 @@ func TestReadGivesRecordsWhole(t *testing.T) {
 		if err != nil || !found || r.Offset != offset {
 			t.Fatal(r.Offset, found, err)
 		}
-		_ = check(r) // it reports by itself
+		_ = check(r) // check reports failures through t
 	}
 	if _, found, err := c.ReadOne(within(t), topic, 0, 3); err != nil || found {
 		t.Errorf("at the log's end: got %v, %v", found, err)
@@ -69,8 +69,8 @@ func TestReadGivesRecordsWhole(t *testing.T) {
 	}
 }
 
-// TestReadOfALogThatEnds: records that a read needs are lost. The read ends, although a broker that
-// is behind could still show them.
+// TestReadOfALogThatEnds verifies that a read returns ErrPastEnd when the log ends before the requested
+// range. The read gives up after a while, although the broker might only be behind.
 func TestReadOfALogThatEnds(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())
@@ -165,7 +165,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A restart of the broker only delays a read.
+// TestReadOverARestart verifies that a restart of the broker delays a read but does not end it.
 func TestReadOverARestart(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	c := newClient(t, b.Addr())
@@ -193,7 +193,8 @@ func TestReadOverARestart(t *testing.T) {
 	<-ended
 }
 
-// A read from a broker that hangs takes no longer than the timeout.
+// TestFrozenBroker verifies that a request to a hanging broker ends with its timeout, and that Close ends
+// a request that still waits.
 func TestFrozenBroker(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	c := newClient(t, b.Addr(), func(o *Options) { o.RequestTimeout = time.Second })
@@ -204,7 +205,7 @@ func TestFrozenBroker(t *testing.T) {
 	for range 2 {
 		_, err := c.Produce(within(t), topic, 0, encoded)
 		wantError(t, err, Retry, b.Addr(), "did not respond in time")
-		clear(encoded) // nobody reads it any more, which the race detector checks
+		clear(encoded) // the race detector checks that kafka-go no longer reads the batch
 	}
 	patient := newClient(t, b.Addr(), func(o *Options) { o.RequestTimeout = time.Hour })
 	ended := make(chan error, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// hostile are batches that another producer of the topic can send, with the reason why they
-// are skipped. Each has one offset.
+// hostile returns batches that another producer can write to the topic, each with the reason why
+// a read skips it. Each batch occupies one offset.
 func hostile(t testing.TB) []struct {
 	reason error
 	batch  []byte
@@ -27,13 +27,13 @@ func hostile(t testing.TB) []struct {
 	}{
 		{recordbatch.ErrTooLarge, batch(t, recordbatch.Zstd, NoProducer, recordbatch.NoSequence, large)},
 		{recordbatch.ErrTooLarge, batch(t, recordbatch.Gzip, NoProducer, recordbatch.NoSequence, large)},
-		{recordbatch.ErrMalformed, changed(t, func(b []byte) { b[len(b)-3]++ })}, // the length of the value
-		{recordbatch.ErrUnsupported, changed(t, func(b []byte) { b[22] = 7 })},   // the compression
+		{recordbatch.ErrMalformed, changed(t, func(b []byte) { b[len(b)-3]++ })}, // changes the length of the value
+		{recordbatch.ErrUnsupported, changed(t, func(b []byte) { b[22] = 7 })},   // changes the compression
 		{recordbatch.ErrMalformed, changed(t, func(b []byte) { b[22] = byte(recordbatch.Snappy) })},
 	}
 }
 
-// changed returns a changed batch with the right checksum.
+// changed returns a changed batch with a correct checksum.
 func changed(t testing.TB, change func([]byte)) []byte {
 	b := one(t)
 	change(b)
@@ -41,7 +41,7 @@ func changed(t testing.TB, change func([]byte)) []byte {
 	return b
 }
 
-// response answers every fetch of the topic with batches from the requested offset on.
+// response returns an answer for every fetch of the topic: the batches from the requested offset on.
 func response(batches [][]byte) func(*kmsg.FetchRequest, *kmsg.FetchResponse) {
 	return func(req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
 		empty(int64(len(batches)))(req, res)
@@ -56,8 +56,8 @@ func response(batches [][]byte) func(*kmsg.FetchRequest, *kmsg.FetchResponse) {
 	}
 }
 
-// TestReadSkipsWhatItRefuses: batches that cannot be read are reported, cost little memory,
-// and do not stop a read.
+// TestReadSkipsWhatItRefuses verifies that a read reports and skips batches that it cannot read,
+// and that these batches need little memory.
 func TestReadSkipsWhatItRefuses(t *testing.T) {
 	var batches [][]byte
 	var want []string
@@ -107,8 +107,8 @@ func TestReadSkipsWhatItRefuses(t *testing.T) {
 	}
 }
 
-// TestDamagedResponse: a response that was damaged on the way is fetched again. A batch that
-// stays damaged is refused.
+// TestDamagedResponse verifies that a read fetches a batch again if its checksum is wrong. If the
+// checksum is wrong again, the read refuses the batch.
 func TestDamagedResponse(t *testing.T) {
 	damaged := one(t)
 	damaged[len(damaged)-1]++
@@ -126,7 +126,8 @@ func TestDamagedResponse(t *testing.T) {
 	}
 }
 
-// TestReadOneInRead: the consumer of a large record can read another large record.
+// TestReadOneInRead verifies that the consumer of a large record can read another large record. If
+// both reads used the same slot, they would deadlock.
 func TestReadOneInRead(t *testing.T) {
 	cluster, c := newFake(t)
 	large := batch(t, recordbatch.Zstd, NoProducer, recordbatch.NoSequence, recordbatch.Record{Key: []byte("k"), Value: make([]byte, 2*smallRecord)})

@@ -13,15 +13,15 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 )
 
-// fetched is the part of a fetch response for one partition. records are as the broker has
-// them.
+// fetched is the part of a fetch response for one partition. records contains the encoded
+// batches, as the broker stores them.
 type fetched struct {
 	end     int64 // high watermark
 	records []byte
 }
 
-// fetchOnce sends one request to the leader of a partition. It waits up to wait for a first
-// record.
+// fetchOnce sends one fetch request to the leader of a partition. The leader waits up to wait
+// for a first record.
 func (c *Client) fetchOnce(ctx context.Context, topic string, partition int, offset, size int64, wait time.Duration) (fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
@@ -56,8 +56,8 @@ func (c *Client) fetchOnce(ctx context.Context, topic string, partition int, off
 	return fetched{end: p.HighWatermark, records: p.Records}, nil
 }
 
-// fetchRequest is a fetch request whose response kafka-go does not decode: it decompresses
-// all batches at once and without a bound, and trusts the lengths and counts in them.
+// fetchRequest is a fetch request whose response kafka-go does not decode. kafka-go's decoder
+// would decompress all batches at once without a limit, and trust the lengths and counts in them.
 type fetchRequest struct {
 	*fetch.Request
 
@@ -76,7 +76,7 @@ func (r *fetchRequest) Required(versions map[protocol.ApiKey]int16) bool {
 	return true
 }
 
-// correlationID is the same for all requests: a connection has one request in flight.
+// correlationID is the same for all requests, because a connection has only one request in flight.
 const correlationID = 1
 
 // RawExchange implements [protocol.RawExchanger].
@@ -93,7 +93,7 @@ func (r *fetchRequest) RawExchange(connection io.ReadWriter) (protocol.Message, 
 		return nil, protocol.Errorf("a response of %d bytes to request %d, want one to request %d", size, id, correlationID)
 	}
 	var body bytes.Buffer
-	body.Grow(int(min(size-4, fetchBytes+fetchBytes/4)) + bytes.MinRead) // larger only if it arrives
+	body.Grow(int(min(size-4, fetchBytes+fetchBytes/4)) + bytes.MinRead) // grows further only as bytes arrive
 	if _, err := io.CopyN(&body, connection, size-4); err != nil {
 		return nil, unexpected(err)
 	}
@@ -111,7 +111,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// fetchResponse is [fetch.Response] with the records in bytes.
+// fetchResponse is [fetch.Response] with the records as undecoded bytes.
 type fetchResponse struct {
 	ThrottleTimeMs int32        `kafka:"min=v1,max=v11"`
 	ErrorCode      int16        `kafka:"min=v7,max=v11"`

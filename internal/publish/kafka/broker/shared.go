@@ -10,18 +10,19 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Shared are connections that several Clients use, in place of some for each. They have the same
-// brokers, credentials and certificates. A connection has one request at a time, so a request that
-// a broker does not answer delays no other. The first Client that needs them makes them, and the
-// last one closes them. The zero value is ready for use.
+// Shared holds connections that several Clients use together, so that each Client needs none of
+// its own. All of these Clients must use the same brokers, credentials and certificates. A
+// connection carries one request at a time, so a request that a broker does not answer delays no
+// other request. [New] sets up the connections for the first Client, and [Client.Close] closes
+// them with the last Client. The zero value is ready for use.
 type Shared struct {
-	Logger *slog.Logger // of the connections; that of the first Client if nil
+	Logger *slog.Logger // logger of the connections; if nil, the first Client's logger
 
 	mu        sync.Mutex
 	transport *transport
 }
 
-// join returns the connections for another Client.
+// join adds a Client and returns the transport that it shares. It creates the transport if none is open.
 func (s *Shared) join(opts Options) (*transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +39,7 @@ func (s *Shared) join(opts Options) (*transport, error) {
 	return t, nil
 }
 
-// join adds a Client. It returns false if the connections are closed.
+// join adds a Client. It returns false if the transport is closed.
 func (t *transport) join() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +49,7 @@ func (t *transport) join() bool {
 	return !t.closed
 }
 
-// leave removes a Client. The last one closes the connections.
+// leave removes a Client. When the last Client leaves, the connections close.
 func (t *transport) leave() {
 	t.mu.Lock()
 	t.clients--
@@ -74,7 +75,8 @@ func (t *transport) close() {
 	t.workers.Wait()
 }
 
-// requests are the requests of one Client. They end with it, also on connections of others.
+// requests sends the requests of one Client. When the Client closes, its requests end, even if other
+// Clients still use the connections.
 type requests struct {
 	transport *transport
 	closing   context.Context

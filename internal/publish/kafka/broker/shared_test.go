@@ -26,8 +26,8 @@ func (c counting) Accept() (net.Conn, error) {
 	return accepted, err
 }
 
-// TestSharedConnections: Clients reuse the connections of the others. A request that is not answered
-// delays no other, and a Client that closes ends its own requests only.
+// TestSharedConnections verifies that Clients reuse each other's connections. A request without a response
+// delays no other request, and a Client that closes ends only its own requests.
 func TestSharedConnections(t *testing.T) {
 	var accepted atomic.Int32
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, faulty), kfake.ListenFn(func(network, address string) (net.Listener, error) {
@@ -44,8 +44,9 @@ func TestSharedConnections(t *testing.T) {
 		clients[n] = newClient(t, cluster.ListenAddrs()[0], func(o *Options) { o.Shared, o.RequestTimeout = shared, patience })
 		put(t, clients[n], faulty, 0, record("a", "1"))
 	}
-	// One for the metadata and one for the requests, and another one whenever a response is read before its
-	// connection is back in the pool. Without sharing, each Client has one at least.
+	// The Clients need one connection for metadata and one for requests. kafka-go opens another one if a
+	// request starts before the last connection is back in the pool. Without sharing, each Client has at
+	// least one connection.
 	if got := int(accepted.Load()); got >= len(clients) {
 		t.Errorf("%d connections of %d clients", got, len(clients))
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// handshaker makes TLS connections with the current contents of the files.
+// handshaker establishes TLS connections with the current contents of the certificate files.
 type handshaker struct {
-	roots       *credential.File[*x509.CertPool]   // nil for the system's
-	certificate *credential.File[*tls.Certificate] // nil for none
-	name        string                             // that the certificates must have; "" for the host
+	roots       *credential.File[*x509.CertPool]   // nil for the system's authorities
+	certificate *credential.File[*tls.Certificate] // nil for no client certificate
+	name        string                             // server name that the certificates must have; "" for the host
 }
 
 func (o Options) handshaker() (*handshaker, error) {
@@ -48,8 +48,8 @@ func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) 
 		config.RootCAs = h.roots.Get()
 	}
 	if h.certificate != nil {
-		// Not the field Certificates: crypto/tls sends none of them if the server names
-		// other authorities, and the server could not report what is wrong with the
+		// With the field Certificates, crypto/tls would send no certificate if the server
+		// names other authorities. The server could then not report what is wrong with the
 		// certificate.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return h.certificate.Get(), nil
@@ -63,7 +63,7 @@ func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) 
 	return secure, nil
 }
 
-// tlsHint returns the fix for a failed handshake, if one is known.
+// tlsHint returns the fix for a failed handshake, or "" if no fix is known.
 func tlsHint(err error) string {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError

@@ -21,17 +21,17 @@ type Topic struct {
 	Partitions  int
 	Replication int // the lowest number of replicas of a partition
 
-	// Set only if [Client.Ensure] could read the settings.
+	// Settings of the topic. They are zero unless [Client.Ensure] or [Client.Inspect] could read them.
 	CleanupPolicy     string // "delete", "compact" or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
 	UncleanElection   bool // a replica that lacks acknowledged records may lead
 }
 
-// Topic looks up a topic, from metadata that can be some seconds old. It returns
-// [ErrNoTopic] if a broker, asked now, reports that the topic does not exist, and an error
-// of the kind [Denied] without permission to describe it. Any other error means that the
-// cluster could not be asked. It makes one attempt.
+// Topic looks up a topic in metadata that can be some seconds old. If the metadata lacks the
+// topic, Topic asks a broker. It returns [ErrNoTopic] if the broker reports that the topic
+// does not exist, and an error of the kind [Denied] if the user may not describe it. Any other
+// error means that the lookup failed. Topic makes one attempt.
 func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	t, known, err := c.lookUp(ctx, name)
 	if err != nil || known {
@@ -39,7 +39,7 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	}
 	// kafka-go's metadata may be older than the topic. It also lacks topics that this user
 	// may not describe, because kafka-go always requests all topics. So ask a broker for
-	// this one.
+	// this topic.
 	started := time.Now()
 	if err := c.probe(ctx, name, "Describe"); err != nil {
 		return Topic{}, wrapTopic(name, err)
@@ -81,8 +81,9 @@ func (c *Client) lookUp(ctx context.Context, name string) (t Topic, known bool, 
 	return t, t.Partitions > 0, nil
 }
 
-// unrouted replaces the error of a request for a topic that kafka-go's metadata lacks: the
-// topic does not exist, or this user may not do the operation on it.
+// unrouted replaces the error of a request for a topic that is missing from kafka-go's metadata.
+// The new error says that the topic does not exist, or that this user may not do the operation
+// on it. unrouted returns other errors unchanged.
 func (c *Client) unrouted(ctx context.Context, err error, topic, operation string) error {
 	var route *protocol.TopicError
 	if errors.As(err, &route) && errors.Is(err, protocol.ErrNoTopic) {
@@ -93,8 +94,9 @@ func (c *Client) unrouted(ctx context.Context, err error, topic, operation strin
 	return err
 }
 
-// probe asks any broker whether a topic exists; nil means that it does. Permission for the
-// operation is enough to know.
+// probe asks a broker whether a topic exists, and returns nil if it does. A user with permission
+// for operation may ask, because Read and Write imply Describe. If the broker denies access, the
+// error names the missing operation.
 func (c *Client) probe(ctx context.Context, name, operation string) error {
 	res, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{name: {kafka.LastOffsetOf(0)}},
@@ -116,7 +118,7 @@ func (c *Client) probe(ctx context.Context, name, operation string) error {
 }
 
 // Topics returns the sorted names of all topics that this user may describe, without
-// Kafka's internal ones. It makes one attempt, and uses metadata that can be some seconds
+// Kafka's internal topics. It makes one attempt, and uses metadata that can be some seconds
 // old.
 func (c *Client) Topics(ctx context.Context) ([]string, error) {
 	res, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// metadataTTL is the maximum age at which kafka-go refreshes metadata; it picks a
-	// random part of it. It is also kafka-go's timeout for the refresh.
+	// metadataTTL is the maximum interval at which kafka-go refreshes metadata. kafka-go picks
+	// a random interval up to this maximum. The value is also kafka-go's timeout for the
+	// refresh.
 	metadataTTL = 10 * time.Second
 	// renewEvery is the minimum interval between replacements of the connection pool
 	// because of stale metadata.
 	renewEvery = 500 * time.Millisecond
-	// dialTimeout applies to one address; kafka-go may try several.
+	// dialTimeout applies to one address. kafka-go may try several addresses.
 	dialTimeout = 3 * time.Second
 )
 
@@ -34,12 +35,12 @@ var errClosed = errors.New("the client is closed")
 // transport extends kafka-go's Transport: it drops stale metadata, reconnects when
 // credential files change, and explains errors.
 //
-// kafka-go keeps one connection pool for the cluster: cached metadata, and idle connections
-// per broker, reused last in, first out, while one is used every IdleTimeout. It has no way
-// to refresh the metadata. So transport replaces the whole kafka-go Transport once the new
-// one has metadata. Until then, requests continue on the old pool, because the broker that
-// is asked for metadata may hang. Requests in progress finish on the connections of the old
-// pool, which are closed afterwards.
+// kafka-go keeps one connection pool for the cluster. The pool contains cached metadata and the
+// idle connections to each broker. kafka-go reuses the last idle connection first, and closes a
+// connection that is idle for IdleTimeout. It provides no way to refresh the metadata, so
+// transport replaces the whole kafka-go Transport once the new one has metadata. Until then,
+// requests continue on the old pool, because the broker that receives the metadata request may
+// hang. Requests in progress finish on the old pool's connections, which then close.
 type transport struct {
 	opts  Options
 	log   *slog.Logger
@@ -59,7 +60,7 @@ type transport struct {
 	renewed time.Time // when the pool was last replaced
 	renews  int
 	conns   map[*conn]struct{}
-	clients int // that use it
+	clients int // number of Clients that use the transport
 	closed  bool
 }
 
@@ -102,8 +103,8 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader) ||
 		errors.Is(err, kafka.BrokerNotAvailable) {
-		// kafka-go also returns these errors while it has no metadata at all, and returns
-		// the reason only to metadata requests. This request does not leave the process.
+		// kafka-go also returns these errors while it has no metadata at all. It reports the
+		// reason only to a metadata request. kafka-go serves this request from its cache.
 		if _, why := inner.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
 			err = why
 		}
@@ -118,19 +119,19 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	return res, t.explain(err)
 }
 
-// note drops the metadata if err, from a response to a request that was sent at started,
-// shows that it is stale.
+// note renews the metadata if err shows that it is stale. err is from the response to a request
+// that was sent at started.
 func (t *transport) note(started time.Time, err error) {
 	if isStale(err) {
 		t.renew(started, renewEvery)
 	}
 }
 
-// renewLimit bounds the metadata request of a new pool.
+// renewLimit bounds the time that a new pool has to fetch its first metadata.
 const renewLimit = 3 * time.Second
 
-// renew replaces the pool, unless it was replaced after started or within atMostEvery. If
-// the new pool gets no metadata and the old one has some, the old one stays.
+// renew replaces the pool, unless it was replaced after started or within atMostEvery. If the
+// old pool has metadata and the new pool cannot fetch any, renew keeps the old pool.
 func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	t.renewal.Lock()
 	defer t.renewal.Unlock()
@@ -160,7 +161,7 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	unused.CloseIdleConnections()
 }
 
-// renewSoon is renew in the background, for requests that timed out.
+// renewSoon calls renew in the background. It is for requests that timed out.
 func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,15 +176,15 @@ func (t *transport) current() *kafka.Transport {
 	return t.inner
 }
 
-// answered records that a pool has metadata, because it sent a request to a broker.
+// answered records that a pool has metadata. A pool needs metadata to complete a request.
 func (t *transport) answered(inner *kafka.Transport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.warm = t.warm || t.inner == inner
 }
 
-// forgetPool closes the idle connections, so that every connection is replaced, whether new
-// ones succeed or not.
+// forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
+// renew, it does not wait until new connections succeed. The caller must hold t.mu.
 func (t *transport) forgetPool() {
 	t.renewed = time.Now()
 	t.renews++
@@ -217,8 +218,8 @@ func (t *transport) checkFiles() {
 	t.forgetPool()
 }
 
-// renewToken replaces all connections when there is a new token or another credential that
-// expires. A broker ends a connection when that of the connection expires.
+// renewToken replaces all connections after a token or AWS credentials were renewed. A broker ends
+// a connection when the connection's credential expires.
 func (t *transport) renewToken(ctx context.Context) {
 	if r, ok := t.auth.(renewer); !ok || !r.Renew(ctx) {
 		return
@@ -229,7 +230,7 @@ func (t *transport) renewToken(ctx context.Context) {
 	t.forgetPool()
 }
 
-// dial connects to a bootstrap broker, or to one that the brokers advertise.
+// dial connects to a bootstrap broker, or to an address that the brokers advertise.
 func (t *transport) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: min(dialTimeout, t.opts.RequestTimeout)}
 	raw, err := dialer.DialContext(ctx, network, address)
@@ -246,7 +247,7 @@ func (t *transport) dial(ctx context.Context, network, address string) (net.Conn
 	return t.track(raw)
 }
 
-// origin explains an address that is not in the configuration.
+// origin returns a note for an address that is not in the configuration, or "".
 func (t *transport) origin(address string) string {
 	if slices.Contains(t.opts.Addrs, address) {
 		return ""
@@ -273,7 +274,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// Close is part of [net.Conn].
+// Close implements [net.Conn].
 func (c *conn) Close() error {
 	c.t.mu.Lock()
 	delete(c.t.conns, c)

@@ -23,14 +23,15 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the token endpoint does not answer, or fails. A retry can help.
+	// ErrUnavailable means that the token endpoint does not respond, or responds without a token. A
+	// retry can help.
 	ErrUnavailable = errors.New("the token endpoint is unavailable")
-	// ErrRefused means that the token endpoint refuses the client.
+	// ErrRefused means that the token endpoint rejects the client or its request.
 	ErrRefused = errors.New("the token endpoint refuses the client")
 )
 
-// Options say where tokens come from: TokenFile, or TokenURL with the others. The comment of a field
-// names the environment variable that errors mention.
+// Options specify the source of tokens: TokenFile, or TokenURL with the fields below it. The comment
+// of each field names its environment variable, as error messages do.
 type Options struct {
 	TokenFile string // KUBERELAY_KAFKA_OAUTH_TOKEN_FILE
 
@@ -38,19 +39,19 @@ type Options struct {
 	ClientID     string   // KUBERELAY_KAFKA_OAUTH_CLIENT_ID
 	SecretFile   string   // KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE, read at each request for a token
 	Scopes       []string // KUBERELAY_KAFKA_OAUTH_SCOPES
-	Audience     string   // KUBERELAY_KAFKA_OAUTH_AUDIENCE; not sent if empty
-	CAFile       string   // KUBERELAY_KAFKA_OAUTH_CA_FILE; the system's authorities if empty
+	Audience     string   // KUBERELAY_KAFKA_OAUTH_AUDIENCE; omitted from the request if empty
+	CAFile       string   // KUBERELAY_KAFKA_OAUTH_CA_FILE; the system's certificate authorities if empty
 	Logger       *slog.Logger
-	now          func() time.Time // the clock of a test
+	now          func() time.Time // the clock; tests replace it
 	fetchTimeout time.Duration
 }
 
 // Tokens provides the current token. It is safe for concurrent use.
 type Tokens struct {
 	opts   Options
-	file   *credential.File[string] // nil with an endpoint
+	file   *credential.File[string] // nil if tokens come from an endpoint
 	secret *credential.File[string]
-	roots  *credential.File[*x509.CertPool] // nil for the system's
+	roots  *credential.File[*x509.CertPool] // nil for the system's certificate authorities
 
 	mu      sync.Mutex
 	current token
@@ -58,13 +59,13 @@ type Tokens struct {
 
 type token struct {
 	value           string
-	fetched, expiry time.Time // expiry is zero if it is unknown
+	fetched, expiry time.Time // expiry is zero if unknown
 }
 
 // fetchTimeout bounds one request for a token.
 const fetchTimeout = 8 * time.Second
 
-// New reads the files, and sends no request.
+// New reads the files. It sends no request.
 func New(o Options) (t *Tokens, err error) {
 	if o.now == nil {
 		o.now = time.Now
@@ -90,13 +91,14 @@ func New(o Options) (t *Tokens, err error) {
 	return t, err
 }
 
-// bearer is the form of a token in a header (RFC 6750, section 2.1).
+// bearer matches a bearer token in an HTTP header (RFC 6750, section 2.1).
 var bearer = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
 func isToken(s string) bool { return bearer.MatchString(s) }
 
-// Get returns the current token. It fetches a token if there is none or if the token is due. If that fails,
-// it returns the previous token while it is valid.
+// Get returns the current token. With an endpoint, it fetches a token if there is no current one or
+// if the current one is due for renewal. If that fails, it returns the previous token while that is
+// valid.
 func (t *Tokens) Get(ctx context.Context) (string, error) {
 	if t.file != nil {
 		return t.file.Get(), nil
@@ -107,8 +109,8 @@ func (t *Tokens) Get(ctx context.Context) (string, error) {
 	return t.current.value, err
 }
 
-// Renew fetches a token if the one in use is due, and reports whether there is a new one. It does
-// nothing before the first [Tokens.Get], or with a file.
+// Renew fetches a token if the current one is due for renewal, and reports whether it fetched one.
+// It does nothing before the first [Tokens.Get], or with a file.
 func (t *Tokens) Renew(ctx context.Context) bool {
 	if t.file != nil {
 		return false
@@ -122,7 +124,7 @@ func (t *Tokens) Renew(ctx context.Context) bool {
 	return renewed && err == nil
 }
 
-// renew replaces a token that is due. An error means that there is no valid one.
+// renew replaces a token that is due. An error means that no valid token is available.
 func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 	now := t.opts.now()
 	if t.current.value != "" && !t.current.due(now) {
@@ -147,7 +149,7 @@ func (k token) due(now time.Time) bool {
 
 func (k token) valid(now time.Time) bool { return k.value != "" && now.Before(k.expiry) }
 
-// fetch asks the endpoint for a token.
+// fetch requests a token from the endpoint.
 func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.fetchTimeout)
 	defer cancel()
@@ -156,10 +158,10 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 		transport.TLSClientConfig.RootCAs = t.roots.Get()
 	}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // no other host gets the secret
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // never send the secret to another host
 	c := clientcredentials.Config{
 		ClientID: t.opts.ClientID, ClientSecret: t.secret.Get(), TokenURL: t.opts.TokenURL, Scopes: t.opts.Scopes,
-		AuthStyle: oauth2.AuthStyleInHeader, // which every endpoint supports (RFC 6749, section 2.3.1), as Kafka's own client does
+		AuthStyle: oauth2.AuthStyleInHeader, // every endpoint supports it (RFC 6749, section 2.3.1), and Kafka's own client uses it
 	}
 	if t.opts.Audience != "" {
 		c.EndpointParams = url.Values{"audience": {t.opts.Audience}}
@@ -174,20 +176,21 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	}
 	next := token{value: answer.AccessToken, fetched: began}
 	if !answer.Expiry.IsZero() {
-		next.expiry = began.Add(time.Until(answer.Expiry)) // expires_in, by the clock of this machine
+		next.expiry = began.Add(time.Until(answer.Expiry)) // expires_in, measured by the clock of this machine
 	} else if claims, ok := claimsOf(answer.AccessToken); ok && claims.Expires > 0 {
 		next.expiry = time.Unix(int64(claims.Expires), 0)
 	}
 	return next, nil
 }
 
-// address is the URL of the endpoint without its query, which can have credentials.
+// address returns the URL of the endpoint without its query, which can contain credentials.
 func (t *Tokens) address() string {
 	address, _, _ := strings.Cut(t.opts.TokenURL, "?")
 	return address
 }
 
-// explain leaves out the body of a response, which can repeat what was sent.
+// explain describes a failed request without the body of the response, which can repeat the client's
+// credentials.
 func (t *Tokens) explain(err error) error {
 	var answer *oauth2.RetrieveError
 	var failed *url.Error
@@ -209,7 +212,7 @@ func (t *Tokens) explain(err error) error {
 	return fmt.Errorf("%w: %s: the response is not a token", ErrUnavailable, where)
 }
 
-// errorCode is the form of the codes of RFC 6749, section 5.2.
+// errorCode matches the error codes of RFC 6749, section 5.2.
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
 func hint(err error) string {
@@ -220,13 +223,13 @@ func hint(err error) string {
 	return ""
 }
 
-// claims has the claims of a token that this package reads.
+// claims are the token claims that this package reads.
 type claims struct {
 	Subject string  `json:"sub"`
 	Expires float64 `json:"exp"` // seconds since 1970
 }
 
-// claimsOf reads a token that is a JWT, without verifying it.
+// claimsOf parses a token that is a JWT, without verifying it.
 func claimsOf(text string) (c claims, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -236,8 +239,8 @@ func claimsOf(text string) (c claims, ok bool) {
 	return c, err == nil && json.Unmarshal(payload, &c) == nil
 }
 
-// Subject returns the claim sub of the token in use, which brokers take as the user by default; ""
-// if it is unknown.
+// Subject returns the sub claim of the current token, which brokers use as the user name by default.
+// It returns "" if the subject is unknown.
 func (t *Tokens) Subject() string {
 	var text string
 	if t.file != nil {

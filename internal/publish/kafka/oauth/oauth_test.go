@@ -27,13 +27,13 @@ func written(t *testing.T, content string) string {
 	return file
 }
 
-// endpoint is a token endpoint whose tokens live for 100 s, and whose clock the test moves.
+// endpoint is a token endpoint. Its tokens expire after 100 s, and the test moves its clock.
 type endpoint struct {
 	*httptest.Server
 
 	now    time.Time
 	issued int
-	answer func(http.ResponseWriter) // instead of a token
+	answer func(http.ResponseWriter) // responds instead of a token, if set
 	form   map[string][]string
 	log    bytes.Buffer
 }
@@ -73,7 +73,8 @@ func status(code int, body string) func(http.ResponseWriter) {
 	}
 }
 
-// A token is fetched once, renewed after four fifths of its life, and kept to its end if that fails.
+// TestRenewal verifies that a token is fetched once and renewed after four fifths of its lifetime.
+// If the renewal fails, the token stays in use until it expires.
 func TestRenewal(t *testing.T) {
 	e, tokens := newEndpoint(t)
 	get := func(want string) {
@@ -116,7 +117,8 @@ func TestRenewal(t *testing.T) {
 	get("token-3")
 }
 
-// What an endpoint can answer, and that no error repeats a secret.
+// TestRefusals verifies how each kind of failed response is reported, and that no error repeats a
+// secret.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter)
@@ -181,7 +183,7 @@ func TestTokenFile(t *testing.T) {
 		}
 	}
 	replace("later\n", "later")
-	replace("two words "+secret, "later") // not a token, so the last one stays
+	replace("two words "+secret, "later") // not a token, so the last one remains
 	replace("", "later")
 	if strings.Contains(log.String(), secret) {
 		t.Errorf("the log has %s", &log)

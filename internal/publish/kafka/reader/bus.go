@@ -25,17 +25,17 @@ var ErrTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
 // Options configures a Bus.
 type Options struct {
 	Broker broker.Options
-	// Topic is the event topic. With {group} and {resource} in it, each resource has a
+	// Topic is the event topic. If it contains {group} and {resource}, each resource has its own
 	// topic.
 	Topic string
 	// CheckpointTopic is never read, even if its name matches a template in Topic.
 	CheckpointTopic string
-	Cluster         string // the cluster name; all clusters if empty
+	Cluster         string // the cluster name; empty for all clusters
 
-	// Reading counts the records that are read up to an end that is known; nil for none.
+	// Reading counts the records of each read with a known end. It may be nil.
 	Reading *longwork.Counter
 
-	Logger *slog.Logger // none if nil
+	Logger *slog.Logger // nil for no logs
 }
 
 // Bus reads events from a Kafka cluster. It is safe for concurrent use.
@@ -43,11 +43,11 @@ type Bus struct {
 	opts    Options
 	client  *broker.Client
 	prefix  []byte         // key prefix of the cluster
-	pattern *regexp.Regexp // matches the topics of a template; nil without one
+	pattern *regexp.Regexp // matches the topics of a template; nil if Topic is not a template
 }
 
-// Open returns a Bus without connecting. It returns an error, with [ErrMisconfigured] in
-// its chain, only for invalid options.
+// Open returns a Bus without connecting. It returns an error only for invalid options. That error
+// has [ErrMisconfigured] in its chain.
 func Open(o Options) (*Bus, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
@@ -90,8 +90,8 @@ func (b *Bus) topicOf(k event.Key) string {
 	return strings.NewReplacer(groupPlace, cmp.Or(k.Group, "core"), resourcePlace, k.Resource).Replace(b.opts.Topic)
 }
 
-// topics returns the existing event topics, and an error with [ErrTopicMissing] in its
-// chain for none.
+// topics returns the existing event topics. If none exists, it returns an error with
+// [ErrTopicMissing] in its chain.
 func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	names := []string{b.opts.Topic}
 	if b.pattern != nil {
@@ -122,9 +122,9 @@ func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	return topics, nil
 }
 
-// At returns the event of an object at a position. It returns the zero value if the topic
-// no longer holds the event or holds another one there. Object is nil if its data cannot be
-// read.
+// At returns the event of an object at a position. It returns the zero value if the topic no longer
+// holds the event, or holds another record at the position. Object is nil if the data of the event
+// cannot be read.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	topic, partition := b.topicOf(k), publish.Partition(position)
 	r, found, err := b.client.ReadOne(ctx, topic, partition, publish.Offset(position))
@@ -143,6 +143,6 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 		return publish.Stored{}, nil //nolint:nilerror // not a Kuberelay event
 	}
 	s.Acked.Position = position
-	_ = s.Read(m) // as documented
+	_ = s.Read(m) // if this fails, Object stays nil
 	return s, nil
 }

@@ -8,8 +8,7 @@ import (
 )
 
 // Progress returns how far a consumer group has read a partition. The error has
-// [publish.ErrNoConsumer] in its chain if the group has not committed an offset of the
-// partition.
+// [publish.ErrNoConsumer] in its chain if the group has not committed an offset for the partition.
 func (b *Bus) Progress(ctx context.Context, group string, log publish.Log) (publish.Progress, error) {
 	next, err := b.client.Committed(ctx, group, log.Topic, log.Partition)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
-// limit bounds every wait. Only a failing test reaches it.
+// limit bounds every wait. Only a failing test waits that long.
 const limit = 3 * time.Minute
 
 const cluster = "prod"
 
 var configMaps = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 
-// state is an event of an object; a version of 0 is a delete.
+// state returns an event of an object. Version 0 means a delete.
 func state(t testing.TB, cluster, name string, version int) *event.Message {
 	t.Helper()
 	c := event.Change{
@@ -68,7 +68,7 @@ func open(t testing.TB, o Options, addrs ...string) *Bus {
 	return b
 }
 
-// subscriber knows what must come next.
+// subscriber checks the events that a subscription yields.
 type subscriber struct {
 	*publishtest.Subscriber
 	t testing.TB
@@ -79,7 +79,7 @@ func subscribe(t testing.TB, b *Bus, from publish.From) *subscriber {
 	return &subscriber{publishtest.Subscribe(t, b, publish.SubscribeOptions{From: from}), t}
 }
 
-// want reads what must come next.
+// want reads the next events and compares them with wants.
 func (s *subscriber) want(wants ...string) {
 	s.t.Helper()
 	for i, want := range wants {
@@ -89,7 +89,7 @@ func (s *subscriber) want(wants ...string) {
 	}
 }
 
-// ids are the ids of versions of an object.
+// ids returns the IDs of the given versions of an object.
 func ids(name string, versions ...int) []string {
 	var all []string
 	for _, v := range versions {

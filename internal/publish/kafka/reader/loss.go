@@ -7,14 +7,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// bounds are the bounds of a partition at one moment.
+// bounds are the first offset and the end of a partition at one moment.
 type bounds struct {
 	start, end int64
-	at         time.Time // without the monotonic clock, which stops with the machine
+	at         time.Time // without the monotonic clock, which stops while the machine is suspended
 }
 
-// observe records the bounds of a partition. With UntilLost it returns an error if records
-// were removed that the subscription can have missed.
+// observe records the bounds of a partition. With UntilLost, it returns an error if the subscription
+// may have missed records.
 func (s *subscription) observe(log publish.Log, now bounds) error {
 	before, ok := s.seen[log]
 	s.seen[log] = now
@@ -27,11 +27,11 @@ func (s *subscription) observe(log publish.Log, now bounds) error {
 	return nil
 }
 
-// lost reports whether records were removed between two observations. Compaction moves
-// neither bound.
+// lost reports whether records may have been removed between two observations: a bound shows that,
+// or the observations are more than [publish.MaxAway] apart. Compaction moves neither bound.
 func (b bounds) lost(now bounds) bool {
 	return now.start > b.start || now.end < b.end || now.at.Sub(b.at) > publish.MaxAway
 }
 
-// misses reports whether the log no longer has all records from an offset on.
+// misses reports whether the bounds exclude records from the offset next on.
 func (b bounds) misses(next int64) bool { return next < b.start || next > b.end }

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestLosses: records that were removed at either end of a partition are a loss, and so is a
-// long absence.
+// TestLosses verifies that a partition counts as lost if records were removed at either end, or if
+// the subscription was away for too long.
 func TestLosses(t *testing.T) {
 	log := publish.Log{Topic: "t", Partition: 2}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -17,11 +17,11 @@ type target struct {
 	mu        sync.Mutex
 	opts      publish.SubscribeOptions
 	yield     func(*event.Message, publish.Delivery) error
-	delivered int   // number of records, events and others
-	err       error // of yield or CaughtUp
+	delivered int   // number of records: events, tombstones and foreign records
+	err       error // the error of yield or CaughtUp
 
-	behind  map[publish.Log]bool   // logs whose end is not reached yet; nil before topics are found
-	reached map[publish.Log]uint64 // positions at which the others reached their ends
+	behind  map[publish.Log]bool   // logs that are not read to their end yet; nil before the topics are found
+	reached map[publish.Log]uint64 // end positions of the logs that are read to their end
 }
 
 // caughtUp records that a log was read to its end, and calls CaughtUp after the last one.
@@ -39,7 +39,7 @@ func (t *target) caughtUp(log publish.Log, next int64) error {
 	return t.err
 }
 
-// isNew reports whether nothing was delivered yet.
+// isNew reports whether no record has been delivered yet.
 func (t *target) isNew() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,12 +57,12 @@ type partition struct {
 	b    *Bus
 	log  publish.Log
 	next int64 // offset of the next record
-	from int64 // records before it go to Past
+	from int64 // records below this offset go to Past
 
-	counted bool // the counter has begun to count the records before from
+	counted bool // the counter expects the records below from
 
-	// whole reports that the log starts at offset 0 and that every offset below next was
-	// delivered.
+	// whole reports that the log starts at offset 0, and that a record was read at every offset
+	// below next.
 	whole bool
 }
 
@@ -70,14 +70,14 @@ func (b *Bus) newPartition(log publish.Log, from int64) *partition {
 	return &partition{b: b, log: log, next: from, whole: from == 0}
 }
 
-// read calls each with the records up to an offset, until ctx ends, and refused with the
+// read calls each with the records below the offset to, until ctx ends. It calls refused with the
 // batches that it skips.
 func (p *partition) read(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
 	p.b.opts.Reading.Expect(max(0, to-p.next))
 	return p.readExpected(ctx, to, each, refused)
 }
 
-// readExpected is read for records that the counter already expects.
+// readExpected is like read, but for records that the counter already expects.
 func (p *partition) readExpected(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
 	if p.next >= to {
 		return nil
@@ -103,7 +103,7 @@ func (p *partition) readExpected(ctx context.Context, to int64, each func(broker
 	return err
 }
 
-// catchUp delivers records until the log has no more.
+// catchUp delivers records until the partition is read to its end, and then calls caughtUp.
 func (p *partition) catchUp(ctx context.Context, t *target) error {
 	for {
 		end, err := p.b.client.End(ctx, p.log.Topic, p.log.Partition)
@@ -129,7 +129,7 @@ func (p *partition) readPast(ctx context.Context, t *target) error {
 	return p.read(ctx, p.from, func(r broker.Record) error { return p.deliver(t, r) }, func(r broker.Refused) { p.refuse(t, r) })
 }
 
-// follow delivers existing and new records until ctx ends.
+// follow delivers existing and new records until ctx ends or the partition cannot be read.
 func (p *partition) follow(ctx context.Context, t *target) error {
 	return p.b.client.Follow(ctx, p.log.Topic, p.log.Partition, p.next, func(r broker.Record) error {
 		p.pass(r)
@@ -155,7 +155,7 @@ func (p *partition) refuse(t *target, r broker.Refused) {
 	}
 }
 
-// refusal is the reason why a batch is no event.
+// refusal returns the reason why a batch has no events.
 func refusal(r broker.Refused) error {
 	return fmt.Errorf("the records up to offset %d cannot be read: %w", r.Last, r.Err)
 }
@@ -165,11 +165,11 @@ func (p *partition) pass(r broker.Record) {
 	p.next = r.Offset + 1
 }
 
-// readLasts delivers the last record of each key up to an offset. The tombstone right after a
+// readLasts delivers the last record of each key below an offset. A tombstone directly after a
 // delete doesn't hide the delete.
 func (p *partition) readLasts(ctx context.Context, until int64, t *target) error {
 	lasts := map[string]int64{}
-	p.b.opts.Reading.Expect(until + max(0, until-p.next)) // it is read twice
+	p.b.opts.Reading.Expect(until + max(0, until-p.next)) // the partition is read twice
 	err := p.b.newPartition(p.log, 0).readExpected(ctx, until, func(r broker.Record) error {
 		if !p.b.isWanted(r) {
 			return nil
@@ -186,7 +186,7 @@ func (p *partition) readLasts(ctx context.Context, until int64, t *target) error
 		return err
 	}
 	return p.readExpected(ctx, until, func(r broker.Record) error {
-		p.whole = false // other records are left out
+		p.whole = false // other records are skipped
 		if offset, ok := lasts[string(r.Key)]; ok && offset == r.Offset {
 			return p.deliver(t, r)
 		}
@@ -197,7 +197,7 @@ func (p *partition) readLasts(ctx context.Context, until int64, t *target) error
 // isWanted reports whether a record belongs to the selected cluster.
 func (b *Bus) isWanted(r broker.Record) bool { return bytes.HasPrefix(r.Key, b.prefix) }
 
-// deliver passes one record to the target. It returns an error of yield.
+// deliver passes one record to the target. It returns the error of yield, if any.
 func (p *partition) deliver(t *target, r broker.Record) error {
 	if !p.b.isWanted(r) {
 		return nil
@@ -209,7 +209,7 @@ func (p *partition) deliver(t *target, r broker.Record) error {
 	t.delivered++
 	past := r.Offset < p.from
 	switch {
-	case t.err != nil: // an error of yield in another partition
+	case t.err != nil: // yield failed, possibly in another partition
 	case err != nil && past:
 	case err != nil:
 		if t.opts.Foreign != nil {
@@ -233,8 +233,8 @@ func (p *partition) delivery(r broker.Record) publish.Delivery {
 	}
 }
 
-// decode returns the event in a record, or why the record is not an event. For a tombstone
-// it returns a message with only the key.
+// decode returns the event in a record, or an error that says why the record is not an event. For a
+// tombstone, decode returns a message with only the key.
 func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, error) {
 	m := &event.Message{}
 	var err error

@@ -10,14 +10,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// Record is a record as the topic holds it, undecoded, for a verifier with its own decoder.
+// Record is an undecoded record, as the topic stores it. A verifier decodes it with its own decoder.
 type Record = broker.Record
 
-// NextRaw is [Scan.Next] for undecoded records of all clusters. yield must not keep or
-// change a record. refused gets the batches that cannot be read: the delivery is that of the
-// first record. It is not called concurrently with yield.
+// NextRaw is like [Scan.Next], but yields the undecoded records of all clusters. yield must not keep
+// or change a record. NextRaw calls refused for each batch that cannot be read, with the delivery of
+// the batch's first record. It does not call refused and yield concurrently.
 func (s *Scan) NextRaw(ctx context.Context, yield func(Record, publish.Delivery) error, refused func(publish.Delivery, error)) error {
-	var mu sync.Mutex // partitions are read at the same time
+	var mu sync.Mutex // partitions are read concurrently
 	var failed error
 	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
 		return p.read(ctx, end, func(r broker.Record) error {
@@ -41,7 +41,7 @@ func (s *Scan) NextRaw(ctx context.Context, yield func(Record, publish.Delivery)
 	return err
 }
 
-// RawAt returns the record at a position of a topic, and false if it no longer exists.
+// RawAt returns the record at a position of a topic. It returns false if the record no longer exists.
 func (b *Bus) RawAt(ctx context.Context, topic string, position uint64) (Record, bool, error) {
 	r, found, err := b.client.ReadOne(ctx, topic, publish.Partition(position), publish.Offset(position))
 	if errors.Is(err, broker.ErrNoTopic) {

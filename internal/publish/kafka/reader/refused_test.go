@@ -14,7 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
-// TestBatchThatCannotBeRead: every way to read reports it, and gets the events after it.
+// TestBatchThatCannotBeRead verifies that every kind of read reports a batch that cannot be read,
+// and returns the events after it.
 func TestBatchThatCannotBeRead(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "refused", 1, nil)
 	b := open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr())

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrChanged means that a log now ends before a position that was already read, or that its topic or
-// partition no longer exists.
+// ErrChanged means that a partition now ends before a position that was already read, or that the
+// topic or partition no longer exists.
 var ErrChanged = errors.New("a topic lost records or was recreated during the read")
 
 // Scan reads the topics from their start, in steps. It is not safe for concurrent use.
@@ -32,7 +32,7 @@ func (b *Bus) Scan() *Scan {
 	return &Scan{b: b, partitions: map[publish.Log]*partition{}, Patience: 15 * time.Second}
 }
 
-// Ends returns the position up to which each partition was read.
+// Ends returns the last position that was read in each partition.
 func (s *Scan) Ends() map[publish.Log]uint64 {
 	ends := make(map[publish.Log]uint64, len(s.partitions))
 	for log, p := range s.partitions {
@@ -41,9 +41,9 @@ func (s *Scan) Ends() map[publish.Log]uint64 {
 	return ends
 }
 
-// Next yields the records since the previous call, up to the current end of each partition.
-// It ignores the options From and Filters. If it returns an error, it may have yielded some
-// records, and the next call continues after them.
+// Next yields the records since the previous call, up to the current end of each partition. It
+// ignores the options From and Filters. If Next returns an error, it may have yielded some records.
+// The next call continues after these.
 func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	t := &target{opts: o, yield: yield}
 	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
@@ -61,8 +61,8 @@ func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(
 	return err
 }
 
-// Lasts yields the position of each object's last record as of now, except for tombstones
-// and records that are not events. It yields them again even if Next yielded them before.
+// Lasts yields the position of the last record of each object whose last record is an event. It
+// reads up to the current ends, independently of Next.
 func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint64)) error {
 	fresh := s.b.Scan()
 	fresh.Patience = s.Patience
@@ -96,7 +96,8 @@ func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint6
 	return nil
 }
 
-// step calls do for every partition with its current end.
+// step calls do concurrently for every partition, with the partition's current end. do must call
+// alive for each record.
 func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partition, end int64, alive func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -126,8 +127,8 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 	return nil
 }
 
-// ends returns the end of every partition, and an error if a partition that was read before
-// is missing.
+// ends returns the end of every partition. It returns an error if a partition that was read before
+// no longer exists.
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)

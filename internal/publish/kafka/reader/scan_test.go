@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
-// scanned is what one step yields, sorted.
+// scanned returns the records that one step yields, sorted.
 func scanned(t *testing.T, s *Scan) []string {
 	t.Helper()
 	var all []string
@@ -93,7 +93,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// A topic is deleted during a scan.
+// TestScanOfATopicThatChanges verifies that a scan returns ErrChanged after its topic was deleted.
 func TestScanOfATopicThatChanges(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "changes", 1, nil)
 	b := open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr())
@@ -105,7 +105,7 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.Next(t.Context(), publish.SubscribeOptions{}, func(*event.Message, publish.Delivery) error { return nil })
-	for deadline := time.Now().Add(limit); err == nil && time.Now().Before(deadline); { // brokers take a moment
+	for deadline := time.Now().Add(limit); err == nil && time.Now().Before(deadline); { // the brokers take a moment to delete the topic
 		err = s.Next(t.Context(), publish.SubscribeOptions{}, func(*event.Message, publish.Delivery) error { return nil })
 	}
 	if !errors.Is(err, ErrChanged) {
@@ -113,7 +113,8 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 	}
 }
 
-// A scan does not wait forever for brokers that return nothing.
+// TestScanOfAFrozenBroker verifies that a scan fails instead of waiting forever for a broker that
+// returns nothing.
 func TestScanOfAFrozenBroker(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	w := readertest.NewTopic(t, b, "frozen", 1, nil)
@@ -128,7 +129,8 @@ func TestScanOfAFrozenBroker(t *testing.T) {
 	}
 }
 
-// An offset without a record shows that something may have been removed.
+// TestWhole verifies that an offset without a record clears Whole, because a record may have been
+// removed there.
 func TestWhole(t *testing.T) {
 	b := &Bus{}
 	for _, tc := range []struct {

@@ -12,17 +12,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// Subscribe calls yield with the events on the bus, in order within each partition, until
-// ctx ends or yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
-// Marker, Attributes and Data of a message. yield must not keep or change the message. The
-// marker of a writer has no key.
+// Subscribe calls yield with the events on the bus, in order within each partition. It stops when
+// ctx ends, or when yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
+// Marker, Attributes and Data of a message. yield must not keep or change the message. A writer's
+// marker has no key.
 //
-// It misses nothing and repeats nothing, except for deleted topics as described in the
-// package comment. With [publish.FromLast] it reads the topics twice up to their current
-// ends, and yields nothing of an object whose last record is a tombstone.
+// Subscribe neither misses nor repeats events, except for deleted topics as described in the package
+// comment. With [publish.FromLast], it reads the topics twice up to their current ends, and yields
+// nothing for an object whose last record is a tombstone.
 //
-// It waits for brokers that are unreachable and for topics that do not exist. An error that
-// a retry cannot fix ([ErrMisconfigured]) ends it, unless it already yielded records: then
+// Subscribe waits for unreachable brokers and for topics that do not exist. An error that a retry
+// cannot fix ([ErrMisconfigured]) ends the subscription, unless it has already delivered records.
+// Then it keeps retrying.
 // it keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	s := &subscription{
@@ -41,8 +42,9 @@ const (
 	pollTimeout = 5 * time.Second
 )
 
-// subscription is one call of Subscribe. Each partition has a goroutine, which ends only if
-// the partition cannot be read. The next poll decides how to continue.
+// subscription is the state of one call of Subscribe. Each partition has its own goroutine, which
+// ends only if the partition cannot be read, or if yield fails. The next poll decides how to
+// continue a partition.
 type subscription struct {
 	b       *Bus
 	target  target
@@ -59,7 +61,7 @@ type subscription struct {
 	failed chan struct{} // signals that yield failed
 }
 
-// stopped is a partition whose goroutine ended, and why. until is the argument of follow.
+// stopped is a partition whose goroutine ended with err. until is the argument of follow.
 type stopped struct {
 	p     *partition
 	until int64
@@ -108,8 +110,8 @@ func (s *subscription) notify(err error) {
 	}
 }
 
-// poll starts to read new partitions, continues those that stopped, and returns an error if
-// the brokers do not respond.
+// poll starts to read new partitions and continues those that stopped. It returns an error if the
+// brokers do not respond.
 func (s *subscription) poll(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -169,14 +171,14 @@ func (s *subscription) hasNew(t broker.Topic) bool {
 	return false
 }
 
-// resume continues the partitions that stopped and returns why they stopped.
+// resume continues the partitions that stopped. It returns the reasons why they stopped.
 func (s *subscription) resume(ctx context.Context) error {
 	var why []error
 	for _, e := range s.stopped {
 		switch {
 		case s.target.opts.UntilLost && (errors.Is(e.err, broker.ErrNoTopic) || errors.Is(e.err, broker.ErrPastEnd)):
 			why = append(why, fmt.Errorf("%w: %w", publish.ErrLost, e.err))
-		case errors.Is(e.err, broker.ErrNoTopic): // if the topic comes back, it is a new one
+		case errors.Is(e.err, broker.ErrNoTopic): // a topic with this name is then a new topic
 			delete(s.known, e.p.log)
 		case errors.Is(e.err, broker.ErrPastEnd):
 			s.follow(ctx, s.b.newPartition(e.p.log, 0), 0)
@@ -189,8 +191,8 @@ func (s *subscription) resume(ctx context.Context) error {
 	return errors.Join(why...)
 }
 
-// since returns the first offset of each partition for FromTime. ends are the ends of the
-// partitions.
+// since returns the first offset to read in each partition for FromTime. ends are the end offsets of
+// the partitions.
 func (s *subscription) since(ctx context.Context, topic string, ends []int64) ([]int64, error) {
 	if s.started || s.target.opts.From != publish.FromTime {
 		return nil, nil
@@ -236,8 +238,8 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 	s.follow(ctx, p, until)
 }
 
-// follow reads a partition: up to the offset until, the last record of each key; after it,
-// every record.
+// follow reads a partition. Below the offset until, it delivers only the last record of each key.
+// From there on, it delivers every record.
 func (s *subscription) follow(ctx context.Context, p *partition, until int64) {
 	s.workers.Go(func() {
 		var err error

@@ -59,8 +59,9 @@ func TestFromNow(t *testing.T) {
 	}
 }
 
-// FromLast yields the last event of each object, in any partition, and the last markers. An object
-// that ends with a tombstone yields nothing, unless it is the tombstone of a delete.
+// TestFromLast verifies that FromLast yields the last event of each object, in any partition, and
+// the last markers. An object whose last record is a tombstone yields nothing, unless the tombstone
+// belongs to a delete.
 func TestFromLast(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
 	put(t, w, "a", 1, 2)
@@ -94,7 +95,7 @@ func TestFromLast(t *testing.T) {
 	}
 }
 
-// A subscription yields the events of one cluster, or of all clusters.
+// TestClusters verifies that a subscription yields the events of one cluster, or of all clusters.
 func TestClusters(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "clusters", 1, nil)
 	w.Put(state(t, "prod", "a", 1))
@@ -134,8 +135,8 @@ func TestForeign(t *testing.T) {
 	s.want(ids("a", 1)...)
 }
 
-// With a topic template, a topic that appears later is found, and a topic that only matches
-// the template has no events.
+// TestTopicsOfResources verifies that a subscription with a topic template finds a topic that is
+// created later. A topic that matches the template but is of another resource yields no events.
 func TestTopicsOfResources(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	base := kafkabrokertest.TopicName(t.Name())
@@ -154,7 +155,7 @@ func TestTopicsOfResources(t *testing.T) {
 
 	create(base + ".apps.deployments")
 	late := readertest.New(t, b.Addr(), base+".apps.deployments", 1)
-	late.Put(state(t, cluster, "lost", 1)) // of another resource
+	late.Put(state(t, cluster, "lost", 1)) // an event of another resource
 	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs in topic "+first.Topic) {
 		t.Errorf("got %s (%v), want it refused", g, g.Err)
 	}
@@ -171,11 +172,12 @@ func TestWaitsForTheTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := readertest.New(t, b.Addr(), name, 2)
-	put(t, w, "a", 1, 2) // before it may have been noticed
+	put(t, w, "a", 1, 2) // possibly before the subscription finds the topic
 	s.want(ids("a", 1, 2)...)
 }
 
-// A broker is killed, or is down at first.
+// TestBreak verifies that subscriptions continue after a broker was killed, or was down when they
+// began.
 func TestBreak(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	w := readertest.NewTopic(t, b, "break", 1, nil)
@@ -193,7 +195,7 @@ func TestBreak(t *testing.T) {
 	late.Reading()
 }
 
-// An error that a retry cannot fix ends the subscription.
+// TestMisconfigured verifies that an error that a retry cannot fix ends the subscription.
 func TestMisconfigured(t *testing.T) {
 	if _, err := Open(Options{Topic: "t"}); !errors.Is(err, ErrMisconfigured) {
 		t.Errorf("without a broker: %v", err)
@@ -211,7 +213,8 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// An error of yield ends the subscription, and nothing is yielded after it.
+// TestYieldFails verifies that an error of yield ends the subscription, and that yield is not called
+// again.
 func TestYieldFails(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "fails", 3, nil)
 	for n := range 20 {
@@ -231,7 +234,7 @@ func TestYieldFails(t *testing.T) {
 	}
 }
 
-// puts writes states of an object into a partition, one for each time.
+// puts writes successive versions of an object to a partition, one for each time.
 func puts(t testing.TB, w *readertest.Writer, partition int, name string, times ...time.Time) {
 	t.Helper()
 	for n, at := range times {
@@ -244,9 +247,9 @@ func puts(t testing.TB, w *readertest.Writer, partition int, name string, times 
 	}
 }
 
-// FromTime starts with the first record of that time in each partition, or at the end if
-// all records are older. Records have whole milliseconds: earlier records of the same
-// millisecond are included, so that no later one is left out.
+// TestFromTime verifies that FromTime starts at the first record of that time in each partition, or
+// at the end if all records are older. Record times are whole milliseconds. To miss no later record,
+// a subscription includes earlier records of the same millisecond.
 func TestFromTime(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "time", 3, nil)
 	now := time.Now().Truncate(time.Millisecond)
@@ -258,12 +261,12 @@ func TestFromTime(t *testing.T) {
 	s.Reading()
 	puts(t, w, 1, "b", at(0))
 	s.want(ids("b", 1)...)
-	puts(t, w, 2, "c", at(-100)) // it came later, whatever its time
+	puts(t, w, 2, "c", at(-100)) // stored after the start, whatever its time
 	s.want(ids("c", 1)...)
 }
 
-// Past gets the events before the start first. Records of that time that are not events are
-// not reported. All of these are counted.
+// TestPast verifies that Past receives the events before the start, and receives them first. Records
+// before the start that are not events are not reported. The counter counts both.
 func TestPast(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	for _, tc := range []struct {
@@ -280,10 +283,10 @@ func TestPast(t *testing.T) {
 			w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "past", 1, nil)
 			w.PutRecord(0, recordbatch.Record{Key: []byte("x"), Timestamp: now.Add(-time.Hour)})
 			puts(t, w, 0, "a", now.Add(-2*time.Minute), now.Add(-time.Minute), now)
-			var past []string // read when something was yielded, after which nothing is added
+			var past []string // read only after an event was yielded, when Past is complete
 			tc.options.Past = func(m *event.Message, _ publish.Delivery) { past = append(past, m.ID) }
 			var reading longwork.Counter
-			reading.Begin() // so that it can be measured after the end
+			reading.Begin() // so that the counter can be measured after the read ended
 			s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic, Reading: &reading}, kafkabrokertest.Shared(t).Addr()), tc.options), t}
 			s.Reading()
 			s.want(tc.yielded...)

@@ -1,12 +1,11 @@
-// Package record converts the records of the checkpoint topic, and parses what the
-// forwarder reads from Kafka. Other users of the brokers can write records with any
-// content. So everything that comes from a record passes [Parser] once, and its result has
-// only valid values:
+// Package record converts the records of the checkpoint topic, and parses the records that the
+// forwarder reads from Kafka. Other users of the brokers can write records with any content. So
+// every record passes through [Parser] once, and the result has only valid values:
 //
 //   - Partitions and offsets are in range, so that they can be an index or a position.
-//   - An entry matches its key: an object's key has the entry of an object's event, and the
-//     key of a marker has the entry of such a marker.
-//   - UIDs, epochs and versions are those that a forwarder can write.
+//   - An entry matches its key: an object's key has the entry of an object's event, and a marker's
+//     key has the entry of that kind of marker.
+//   - UIDs, epochs and versions are ones that a forwarder can write.
 //
 // Anything else is an error with an [event.InvalidReason]. The caller reports it and
 // continues as if the record did not exist.

@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Entry is the value of a record of the checkpoint topic. It describes the last event of a
-// key; the key of the record is the key of the event.
+// Entry is the value of a record of the checkpoint topic. It describes the last event of a key. The
+// record has the same key as the event.
 type Entry struct {
 	UID             string       `json:"uid,omitempty"`
 	ResourceVersion string       `json:"resourceVersion,omitempty"`
@@ -25,29 +25,29 @@ type Entry struct {
 	Partition int    `json:"partition"`
 	Offset    int64  `json:"offset"`
 
-	// Set for markers, including the writer's.
+	// Type and ID are set for markers, including the writer's.
 	Type event.Type `json:"type,omitempty"`
 	ID   string     `json:"id,omitempty"`
 
-	// NoValue: the record of the marker has no value. So it is not a row in tables, and
+	// NoValue means that the marker's record has no value. So the record is not a row in tables, and
 	// compaction removes it. Earlier releases write a value.
 	NoValue bool `json:"noValue,omitempty"`
 
 	// Claim is the data of a claim. Compaction removes the claim itself from the event topic.
-	// Earlier releases don't record it.
+	// Earlier releases don't record the data.
 	Claim string `json:"claim,omitempty"`
 
-	// Unread, for the writer's marker of an event partition, is the first offset of another
-	// writer's record that the writer has not read, or not answered; 0 for none.
+	// Unread is set for the writer's marker of an event partition. It is the first offset of another
+	// writer's record that the writer has not read, or not answered; 0 means none.
 	Unread int64 `json:"unread,omitempty"`
 
-	// Foreign: another writer's record is at this place, after the event that the other
-	// fields describe. Such an entry is never written to the checkpoint topic.
+	// Foreign means that another writer's record is at this place, after the event that the other
+	// fields describe. An entry with Foreign is never written to the checkpoint topic.
 	Foreign bool `json:"-"`
 }
 
-// EntryOf returns the entry of an object's event. The caller sets Time, the timestamp of
-// the record.
+// EntryOf returns the entry of an object's event, without Time. The caller sets Time to the
+// timestamp of the record.
 func EntryOf(a event.Acked, topic string, partition int, offset int64) Entry {
 	return Entry{
 		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted, Deselected: a.Deselected,
@@ -58,7 +58,7 @@ func EntryOf(a event.Acked, topic string, partition int, offset int64) Entry {
 // Position returns the position of the event.
 func (e Entry) Position() uint64 { return publish.PositionOf(e.Partition, e.Offset) }
 
-// Acked returns the event as the checkpoint in memory has it.
+// Acked returns the event in the form of the in-memory checkpoint.
 func (e Entry) Acked() event.Acked {
 	a := event.Acked{
 		UID: e.UID, ResourceVersion: e.ResourceVersion, Epoch: e.Epoch, Deleted: e.Deleted, Deselected: e.Deselected,
@@ -74,24 +74,24 @@ func (e Entry) IsSameEvent(other Entry) bool {
 		e.Epoch == other.Epoch && e.Deleted == other.Deleted && e.Deselected == other.Deselected)
 }
 
-// State is the value of the other kind of record in the checkpoint topic, one per event
-// topic. It lets the next writer find the topic and assign keys to the same partitions. It
-// does not say how far the topic is recorded.
+// State is the value of the other kind of record in the checkpoint topic. The checkpoint topic has
+// one State per event topic. It lets the next writer find the topic and assign keys to the same
+// partitions. It does not say how far the topic is recorded.
 type State struct {
 	Topic string `json:"topic"`
-	// Partitions is the number of partitions that keys are spread over. The topic may have
-	// more by now, but the events of an object stay in one partition.
+	// Partitions is the number of partitions that keys are spread over. The topic may have more
+	// partitions by now, but the events of an object stay in one partition.
 	Partitions int `json:"partitions"`
-	// Records is the number of partitions of the checkpoint topic that records are spread
-	// over. As with Partitions, the topic may have more by now.
+	// Records is the number of checkpoint partitions that records are spread over. As with
+	// Partitions, the checkpoint topic may have more by now.
 	Records int `json:"records,omitempty"`
-	// Session and Writer identify the writer of the record to people.
+	// Session and Writer tell people who wrote the record.
 	Session string `json:"session"`
 	Writer  string `json:"writer"`
 }
 
-// StateKey is the key of a topic's state. It cannot be the key of an object, because no
-// group is named "_control".
+// StateKey returns the key of a topic's state. An object never has this key, because no group is
+// written "_control".
 func StateKey(cluster, topic string) string {
 	return string(event.ClusterPartitionKeys(cluster)) + "_control/topic/_/" + topic
 }
@@ -105,9 +105,9 @@ func Marshal[T Entry | State](v T) []byte {
 	return b
 }
 
-// Stored returns the timestamp of a record for the Time of an entry. A producer can set any
-// timestamp. If it is unknown or in the future, Stored returns the current time, because
-// the retention of a delete begins at Time.
+// Stored returns the Time of an entry for the timestamp of its record. A producer can set any
+// timestamp. If the timestamp is unknown or more than [event.MaxSkew] in the future, Stored returns
+// the current time, because the retention of a delete begins at Time.
 func Stored(at time.Time) int64 {
 	now := time.Now()
 	if at.Unix() > 0 && at.Sub(now) <= event.MaxSkew {
@@ -116,7 +116,7 @@ func Stored(at time.Time) int64 {
 	return now.Unix()
 }
 
-// seconds returns a time of an entry if it is in range, else 0.
+// seconds returns unix if it is in the range of an entry's Time, otherwise 0.
 func seconds(unix int64) int64 {
 	if unix < 0 || unix > math.MaxUint32 {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// TestEntry: an entry is decoded as it was encoded, including by earlier and later
+// TestEntry verifies that decoding returns the encoded entry, including entries of earlier and later
 // releases.
 func TestEntry(t *testing.T) {
 	want := event.Acked{
@@ -26,7 +26,7 @@ func TestEntry(t *testing.T) {
 	e = EntryOf(want, "t", 3, 9)
 	e.Time = 5
 	wantEntry(t, string(Marshal(e)), want)
-	e.Deleted, e.Deselected, e.Time = false, false, 1_700_000_000 // the time of the next event follows that of this one
+	e.Deleted, e.Deselected, e.Time = false, false, 1_700_000_000 // the time of the next event becomes that of the previous one
 	want.Deleted, want.Deselected = false, false
 	wantEntry(t, string(Marshal(e)), want)
 }

@@ -15,11 +15,11 @@ import (
 
 // Parser parses the records of one cluster. It is safe for concurrent use.
 type Parser struct {
-	cluster, checkpoint    string // checkpoint is a topic
+	cluster, checkpoint    string // checkpoint is the name of the checkpoint topic
 	clusterKeys, stateKeys []byte // prefixes
 }
 
-// NewParser returns a Parser of the records of a cluster and its checkpoint topic.
+// NewParser returns a Parser for the records of a cluster and its checkpoint topic.
 func NewParser(cluster, checkpointTopic string) Parser {
 	return Parser{
 		cluster: cluster, checkpoint: checkpointTopic,
@@ -27,18 +27,18 @@ func NewParser(cluster, checkpointTopic string) Parser {
 	}
 }
 
-// Owns reports whether a key is one of the cluster's.
+// Owns reports whether a key belongs to the cluster.
 func (p Parser) Owns(key []byte) bool { return bytes.HasPrefix(key, p.clusterKeys) }
 
-// Kind is the kind of a record of the checkpoint topic.
+// Kind is the kind of a checkpoint record.
 type Kind int
 
-// The kinds of records.
+// The kinds of checkpoint records.
 const (
-	Ignored Kind = iota // another cluster's, or a marker of the topic itself
+	Ignored Kind = iota // a record of another cluster, or a marker of the checkpoint topic itself
 	OfEvent             // has the entry of a key
 	OfTopic             // has the state of a topic
-	Removed             // the key has no entry any more
+	Removed             // the key no longer has an entry
 )
 
 // Checkpoint is a record of the checkpoint topic.
@@ -48,7 +48,7 @@ type Checkpoint struct {
 	State State
 }
 
-// Checkpoint parses a record of a partition of the checkpoint topic.
+// Checkpoint parses a record from a partition of the checkpoint topic.
 func (p Parser) Checkpoint(r broker.Record, partition int) (Checkpoint, error) {
 	if p.Owns(r.Key) && len(r.Key) > event.MaxText {
 		return Checkpoint{}, tooLong(r.Key)
@@ -73,7 +73,7 @@ func (p Parser) Checkpoint(r broker.Record, partition int) (Checkpoint, error) {
 	return Checkpoint{Kind: OfEvent, Entry: e}, nil
 }
 
-// state parses the state of a topic. A forwarder writes it to the first partition.
+// state parses the state of a topic. A forwarder writes states only to the first partition.
 func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, error) {
 	if value == nil {
 		return Checkpoint{}, nil
@@ -98,9 +98,9 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	return Checkpoint{Kind: OfTopic, State: s}, nil
 }
 
-// Event returns the entry of a record of an event topic. For the tombstone right after a removal,
-// this is the entry of the removal. For any other tombstone, and for a consistency point, it is the
-// zero entry.
+// Event returns the entry for a record of an event topic. For the tombstone directly after a
+// removal, that is the entry of the removal. For any other tombstone, and for a consistency point,
+// it is the zero entry.
 func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
 	if len(r.Key) > event.MaxText {
 		return Entry{}, tooLong(r.Key)
@@ -123,7 +123,8 @@ func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, erro
 	return e, p.check(key, e)
 }
 
-// ofObject returns what the event in a record says of its object.
+// ofObject returns the entry for an object's event, without its partition and offset. If the event
+// has the type of a marker, the caller rejects it because of its key.
 func ofObject(r broker.Record) (Entry, error) {
 	attribute, _, err := binding.Attributes(r.Headers, r.Value)
 	if err != nil {
@@ -137,7 +138,7 @@ func ofObject(r broker.Record) (Entry, error) {
 	return EntryOf(acked, "", 0, 0), err
 }
 
-// marker returns what a control record says, the zero entry for a consistency point.
+// marker returns the entry for a control record, or the zero entry for a consistency point.
 func marker(r broker.Record) (Entry, error) {
 	m, err := binding.DecodeControl(r.Headers, r.Value)
 	if err != nil {
@@ -155,7 +156,8 @@ func marker(r broker.Record) (Entry, error) {
 	return e, err
 }
 
-// tombstone returns the entry of the removal before a tombstone.
+// tombstone returns the entry of the removal directly before a tombstone, or the zero entry if the
+// tombstone names none.
 func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, error) {
 	key := string(r.Key)
 	attribute, ok := binding.Removal(r.Headers)
@@ -174,7 +176,7 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 	return e, p.check(key, e)
 }
 
-// check returns an error for an entry that no forwarder writes for a key.
+// check returns an error if no forwarder writes the entry under the key.
 func (p Parser) check(key string, e Entry) error {
 	switch {
 	case !isTopic(e.Topic):
@@ -216,7 +218,7 @@ func tooLong(key []byte) error {
 	return event.Invalid(event.InvalidKey, fmt.Errorf("the key has %d bytes, and the limit is %d", len(key), event.MaxText))
 }
 
-// isKey returns an error if a key is neither an object's nor a marker's.
+// isKey returns an error if a key names neither an object nor a marker.
 func isKey(key string) error {
 	_, _, err := event.ParsePartitionKey(key)
 	if err != nil {
@@ -228,7 +230,7 @@ func isKey(key string) error {
 	return nil
 }
 
-// isTopic reports whether a name is valid for a topic (Topic.java).
+// isTopic reports whether Kafka allows a topic of this name (Topic.java).
 func isTopic(name string) bool {
 	const valid = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 249 && strings.Trim(name, valid) == ""

@@ -21,7 +21,7 @@ var (
 	objectKey = event.PartitionKey("c", event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"})
 )
 
-// TestCheckpointRefuses: values that no forwarder writes are errors with a reason.
+// TestCheckpointRefuses verifies that a value that no forwarder writes is an error with a reason.
 func TestCheckpointRefuses(t *testing.T) {
 	valid := `"uid":"u","resourceVersion":"1","topic":"t"`
 	claim, snapshot := event.ClaimPartitionKey("c"), "c/_control/snapshot/apps/deployments"
@@ -75,8 +75,8 @@ func TestCheckpointRefuses(t *testing.T) {
 	}
 }
 
-// TestStateInAnotherPartition: partitions are read at once, so a state in another one than the
-// first would replace that one at random.
+// TestStateInAnotherPartition verifies that only a state in the first partition counts. Partitions
+// are read concurrently, so a second state would replace the first at random.
 func TestStateInAnotherPartition(t *testing.T) {
 	r := broker.Record{Key: []byte(StateKey("c", "t")), Value: Marshal(State{Topic: "t", Partitions: 1})}
 	if _, err := parser.Checkpoint(r, 1); event.ReasonOf(err) != event.InvalidPosition {
@@ -84,7 +84,7 @@ func TestStateInAnotherPartition(t *testing.T) {
 	}
 }
 
-// TestCheckpoint: the records that forwarders write are read.
+// TestCheckpoint verifies that the parser reads every record that forwarders write.
 func TestCheckpoint(t *testing.T) {
 	writer := Entry{Topic: "t", Partition: 1, Offset: 5, Type: event.WriterStarted, ID: "writer.s.t.1"}
 	snapshot := Entry{Topic: "t", Type: event.SnapshotCompleted, ID: "i"}
@@ -126,7 +126,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// message is an event of an object, with its attributes replaced.
+// message returns an object's event with some attributes replaced.
 func message(t testing.TB, replace ...event.Attribute) broker.Record {
 	t.Helper()
 	k := event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"}
@@ -144,18 +144,19 @@ func message(t testing.TB, replace ...event.Attribute) broker.Record {
 		t.Fatal(err)
 	}
 	for _, a := range replace {
-		r.Headers = append(r.Headers, recordbatch.Header{Key: "ce_" + a.Name, Value: []byte(a.Value)}) // the last one counts
+		r.Headers = append(r.Headers, recordbatch.Header{Key: "ce_" + a.Name, Value: []byte(a.Value)}) // the last value counts
 	}
 	return broker.Record{Offset: 9, Time: r.Timestamp, Key: r.Key, Value: r.Value, Headers: r.Headers}
 }
 
-// TestEvent: an event is read, and what is not valid is an error.
+// TestEvent verifies that a valid event is read, and that anything invalid is an error.
 func TestEvent(t *testing.T) {
 	e, err := parser.Event(message(t), "t", 3)
 	if want := (Entry{UID: "u", ResourceVersion: "7", Topic: "t", Partition: 3, Offset: 9, Time: 1700000000, At: 1700000000000}); err != nil || e != want {
 		t.Errorf("got %+v, %v, want %+v", e, err, want)
 	}
-	// The retention of a delete begins at its time, so no producer can set one that never comes.
+	// The retention of a delete begins at its time, so a producer must not be able to set a future
+	// time.
 	for _, at := range []time.Time{{}, time.UnixMilli(-1), time.Now().AddDate(1, 0, 0), time.Unix(math.MaxUint32+1, 0), time.Unix(math.MaxInt64>>10, 0)} {
 		odd := message(t)
 		odd.Time = at
@@ -180,8 +181,9 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestControl: a control record has its entry, with a value or without. Without one, it says so. A
-// consistency point has none, nor a record without a value under the key of an object.
+// TestControl verifies that a control record yields its entry, with or without a value, and that the
+// entry says which. A consistency point yields no entry. Neither does a record without a value under
+// the key of an object.
 func TestControl(t *testing.T) {
 	at, b := time.Unix(1700000000, 0), event.Builder{Cluster: "c"}
 	writer, err := b.WriterStarted("w", "s", "t", 3, at)
@@ -221,7 +223,7 @@ func TestControl(t *testing.T) {
 		if e, err := parser.Event(record, "t", 3); err != nil || e != (Entry{}) {
 			t.Errorf("%s without headers: got %+v, %v, want a tombstone", test.m.ID, e, err)
 		}
-		for _, structured := range []bool{false, true} { // as earlier releases write it
+		for _, structured := range []bool{false, true} { // earlier releases write a value
 			if encoded, err = binding.Encode(test.m, structured); err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +241,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestTombstone: a tombstone has the entry of the removal right before it, if it names one.
+// TestTombstone verifies that a tombstone yields the entry of the removal directly before it, if the
+// tombstone names that removal.
 func TestTombstone(t *testing.T) {
 	deleted := message(t, event.Attribute{Name: "type", Value: string(event.Deleted)})
 	want, err := parser.Event(deleted, "t", 3)
@@ -274,7 +277,7 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// wantValid fails t unless an entry can be used without further checks.
+// wantValid fails the test unless an entry can be used without further checks.
 func wantValid(t *testing.T, e Entry) {
 	t.Helper()
 	position := e.Position()

@@ -7,21 +7,21 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// Overhead is the size in bytes of a batch without records: its header.
+// Overhead is the size in bytes of the batch header, which is also the size of an empty batch.
 const Overhead = 61
 
-// Header is one header of a record: a UTF-8 key and a value. A nil value is null, which
-// differs from empty. kafka-go returns this type to readers.
+// Header is one header of a record: a UTF-8 key and a value. A nil value is null, which differs from
+// empty. kafka-go passes this type to readers.
 type Header = protocol.Header
 
-// Record is one record. A nil Key means no key, and a nil Value a tombstone. Neither is the
-// same as empty.
+// Record is one record. A nil Key means no key, and a nil Value means a tombstone. An empty Key or
+// Value is not the same as nil.
 type Record struct {
 	Key, Value []byte
 	Headers    []Header
 
-	// Timestamp is written in milliseconds, rounded down. A time before 1970, including the
-	// zero Time, is written as -1, "no timestamp": brokers reject other negative values.
+	// Timestamp is written in milliseconds, rounded down. A time before 1970, including the zero
+	// Time, is written as -1, which means no timestamp. Brokers reject other negative values.
 	Timestamp time.Time
 }
 
@@ -35,9 +35,9 @@ func (r Record) timestamp() int64 {
 	return r.Timestamp.UnixMilli()
 }
 
-// Batch holds the records of one batch. It shares their bytes, which must not change while
-// it is in use. The zero value is an empty batch. It is not safe for concurrent use, except
-// that several goroutines may encode it concurrently.
+// Batch holds the records of one batch. It shares their bytes, which must not change while the batch
+// is in use. The zero value is an empty batch. A Batch is not safe for concurrent use, except that
+// several goroutines may encode it concurrently.
 type Batch struct {
 	records []Record
 	size    int   // encoded size of the records, without the batch header
@@ -62,11 +62,11 @@ func (b *Batch) Len() int { return len(b.records) }
 // Records returns the appended records in order. The batch owns the slice.
 func (b *Batch) Records() []Record { return b.records }
 
-// Size returns the size in bytes of the uncompressed batch, which is the maximum size of
-// the compressed one.
+// Size returns the size in bytes of the batch without compression. A compressed batch is never
+// larger.
 func (b *Batch) Size() int { return Overhead + b.size }
 
-// SizeWith returns what [Batch.Size] would be after Append(r).
+// SizeWith returns the [Batch.Size] that the batch would have after Append(r).
 func (b *Batch) SizeWith(r Record) int {
 	t := r.timestamp()
 	first := b.first

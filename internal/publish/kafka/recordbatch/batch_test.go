@@ -9,7 +9,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// TestRead: two readers return the original records, with each compression.
+// TestRead verifies that two independent readers return the original records, with every
+// compression.
 func TestRead(t *testing.T) {
 	for _, codec := range allCodecs {
 		t.Run(codec.String(), func(t *testing.T) {
@@ -33,7 +34,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNilAndEmpty: null differs from an empty value, because a null value is a tombstone.
+// TestNilAndEmpty verifies that null and empty are encoded differently, because a null value is a
+// tombstone.
 func TestNilAndEmpty(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -95,13 +97,13 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestSize: the size computed before a record is appended is the encoded size.
+// TestSize verifies that the size computed before a record is appended equals the encoded size.
 func TestSize(t *testing.T) {
 	b := &Batch{}
 	if b.Size() != Overhead {
 		t.Errorf("an empty batch takes %d bytes", b.Size())
 	}
-	for i, r := range append(someRecords(70), oddRecords...) { // offset deltas of one and two bytes
+	for i, r := range append(someRecords(70), oddRecords...) { // enough records for offset deltas of one and two bytes
 		with := b.SizeWith(r)
 		b.Append(r)
 		if got := len(mustEncode(t, b, None, noProducer, NoSequence)); b.Size() != got || with != got {

@@ -8,8 +8,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// BenchmarkEncode encodes 1,000 records of 8 KB in one batch, and the same with kafka-go's
-// own writer. MB/s counts uncompressed bytes; ratio is the compression ratio.
+// BenchmarkEncode encodes 1,000 records of 8 KB in one batch, and compares kafka-go's own writer.
+// MB/s counts uncompressed bytes, and ratio is the compression ratio.
 func BenchmarkEncode(b *testing.B) {
 	records := someRecords(1000)
 	for _, codec := range allCodecs {
@@ -27,7 +27,7 @@ func BenchmarkEncode(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				encode() // as in a producer, dst is there already
+				encode() // dst is already allocated, as in a producer
 				measure(b, size, encode, func() int { return len(dst) })
 			})
 			b.Run("kafka-go", func(b *testing.B) {
@@ -56,7 +56,7 @@ func measure(b *testing.B, size int, encode func(), encoded func() int) {
 	b.ReportMetric(float64(size)/float64(encoded()), "ratio")
 }
 
-// reader passes records to kafka-go like its Writer does.
+// reader passes records to kafka-go as kafka-go's Writer does.
 type reader struct {
 	records []Record
 	record  protocol.Record

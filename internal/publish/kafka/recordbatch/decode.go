@@ -7,37 +7,38 @@ import (
 	"math"
 )
 
-// Why a batch cannot be read. A reader skips such a batch.
+// The reasons why a batch cannot be read. A reader skips such a batch.
 var (
-	// ErrTooLarge: the batch, or a record in it, unpacks to more than [MaxUnpacked] or
-	// [MaxRecord].
+	// ErrTooLarge means that the batch or one of its records unpacks to more than [MaxUnpacked] or
+	// [MaxRecord], or that a record has too many or too long headers.
 	ErrTooLarge = errors.New("too large")
-	// ErrMalformed: what the batch says of itself is wrong.
+	// ErrMalformed means that the batch contradicts itself or can't be parsed.
 	ErrMalformed = errors.New("malformed")
-	// ErrUnsupported: the batch has another format than v2, or an unknown compression.
+	// ErrUnsupported means that the batch is not in format v2, or its compression is unknown.
 	ErrUnsupported = errors.New("unsupported format")
-	// ErrChecksum: the bytes are not those that the producer sent.
+	// ErrChecksum means that the checksum does not match: the bytes are not those that the producer
+	// sent.
 	ErrChecksum = errors.New("wrong checksum")
 )
 
 // Encoded is one batch of a fetch response.
 type Encoded struct {
-	// First and Last are the offsets of the batch. Compaction can remove records, including
-	// the first and the last.
+	// First and Last are the first and last offsets of the batch. Compaction can remove any records
+	// of the batch, including those at First and Last.
 	First, Last int64
-	// Control is set on the markers of transactions, which hold no records for consumers.
+	// Control marks the batch as a transaction marker, which holds no records for consumers.
 	Control bool
 
 	codec     Compression
-	appended  bool // all records have the time at which the broker appended them: latest
+	appended  bool // the broker set the time of all records to latest when it appended them
 	earliest  int64
 	latest    int64
 	count     int
 	records   []byte
-	malformed error // why it cannot be read
+	malformed error // why the batch cannot be read
 }
 
-// Offsets of the fields of a batch header, besides those in encode.go.
+// Offsets of the fields of a batch header, in addition to those in encode.go.
 const (
 	magicAt     = crcAt - 1
 	lastDeltaAt = 23
@@ -46,32 +47,32 @@ const (
 	countAt     = 57
 )
 
-// Bits of the attributes of a batch.
+// Bits of a batch's attributes.
 const (
 	compressionBits = 0x07
 	appendTimeBit   = 0x08
 	controlBit      = 0x20
 )
 
-// maxOffset is the highest offset that is accepted. It leaves room for additions.
+// maxOffset is the highest accepted offset. Additions to an offset below it cannot overflow.
 const maxOffset = math.MaxInt64 >> 1
 
-// Cut returns the first batch of the records of a fetch response, and the rest. ok is false
-// if the records have no whole batch: brokers cut off a response at the requested size. The
-// batch shares the bytes.
+// Cut returns the first batch of the records in a fetch response, and the rest. ok is false if the
+// records contain no whole batch, because brokers cut off a response at the requested size. The
+// batch shares the bytes of the records.
 //
-// The batch has offsets even if it cannot be read; then [Encoded.Open] returns the reason.
+// The batch has its offsets even if it cannot be read. Then [Encoded.Open] returns the reason.
 func Cut(records []byte) (b Encoded, rest []byte, ok bool) {
 	if len(records) <= magicAt {
 		return Encoded{}, nil, false
 	}
 	be := binary.BigEndian
 	first := int64(be.Uint64(records))
-	size := int64(int32(be.Uint32(records[lengthAt:]))) + lengthAt + 4 // it counts what follows it
+	size := int64(int32(be.Uint32(records[lengthAt:]))) + lengthAt + 4 // the field counts the bytes after itself
 	switch {
 	case first < 0 || first > maxOffset:
 		return Encoded{malformed: ErrMalformed}, nil, true
-	case size <= magicAt: // the rest cannot be found
+	case size <= magicAt: // the start of the rest is unknown
 		return Encoded{First: first, Last: first, malformed: ErrMalformed}, nil, true
 	case size > int64(len(records)):
 		return Encoded{}, nil, false

@@ -16,24 +16,25 @@ type Producer struct {
 	Epoch int16
 }
 
-// NoSequence is the base sequence of a batch without a producer, whose ID and epoch are -1.
+// NoSequence is the base sequence of a batch without a producer. The producer ID and epoch of that
+// batch are -1.
 const NoSequence = -1
 
-// Offsets of the fields of a batch header that are written last or rewritten.
+// Offsets of the header fields that are written last or rewritten.
 const (
 	lengthAt     = 8
 	crcAt        = 17
-	attributesAt = 21 // the checksum covers all from here on
+	attributesAt = 21 // the checksum covers the batch from here on
 	producerAt   = 43
 	recordsAt    = Overhead
 )
 
-// Encode appends the encoded batch to dst, compressed with codec unless that would make it
-// larger. With a producer, baseSequence is the sequence of the first record in its
-// partition. Without one, ID and Epoch are -1 and baseSequence is [NoSequence].
+// Encode appends the encoded batch to dst, compressed with codec unless that would make it larger.
+// With a producer, baseSequence is the sequence of the first record in its partition. Without a
+// producer, ID and Epoch are -1 and baseSequence is [NoSequence].
 //
-// It returns an error if the batch is empty or larger than 2 GiB, or if the stamp is
-// invalid; dst is then returned unchanged.
+// Encode returns an error and dst unchanged if the batch is empty or larger than 2 GiB, if the codec
+// is unknown, or if the producer and sequence are invalid.
 func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence int32) ([]byte, error) {
 	switch {
 	case len(b.records) == 0:
@@ -72,10 +73,10 @@ func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence i
 // scratches holds buffers for uncompressed records.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// Restamp changes the producer and sequence of an encoded batch in place, without
-// compressing it again. See the package comment for when that is allowed. No other
-// goroutine may read the batch meanwhile. It returns an error, and leaves the batch
-// unchanged, if the bytes are not a batch or the stamp is invalid.
+// Restamp changes the producer and sequence of an encoded batch in place, without compressing the
+// batch again. The package comment says when that is allowed. No other goroutine may read the batch
+// meanwhile. Restamp returns an error and leaves the batch unchanged if the bytes are not one batch,
+// or if the producer and sequence are invalid.
 func Restamp(batch []byte, p Producer, baseSequence int32) error {
 	if len(batch) <= recordsAt || batch[crcAt-1] != 2 || int(binary.BigEndian.Uint32(batch[lengthAt:])) != len(batch)-lengthAt-4 {
 		return errors.New("restamp record batch: it is not one batch of version 2")
@@ -88,8 +89,8 @@ func Restamp(batch []byte, p Producer, baseSequence int32) error {
 	return nil
 }
 
-// NextSequence returns the sequence after n records from base on. It wraps from 2^31-1 to
-// 0, like DefaultRecordBatch.incrementSequence of the Java client. After [NoSequence] comes
+// NextSequence returns the sequence after n records that start at base. It wraps from 2^31-1 to 0,
+// like DefaultRecordBatch.incrementSequence of the Java client. After [NoSequence], it returns
 // NoSequence.
 func NextSequence(base int32, n int) int32 {
 	if base < 0 {
@@ -112,12 +113,12 @@ func (p Producer) append(b []byte, baseSequence int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(baseSequence))
 }
 
-// appendHeader leaves length, checksum and compression for later.
+// appendHeader appends the header. The length, checksum and compression are set later.
 func (b *Batch) appendHeader(dst []byte, p Producer, baseSequence int32) []byte {
 	be := binary.BigEndian
 	dst = slices.Grow(dst, Overhead)
 	dst = be.AppendUint64(dst, 0)              // base offset: set by the broker
-	dst = be.AppendUint32(dst, 0)              // length of what follows
+	dst = be.AppendUint32(dst, 0)              // length of the bytes after this field
 	dst = be.AppendUint32(dst, math.MaxUint32) // partition leader epoch: clients write -1
 	dst = append(dst, 2)                       // magic
 	dst = be.AppendUint32(dst, 0)              // checksum
@@ -157,7 +158,7 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendVarint(dst, int64(len(b))), b...)
 }
 
-// finish writes the length of a complete batch, and then its checksum, CRC-32C.
+// finish sets the length of a complete batch, and then its CRC-32C checksum.
 func finish(batch []byte) {
 	binary.BigEndian.PutUint32(batch[lengthAt:], uint32(len(batch)-lengthAt-4))
 	sum := crc32.Checksum(batch[attributesAt:], crc32.MakeTable(crc32.Castagnoli))

@@ -54,7 +54,8 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestEncodeAppends: the contents of dst stay and do not affect the batch.
+// TestEncodeAppends verifies that Encode keeps the contents of dst, and that these do not affect the
+// batch.
 func TestEncodeAppends(t *testing.T) {
 	b, before := batchOf(oddRecords...), bytes.Repeat([]byte("b"), 1<<17) // more than the batch
 	for _, codec := range allCodecs {
@@ -69,8 +70,8 @@ func TestEncodeAppends(t *testing.T) {
 	}
 }
 
-// TestEncodeAtOnce: goroutines share the batch and the pools of encoders, for the race
-// detector.
+// TestEncodeAtOnce encodes a batch in several goroutines, which share the batch and the pools of
+// encoders. The race detector finds unsafe access.
 func TestEncodeAtOnce(t *testing.T) {
 	b := batchOf(oddRecords...)
 	var group sync.WaitGroup
@@ -87,7 +88,7 @@ func TestEncodeAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-// TestIncompressible: a batch is not compressed if that would make it larger.
+// TestIncompressible verifies that a batch is not compressed if compression would make it larger.
 func TestIncompressible(t *testing.T) {
 	noise := make([]byte, 100_000)
 	rand.NewChaCha8([32]byte{}).Read(noise)
@@ -106,7 +107,8 @@ func TestIncompressible(t *testing.T) {
 	}
 }
 
-// TestRestamp: a restamped batch equals a batch that was encoded with the new stamp.
+// TestRestamp verifies that a restamped batch equals a batch that was encoded with the new producer
+// and sequence.
 func TestRestamp(t *testing.T) {
 	b := batchOf(oddRecords...)
 	for _, codec := range allCodecs {
@@ -139,7 +141,7 @@ func TestNextSequence(t *testing.T) {
 		{0, 1, 1},
 		{41, 1, 42},
 		{math.MaxInt32 - 1, 1, math.MaxInt32},
-		{math.MaxInt32, 1, 0}, // the Java client's DefaultRecordBatchTest.testIncrementSequence has these
+		{math.MaxInt32, 1, 0}, // this and the next case are from DefaultRecordBatchTest.testIncrementSequence of the Java client
 		{math.MaxInt32 - 5, 10, 4},
 		{math.MaxInt32, math.MaxInt32, math.MaxInt32 - 1},
 		{NoSequence, 5, NoSequence},
@@ -166,8 +168,8 @@ func TestCompressionNames(t *testing.T) {
 	}
 }
 
-// TestRawRecordSet: the set is the size and the batch, with either way of reading, and
-// again for a repeated request.
+// TestRawRecordSet verifies that a record set is the size followed by the batch, with both ways of
+// reading, and that WriteTo can be repeated for another request.
 func TestRawRecordSet(t *testing.T) {
 	encoded := mustEncode(t, batchOf(oddRecords...), None, noProducer, NoSequence)
 	want := append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)

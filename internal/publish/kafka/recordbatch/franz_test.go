@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestFranz compares with the requests of franz-go's producer for the same records. All
-// compressions except snappy are identical to the byte. For snappy, franz-go writes one
-// block without framing: there, the header without length and checksum and the uncompressed
-// records are identical.
+// TestFranz compares the encoded batches with the requests of franz-go's producer for the same
+// records. With every compression except snappy, the bytes are identical. For snappy, franz-go
+// writes one block without framing, so the test compares the header without length and checksum, and
+// the uncompressed records.
 func TestFranz(t *testing.T) {
 	for _, test := range []struct {
 		codec Compression
@@ -26,11 +26,11 @@ func TestFranz(t *testing.T) {
 		{Gzip, kgo.GzipCompression(), true},
 		{LZ4, kgo.Lz4Compression(), true},
 		{Snappy, kgo.SnappyCompression(), false},
-		{Zstd, kgo.ZstdCompression().WithLevel(1), true}, // the fastest
+		{Zstd, kgo.ZstdCompression().WithLevel(1), true}, // the fastest level
 	} {
 		t.Run(test.codec.String(), func(t *testing.T) {
 			produced := franzBatches(t, [][]Record{oddRecords, someRecords(70)}, kgo.ProducerBatchCompression(test.franz))
-			sequence := int32(1) // after the one that franzBatches sends first
+			sequence := int32(1) // franzBatches sends one record first
 			for i, records := range [][]Record{oddRecords, someRecords(70)} {
 				want := produced[i]
 				header := headerOf(t, want)
@@ -45,8 +45,9 @@ func TestFranz(t *testing.T) {
 	}
 }
 
-// TestFranzWithoutIdempotence: franz-go then writes sequence 0, and this package writes -1
-// like Java. Brokers ignore it.
+// TestFranzWithoutIdempotence verifies that the batches are identical without idempotence, except
+// for the sequence. franz-go writes sequence 0, and this package writes -1 like Java. Brokers ignore
+// the sequence then.
 func TestFranzWithoutIdempotence(t *testing.T) {
 	want := franzBatches(t, [][]Record{oddRecords}, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.DisableIdempotentWrite())[0]
 	if sequence := binary.BigEndian.Uint32(want[53:]); sequence != 0 {
@@ -94,7 +95,7 @@ func headerOf(t *testing.T, batch []byte) kmsg.RecordBatch {
 	return header
 }
 
-// franzBatches returns the bytes that franz-go sends for the records, one batch per record.
+// franzBatches returns the bytes that franz-go sends for each list of records, as one batch each.
 func franzBatches(t *testing.T, batches [][]Record, opts ...kgo.Opt) [][]byte {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
@@ -110,7 +111,7 @@ func franzBatches(t *testing.T, batches [][]Record, opts ...kgo.Opt) [][]byte {
 				seen <- bytes.Clone(partition.Records)
 			}
 		}
-		return nil, nil, false // and let it be stored
+		return nil, nil, false // the fake broker still stores the batch
 	})
 	client, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ManualFlushing(), kgo.DefaultProduceTopic("topic"), kgo.ProducerBatchMaxBytes(1 << 24),
@@ -140,8 +141,8 @@ func franzBatches(t *testing.T, batches [][]Record, opts ...kgo.Opt) [][]byte {
 		}
 		return sent
 	}
-	// Records of a topic that the client does not know yet are sent as it gets to know it,
-	// in any number of batches. So one goes first.
+	// While the client fetches the metadata of a new topic, it can send records in any number of
+	// batches. So one record goes first.
 	produce([]Record{{}})
 	var produced [][]byte
 	for _, records := range batches {

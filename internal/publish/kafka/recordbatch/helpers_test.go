@@ -19,7 +19,7 @@ var (
 	noProducer = Producer{ID: -1, Epoch: -1}
 	allCodecs  = []Compression{None, Gzip, Snappy, LZ4, Zstd}
 	someTime   = time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.UTC)
-	oddRecords = []Record{ // with all that the format tells apart
+	oddRecords = []Record{ // everything that the format distinguishes
 		{Key: []byte("k"), Value: []byte("v"), Timestamp: someTime},
 		{Key: nil, Value: nil, Timestamp: someTime},
 		{Key: []byte{}, Value: []byte{}, Timestamp: someTime.Add(time.Hour)},
@@ -48,14 +48,14 @@ func mustEncode(t testing.TB, b *Batch, codec Compression, p Producer, baseSeque
 	return encoded
 }
 
-// plain is a record as it can be compared, and quickly: as text, see textOf.
+// plain is a record as text, see textOf, which is quick to compare.
 type plain struct {
 	Key, Value string
 	Headers    []string
 	Millis     int64
 }
 
-// textOf distinguishes null from empty.
+// textOf returns a text that distinguishes null from empty.
 func textOf(b []byte) string {
 	if b == nil {
 		return "null"
@@ -77,8 +77,8 @@ func plainOf(records []Record) []plain {
 	return result
 }
 
-// readKafkaGo reads what we hand over to kafka-go with the reader of its own client. It
-// verifies the checksum.
+// readKafkaGo encodes the batch as a request of kafka-go, and decodes that with kafka-go's own
+// reader, which verifies the checksum.
 func readKafkaGo(t testing.TB, encoded []byte) ([]plain, *protocol.RecordBatch) {
 	t.Helper()
 	var sent bytes.Buffer
@@ -118,7 +118,7 @@ func readKafkaGo(t testing.TB, encoded []byte) ([]plain, *protocol.RecordBatch) 
 	}
 }
 
-// readFranz reads a batch with franz-go, as it would from a broker.
+// readFranz decodes a batch with franz-go, as if a broker had sent it.
 func readFranz(t testing.TB, encoded []byte) ([]plain, kmsg.RecordBatch) {
 	t.Helper()
 	var batch kmsg.RecordBatch
@@ -145,7 +145,7 @@ func readFranz(t testing.TB, encoded []byte) ([]plain, kmsg.RecordBatch) {
 	return result, batch
 }
 
-// records of about 8 KB as they are on the bus.
+// someRecords returns n records of about 8 KB that resemble events on the bus.
 func someRecords(n int) []Record {
 	var result []Record
 	for i := range n {
@@ -167,7 +167,7 @@ func someRecords(n int) []Record {
 	return result
 }
 
-// recordsFrom makes records of what a fuzzer comes up with.
+// recordsFrom converts a fuzzer's data to records.
 func recordsFrom(data []byte) []Record {
 	take := func(n int) []byte {
 		n = min(n, len(data))
@@ -189,10 +189,10 @@ func recordsFrom(data []byte) []Record {
 		r := Record{Key: piece(), Value: piece(), Timestamp: someTime.Add(time.Duration(kind) * time.Second)}
 		switch kind % 4 {
 		case 0:
-			r.Timestamp = time.UnixMilli(int64(number()>>21) - 1000) // up to the year 2248: franz-go counts nanoseconds
+			r.Timestamp = time.UnixMilli(int64(number()>>21) - 1000) // up to the year 2248, because franz-go counts nanoseconds
 		case 1:
 			r.Timestamp = time.Time{}
-		case 2: // repetitive, so that it is worth compressing
+		case 2: // repetitive, so that compression makes it smaller
 			r.Value = bytes.Repeat(r.Value, int(kind))
 		}
 		for range kind / 4 % 4 {

@@ -7,9 +7,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// RawRecordSet returns an encoded batch in the form of kafka-go's RawProduceRequest: its
-// size in four bytes, then the batch. It does not copy the batch, which must not change
-// until the response arrives. The same set can be used for several requests.
+// RawRecordSet returns an encoded batch in the form that kafka-go's RawProduceRequest takes: its
+// size in four bytes, then the batch. It does not copy the batch, which must not change until the
+// response arrives. Several requests can use the same set.
 func RawRecordSet(batch []byte) protocol.RawRecordSet {
 	r := &rawReader{batch: batch}
 	binary.BigEndian.PutUint32(r.size[:], uint32(len(batch)))
@@ -19,12 +19,12 @@ func RawRecordSet(batch []byte) protocol.RawRecordSet {
 type rawReader struct {
 	size  [4]byte
 	batch []byte
-	read  int // by Read
+	read  int // bytes that Read has returned
 }
 
 var _ io.WriterTo = (*rawReader)(nil)
 
-// WriteTo writes the whole set at every call. io.Copy, and so kafka-go, uses it.
+// WriteTo writes the whole set on every call. io.Copy uses WriteTo, and so does kafka-go.
 func (r *rawReader) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(r.size[:])
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Limits of a batch that is read. They bound what a hostile producer can make a reader
-// unpack: a batch of a few kilobytes can unpack to gigabytes.
+// Limits for reading a batch. They bound the memory that a hostile producer can make a reader use: a
+// batch of a few kilobytes can unpack to gigabytes.
 const (
-	// MaxRecord is the largest record in bytes. The API server's watch has no object over
-	// 16 MiB, and an event has at most the object, its previous state, and a patch with
-	// parts of both.
+	// MaxRecord is the size in bytes of the largest record. The API server's watch delivers no
+	// object over 16 MiB, and an event contains at most the object, its previous state, and a patch
+	// with parts of both.
 	MaxRecord = 64 << 20
-	// MaxUnpacked is the largest batch in bytes, before compression. It is over the highest
+	// MaxUnpacked is the uncompressed size in bytes of the largest batch. It exceeds the highest
 	// value of KUBERELAY_KAFKA_BATCH_BYTES.
 	MaxUnpacked = 128 << 20
 
-	maxHeaders   = 1024 // of a record
+	maxHeaders   = 1024 // headers per record
 	maxHeaderKey = 1024 // in bytes
 )
 
@@ -34,14 +34,14 @@ type Reader struct {
 	batch   Encoded
 	unpack  *unpacker
 	source  *bufio.Reader
-	largest int // largest record
+	largest int // size in bytes of the largest record
 	record  []byte
-	read    int   // number of records
+	read    int   // number of records read
 	next    int64 // lowest offset of the next record
 }
 
-// Open returns a Reader that allocates about largest bytes at most, and returns [ErrLarge]
-// where that is too little. The caller must close it.
+// Open returns a Reader that allocates at most about largest bytes. If a record needs more,
+// [Reader.Next] returns [ErrLarge]. The caller must close the Reader.
 func (b Encoded) Open(largest int) (*Reader, error) {
 	if b.malformed != nil {
 		return nil, b.malformed
@@ -60,9 +60,9 @@ func (b Encoded) Open(largest int) (*Reader, error) {
 // Close releases the memory of the Reader.
 func (r *Reader) Close() { r.unpack.close() }
 
-// Next returns the next record and its offset, and [io.EOF] after the last one. Any other
-// error is [ErrLarge] or one of the reasons why a batch cannot be read. The next call
-// overwrites the record; Close does not.
+// Next returns the next record and its offset, and [io.EOF] after the last one. Any other error is
+// [ErrLarge] or one of the reasons why a batch cannot be read. The next call of Next overwrites the
+// record. Close does not.
 func (r *Reader) Next() (Record, int64, error) {
 	if r.read == r.batch.count {
 		if _, err := r.source.ReadByte(); !errors.Is(err, io.EOF) {
@@ -102,7 +102,8 @@ func (r *Reader) Next() (Record, int64, error) {
 	return record, offset, nil
 }
 
-// fill reads n bytes. Memory grows with the bytes that are there, not with the length that the batch claims.
+// fill reads n bytes. Its memory grows with the bytes that arrive, not with the length that the
+// batch claims.
 func (r *Reader) fill(n int) error {
 	const step = 64 << 10
 	r.record = r.record[:0]
@@ -117,8 +118,8 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// failed returns why the batch cannot be read: because of an error of the source, or, without an error,
-// because it is malformed.
+// failed returns the reason why the batch cannot be read. If the source reports one of these
+// reasons, failed returns that error. Otherwise the batch is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {
 	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):
@@ -126,15 +127,15 @@ func (r *Reader) failed(err error, what string) error {
 	case err == nil:
 		return fmt.Errorf("%w: %s", ErrMalformed, what)
 	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF // io.EOF is the end of the batch
+		err = io.ErrUnexpectedEOF // callers take io.EOF as the end of the batch
 	}
 	return fmt.Errorf("%w: %s: %w", ErrMalformed, what, err)
 }
 
-// deltas are relative to the values of the batch.
+// deltas are a record's timestamp and offset relative to those of the batch.
 type deltas struct{ timestamp, offset int64 }
 
-// parseRecord parses a record without its length. The result shares the bytes.
+// parseRecord parses a record without its length field. The result shares the bytes of body.
 func parseRecord(body []byte) (Record, deltas, error) {
 	f := fields{left: body}
 	f.bytes(1) // attributes: none are defined
@@ -144,7 +145,7 @@ func parseRecord(body []byte) (Record, deltas, error) {
 	switch {
 	case headers > maxHeaders:
 		return Record{}, d, fmt.Errorf("%w: a record with %d headers", ErrTooLarge, headers)
-	case headers < 0 || headers > int64(len(f.left)): // each has at least two bytes
+	case headers < 0 || headers > int64(len(f.left)): // each header has at least two bytes
 		f.failed = true
 	case headers > 0:
 		record.Headers = make([]Header, headers)
@@ -162,7 +163,7 @@ func parseRecord(body []byte) (Record, deltas, error) {
 	return record, d, nil
 }
 
-// fields takes fields off the start of a record.
+// fields removes fields from the start of a record.
 type fields struct {
 	left   []byte
 	failed bool
@@ -188,7 +189,7 @@ func (f *fields) bytes(n int64) []byte {
 	return b
 }
 
-// nullable returns a value after its length; -1 is nil.
+// nullable returns the value after its length. The length -1 means nil.
 func (f *fields) nullable() []byte {
 	n := f.varint()
 	if n == -1 {

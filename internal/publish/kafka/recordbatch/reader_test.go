@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// readAll reads the batches of a response and clones the records.
+// readAll reads the batches of a response and returns clones of the records.
 func readAll(t testing.TB, response []byte, largest int) (records []Record, offsets []int64, err error) {
 	t.Helper()
 	for {
@@ -58,7 +58,7 @@ func TestReader(t *testing.T) {
 			second := mustEncode(t, batchOf(records...), codec, Producer{ID: 7, Epoch: 1}, 3)
 			binary.BigEndian.PutUint64(first, 5)
 			binary.BigEndian.PutUint64(second, 5+uint64(len(records)))
-			response := append(append(slices.Clone(first), second...), first[:len(first)-1]...) // the last one is cut off
+			response := append(append(slices.Clone(first), second...), first[:len(first)-1]...) // the last batch is cut off
 			got, offsets, err := readAll(t, response, 1<<20)
 			if err != nil {
 				t.Fatalf("%s: %v", codec, err)
@@ -75,7 +75,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderOfOtherCodecs: a block of Snappy without framing, and zstd with larger windows.
+// TestReaderOfOtherCodecs verifies that the reader accepts a block of snappy without framing, and
+// zstd with a larger window.
 func TestReaderOfOtherCodecs(t *testing.T) {
 	plain := mustEncode(t, batchOf(someRecords(100)...), None, noProducer, NoSequence)
 	streamed := &bytes.Buffer{}
@@ -101,7 +102,7 @@ func TestReaderOfOtherCodecs(t *testing.T) {
 	}
 }
 
-// withRecords replaces the records of a batch.
+// withRecords returns a copy of a batch with other records.
 func withRecords(batch []byte, codec Compression, records []byte) []byte {
 	batch = append(slices.Clone(batch[:recordsAt]), records...)
 	binary.BigEndian.PutUint16(batch[attributesAt:], uint16(codec))
@@ -109,13 +110,14 @@ func withRecords(batch []byte, codec Compression, records []byte) []byte {
 	return batch
 }
 
-// bomb returns a batch whose only record has a value of n zeros.
+// bomb returns a batch with one record, whose value is n zeros.
 func bomb(t testing.TB, codec Compression, n int) []byte {
 	t.Helper()
 	return mustEncode(t, batchOf(Record{Key: []byte("k"), Value: make([]byte, n)}), codec, noProducer, NoSequence)
 }
 
-// TestBombs: a batch that unpacks to too much is rejected, and costs little memory.
+// TestBombs verifies that a batch that unpacks to too many bytes is rejected, and costs little
+// memory.
 func TestBombs(t *testing.T) {
 	bombs := map[string][]byte{}
 	for _, codec := range allCodecs[1:] {
@@ -132,7 +134,7 @@ func TestBombs(t *testing.T) {
 			if !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrLarge) {
 				t.Errorf("got %v", err)
 			}
-			// The tables of lz4 and the window of zstd are most of it.
+			// The tables of lz4 and the window of zstd use most of the memory.
 			if got := after.TotalAlloc - before.TotalAlloc; got > 40<<20 {
 				t.Errorf("allocated %d MiB", got>>20)
 			}
@@ -143,7 +145,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestLargestRecord: the largest event, and the largest batch that settings allow, are read.
+// TestLargestRecord verifies that the largest event and the largest batch that the settings allow
+// can be read.
 func TestLargestRecord(t *testing.T) {
 	for _, codec := range []Compression{None, Snappy, Zstd} {
 		batch := mustEncode(t, batchOf(Record{Key: []byte("k"), Value: make([]byte, MaxRecord-100)}, Record{Value: make([]byte, 36<<20)}), codec, noProducer, NoSequence)
@@ -167,7 +170,7 @@ func TestLargestRecord(t *testing.T) {
 	}
 }
 
-// TestLies: numbers in a batch that are wrong.
+// TestLies verifies that a batch with wrong numbers is an error.
 func TestLies(t *testing.T) {
 	varints := func(values ...int64) (b []byte) {
 		for _, v := range values {
@@ -227,7 +230,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestCut: where a batch cannot be read, its offsets are still known.
+// TestCut verifies that Cut returns the offsets of a batch that cannot be read.
 func TestCut(t *testing.T) {
 	good := mustEncode(t, batchOf(someRecords(3)...), None, noProducer, NoSequence)
 	binary.BigEndian.PutUint64(good, 40)
@@ -262,7 +265,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// FuzzReader reads what a hostile producer or broker may send.
+// FuzzReader reads any bytes that a hostile producer or broker may send.
 func FuzzReader(f *testing.F) {
 	for _, codec := range allCodecs {
 		f.Add(mustEncode(f, batchOf(oddRecords[:3]...), codec, noProducer, NoSequence))
@@ -299,7 +302,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// FuzzRecords reads what follows a valid header, which FuzzReader seldom gets past.
+// FuzzRecords reads arbitrary records behind a valid header. FuzzReader seldom gets past the header.
 func FuzzRecords(f *testing.F) {
 	batch := mustEncode(f, batchOf(oddRecords[:3]...), None, noProducer, NoSequence)
 	for _, codec := range allCodecs {

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 )
 
-// stream adapts an encoder that writes to an io.Writer so that it appends to dst.
+// stream lets an encoder that writes to an io.Writer append to dst.
 type stream struct {
 	w interface {
 		io.WriteCloser
@@ -36,10 +36,10 @@ func appendWith(pool *sync.Pool, dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// xerial is the header of snappy-java's framing: its magic, the version, and the minimum
-// version of a reader. Blocks follow, each after its size in four bytes. Java producers
-// write this framing. Java consumers read it and also a single block without framing; other
-// consumers read only the framing.
+// xerial is the header of snappy-java's framing: its magic, the version, and the minimum version of
+// a reader. Blocks follow, and each has its size in four bytes before it. Java producers write this
+// framing. Java consumers also read a single block without framing. Other consumers read only the
+// framing.
 var xerial = [...]byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1}
 
 const xerialBlock = 32 << 10 // bytes before compression, as in Java

@@ -15,19 +15,19 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// unpacker reads the records of a batch, decompressed, up to MaxUnpacked bytes.
+// unpacker reads and decompresses the records of a batch, up to MaxUnpacked bytes.
 type unpacker struct {
 	from io.Reader
-	left int // bytes that may follow
+	left int // bytes that may still follow
 	pool *sync.Pool
 }
 
 var _ io.Reader = (*unpacker)(nil)
 
-// unpackerOf returns an unpacker for packed records. It allocates about largest bytes at
-// most, and a few MiB for the tables of the compression.
+// unpackerOf returns an unpacker for packed records. It allocates at most about largest bytes, and a
+// few MiB for the tables of the compression.
 func unpackerOf(codec Compression, packed []byte, largest int) (*unpacker, error) {
-	// zstd.Decoder unpacks the whole of a bytes.Buffer at once, but not of a bytes.Reader.
+	// zstd.Decoder unpacks a bytes.Buffer all at once, but not a bytes.Reader.
 	source := bytes.NewReader(packed)
 	u := &unpacker{from: source, left: MaxUnpacked}
 	switch codec {
@@ -54,7 +54,8 @@ func unpackerOf(codec Compression, packed []byte, largest int) (*unpacker, error
 	return u, nil
 }
 
-// Read returns one of the reasons why a batch cannot be read, or io.EOF.
+// Read reads decompressed bytes. Its error is io.EOF, or one of the reasons why a batch cannot be
+// read.
 func (u *unpacker) Read(p []byte) (int, error) {
 	if u.left == 0 {
 		if _, err := io.ReadFull(u.from, make([]byte, 1)); errors.Is(err, io.EOF) {
@@ -84,12 +85,12 @@ func unpackError(err error) error {
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF // io.EOF is the end of the batch
+		err = io.ErrUnexpectedEOF // callers take io.EOF as the end of the batch
 	}
 	return fmt.Errorf("%w: decompress: %w", ErrMalformed, err)
 }
 
-// resetter is a decoder that can be used again.
+// resetter is a decoder that can be reused.
 type resetter interface {
 	io.Reader
 	Reset(source io.Reader) error
@@ -99,9 +100,9 @@ type resetter interface {
 var (
 	gunzips = sync.Pool{New: func() any { return new(gzip.Reader) }}
 	unlz4s  = sync.Pool{New: func() any { return lz4Reader{lz4.NewReader(nil)} }}
-	// The window is the smallest that RFC 8878 (3.1.1.1.2) recommends to support; the
-	// default of Java producers is 2 MiB. With a concurrency of 1, a decoder runs no
-	// goroutine, so the pool may drop it without closing it.
+	// The window has the smallest size that RFC 8878 (3.1.1.1.2) recommends to support. The default
+	// of Java producers is 2 MiB. With a concurrency of 1, a decoder runs no goroutine, so the pool
+	// may drop it without closing it.
 	unzstds = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderMaxMemory(MaxUnpacked))
@@ -119,8 +120,8 @@ func (r lz4Reader) Reset(source io.Reader) error {
 	return nil
 }
 
-// maxSnappyRatio is over the ratio of any block of Snappy: a copy of at most 64 bytes takes
-// at least 3. The decoder also accepts S2, whose ratio has no bound.
+// maxSnappyRatio exceeds the compression ratio of any snappy block: a copy element produces at most
+// 64 bytes and takes at least 3. The decoder also accepts S2, whose ratio has no bound.
 const maxSnappyRatio = 32
 
 // snappyReader reads the framing of snappy-java, or a single block.

@@ -6,25 +6,25 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Checkpoint is what the checkpoint topic says.
+// Checkpoint is the content of the checkpoint topic.
 type Checkpoint struct {
-	// Records is the number of partitions of the checkpoint topic that entries are spread over.
-	// Finish sets it.
+	// Records is the number of checkpoint partitions that entries are spread over. Finish sets it.
 	Records int
 
 	parts  []part
 	states map[string]record.State
-	topics map[string]recorded // the recorded topics that Take has not taken
+	topics map[string]recorded // the recorded topics that Take has not removed yet
 	erased map[string]map[string]erasedEntry
 }
 
-// recorded is what the checkpoint topic says about one event topic, by partition key.
+// recorded is the content of the checkpoint topic for one event topic. The entries are keyed by
+// partition key.
 type recorded struct {
 	state   record.State
 	entries map[string]record.Entry
 }
 
-// part is the content of one partition of the checkpoint topic, by partition key.
+// part is the content of one partition of the checkpoint topic, keyed by partition key.
 type part struct {
 	entries map[string]record.Entry
 	erased  map[string]erasedEntry
@@ -48,12 +48,12 @@ func (c *Checkpoint) Read(partition int, offset int64, key string, r record.Chec
 	case record.OfEvent, record.Removed:
 		c.parts[partition].read(offset, key, r.Entry)
 	case record.Ignored:
-		// If an invalid record replaced an entry, the event is found in the event topic or
-		// published again.
+		// An invalid record may have replaced an entry. Then the event is found in the event topic,
+		// or published again.
 	}
 }
 
-// Finish completes the reading.
+// Finish completes the checkpoint after all records were passed to Read.
 func (c *Checkpoint) Finish() {
 	c.Records = c.recordSpread()
 	c.topics, c.erased = map[string]recorded{}, map[string]map[string]erasedEntry{}
@@ -79,8 +79,8 @@ func (c *Checkpoint) Finish() {
 	c.parts = nil
 }
 
-// merge returns the entries of all partitions. If several partitions have an entry of a
-// key, the one in the partition that a forwarder uses for the key counts.
+// merge returns the entries of all partitions. If several partitions have an entry for the same key,
+// the entry in the partition that a forwarder uses for that key counts.
 func (c *Checkpoint) merge() map[string]record.Entry {
 	all := map[string]record.Entry{}
 	for home, part := range c.parts {
@@ -96,18 +96,19 @@ func (c *Checkpoint) merge() map[string]record.Entry {
 	return all
 }
 
-// Anyone who can write to the checkpoint topic can replace or remove the entry of an object. During a
-// session, each load writes the entry again. A takeover has only the topics.
+// Anyone who can write to the checkpoint topic can replace or remove the entry of an object. During
+// a session, each load writes the entry again. A takeover has only the topics to detect that.
 //
-// A forwarder records the events of an object in the order of their offsets in the event topic, and writes a
-// tombstone only after a removal. So the entry of an existing object was erased if a tombstone follows it, or
-// an entry of an event that isn't later. The cause is another writer, a forwarder that no longer found the
-// event, or a forwarder that removed a forged entry. The event topic shows which entries to restore.
+// A forwarder records the events of an object in the order of their offsets in the event topic, and
+// writes a tombstone only after a removal. So the entry of an existing object was erased if the next
+// record is a tombstone, or an entry of an event that isn't later. The cause is another writer, a
+// forwarder that no longer found the event, or a forwarder that removed a forged entry. The event
+// topic shows which entries to restore.
 
-// erasedEntry is the entry of an existing object, followed by a record that can't be its successor.
+// erasedEntry is the entry of an existing object whose next record can't be a valid successor.
 type erasedEntry struct {
 	record.Entry
-	by int64 // the offset of that record
+	by int64 // the offset of that next record
 }
 
 // read applies the next record of the partition.

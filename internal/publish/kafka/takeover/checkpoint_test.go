@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// TestErased: only a state that no later event follows is looked for in the event topic. So
-// the removals that a forwarder records, and the purges of them, cost nothing.
+// TestErased verifies that a takeover looks up an erased state only if no later event follows it. So
+// the removals that a forwarder records, and their purges, cost no lookup.
 func TestErased(t *testing.T) {
 	state := func(offset int64) record.Entry { return record.Entry{UID: "u", Topic: "t", Offset: offset} }
 	removal := func(offset int64) record.Entry {
@@ -61,7 +61,8 @@ func TestErased(t *testing.T) {
 	}
 }
 
-// TestSpreadOf: the recorded number counts unless most things are where another one puts them.
+// TestSpreadOf verifies that the recorded number of partitions counts, unless another number fits
+// more of the records.
 func TestSpreadOf(t *testing.T) {
 	over := func(n int, numbers ...int) (all []placement) {
 		for _, number := range numbers {

@@ -13,36 +13,36 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// world is a model of the topics of a cluster, of writers that take over and are killed, and of what brokers
-// and other users do to the topics. A random source makes every choice.
+// world is a model of a cluster's topics, of writers that take over and are killed, and of the
+// actions of brokers and other users on these topics. A random source makes every choice.
 type world struct {
 	*rand.Rand
 	story      []string
 	topics     map[string][]eventLog
-	checkpoint [][]Write // by partition; the offset is the index, and a Key of "-" has nothing
+	checkpoint [][]Write // by partition; the offset is the index, and the Key "-" marks a removed record
 	hidden     map[string]bool
 	purged     map[string]int64 // the last offset of a purged removal, by key
-	// hostile: entries are erased. Then no event topic loses its end and the checkpoint topic is not compacted,
-	// because that would remove the trace of an erased entry.
+	// hostile means that entries are erased. Then no event topic loses its end and the checkpoint
+	// topic is not compacted, because both would remove the trace of an erased entry.
 	hostile bool
 	writer  *writer
 	version int
 }
 
-// eventLog is one partition of an event topic: the offset is the index.
+// eventLog is one partition of an event topic. The offset is the index.
 type eventLog []logged
 
 type logged struct {
 	Record
-	removed bool // by compaction
-	batched bool // in one batch with the record before
+	removed bool // removed by compaction
+	batched bool // in the same batch as the record before
 }
 
 // writer is a session after its takeover.
 type writer struct {
 	records  int
 	markers  map[string][]record.Entry // by topic and partition
-	read     map[string][]int64        // up to where each partition was read or written
+	read     map[string][]int64        // the offset up to which each partition was read or written
 	unread   map[string][]int64
 	newest   map[string][]int64
 	entries  map[string]map[string]record.Entry
@@ -69,7 +69,7 @@ func keyOf(topic string, n int) string {
 	return event.PartitionKey(modelCluster, event.Key{Resource: topic, Namespace: "n", Name: fmt.Sprint("p", n)})
 }
 
-// append appends the records of one batch to a partition.
+// append appends the records of one batch to a partition, and returns the offset of the first.
 func (w *world) append(topic string, partition int, batch ...Record) int64 {
 	log := w.topics[topic][partition]
 	base := int64(len(log))
@@ -84,7 +84,7 @@ func (w *world) append(topic string, partition int, batch ...Record) int64 {
 	return base
 }
 
-// place draws a topic that is in use, a key, and the key's partition.
+// place returns a random topic in use, a random key of that topic, and the key's partition.
 func (w *world) place() (topic, key string, partition int) {
 	names := slices.Sorted(maps.Keys(w.topics))
 	if w.writer != nil {
@@ -136,7 +136,7 @@ func (s *writer) recordMarker(topic string, p int) {
 	s.write(put(event.WriterPartitionKey(modelCluster, topic, p), marker, s.records))
 }
 
-// purge removes the entry of a deleted key, unless it is the newest of its partition.
+// purge removes the entry of a deleted key, unless that event is the newest of its partition.
 func (w *world) purge() {
 	topic, key, p := w.place()
 	if topic == "" {
@@ -150,7 +150,7 @@ func (w *world) purge() {
 	}
 }
 
-// store stores some of what the writer has recorded.
+// store stores some or all of the writes that the writer has made.
 func (w *world) store(all bool) {
 	for home, unstored := range w.writer.unstored {
 		n := len(unstored)
@@ -162,7 +162,7 @@ func (w *world) store(all bool) {
 	}
 }
 
-// crash ends the writer. Some of what it has recorded is stored.
+// crash kills the writer. Only some of its writes are stored.
 func (w *world) crash() {
 	w.store(false)
 	w.writer = nil
@@ -232,7 +232,8 @@ func (w *world) disturb() {
 	}
 }
 
-// compact removes the records below an offset that have a later one of the same key there.
+// compact picks an offset and removes each record below it that has a later record with the same key
+// below it.
 func (w *world) compact(log eventLog) {
 	end := w.IntN(len(log) + 1)
 	for n := range end {
@@ -243,7 +244,7 @@ func (w *world) compact(log eventLog) {
 	}
 }
 
-// expire removes some markers and tombstones that no earlier record of the key precedes.
+// expire removes some markers and tombstones that have no earlier record with the same key.
 func (w *world) expire(log eventLog) {
 	for n := range log[:max(0, len(log)-1)] {
 		isEarlier := func(r logged) bool { return r.Key == log[n].Key && !r.removed }
@@ -262,7 +263,7 @@ func compactCheckpoint(entries []Write) {
 	}
 }
 
-// erase forges a tombstone upon the entry of an existing object.
+// erase forges a tombstone for the entry of an existing object.
 func (w *world) erase(topic, key string, p int) {
 	for home, entries := range w.checkpoint {
 		var last record.Entry
@@ -278,7 +279,7 @@ func (w *world) erase(topic, key string, p int) {
 	}
 }
 
-// takeOver runs a takeover, which can be killed. It returns what is wrong with the result.
+// takeOver runs a takeover, which may be killed. It returns an error if the result is wrong.
 func (w *world) takeOver() error {
 	c := NewCheckpoint(len(w.checkpoint))
 	for home, entries := range w.checkpoint {
@@ -363,7 +364,7 @@ func (w *world) recover(name string, t *Topic) {
 	}
 }
 
-// check compares what a takeover knows of a topic with the logs.
+// check compares the result of a takeover for one topic with the logs.
 func (w *world) check(name string, t *Topic) error {
 	last, invalid := map[string]record.Entry{}, map[string]int64{}
 	for _, log := range w.topics[name] {
@@ -392,7 +393,7 @@ func (w *world) check(name string, t *Topic) error {
 	}
 	for key, e := range t.Entries() {
 		log := w.topics[name][e.Partition]
-		isCompacted := e.Offset < int64(len(log)) && log[e.Offset].removed && log[e.Offset].Key == key // and the later record was lost
+		isCompacted := e.Offset < int64(len(log)) && log[e.Offset].removed && log[e.Offset].Key == key // the later record was lost
 		if _, stored := last[key]; !stored && !e.Deleted && !isCompacted {
 			return fmt.Errorf("topic %s has no event of %s, and the takeover knows %+v", name, key, e)
 		}
@@ -400,8 +401,9 @@ func (w *world) check(name string, t *Topic) error {
 	return nil
 }
 
-// TestRandomHistories: whatever happens to the topics between two writers and to the takeovers themselves, a
-// takeover knows the last event of every key that is in the log, and no state that is not.
+// TestRandomHistories verifies that a takeover knows the last event of every key in the log, and no
+// state that is not in it. This holds whatever happens to the topics between two writers and to the
+// takeovers themselves.
 func TestRandomHistories(t *testing.T) {
 	const histories, steps = 1000, 60
 	for seed := range uint64(histories) {

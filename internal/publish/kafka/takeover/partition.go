@@ -2,37 +2,37 @@ package takeover
 
 import "github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 
-// Record is a record of an event topic. The key is "" if the record is not the cluster's, or another one
-// than was asked for.
+// Record is a record of an event topic. The key is "" if the record does not belong to the cluster,
+// or if its key is not the one that was looked up.
 type Record struct {
 	Offset int64
 	Key    string
 	Entry  record.Entry // zero for a tombstone that identifies no removal
-	Valid  bool         // whether a forwarder can have written the record
+	Valid  bool         // whether a forwarder may have written the record
 	Time   int64        // in seconds since 1970
 }
 
-// Read is a range of offsets that must be read. To is exclusive.
+// Read is a range of offsets to read. To is exclusive.
 type Read struct {
 	From, To int64
-	// Key, if set, is the key of a record that is looked up: the range is one offset, and the log may have no
-	// record there.
+	// Key, if set, is the key of a record to look up. Then the range is one offset, at which the log
+	// may have no record.
 	Key string
 	// Reason says why the partition is read from its start.
 	Reason Reason
 }
 
-// Reason is why a partition is read from its start although the checkpoint topic has entries of it.
+// Reason is why a partition is read from its start although the checkpoint topic has entries for it.
 type Reason int
 
-// The reasons.
+// The values of Reason.
 const (
 	NoReason Reason = iota
-	Mismatch        // the log does not have the records that were recorded last
-	NoMarker        // the checkpoint topic has no marker of the partition
+	Mismatch        // the log lacks the last recorded events
+	NoMarker        // the checkpoint topic has no marker for the partition
 )
 
-// none is the entry of nothing.
+// none is the zero entry.
 var none record.Entry
 
 // Keyed is a checkpoint entry with its key. The key is "" for none.
@@ -41,7 +41,7 @@ type Keyed struct {
 	record.Entry
 }
 
-// at returns the offset, -1 for none.
+// at returns the offset of the entry, or -1 if the key is "".
 func (r Keyed) at() int64 {
 	if r.Key == "" {
 		return -1
@@ -49,16 +49,16 @@ func (r Keyed) at() int64 {
 	return r.Offset
 }
 
-// LookUp returns the read of the record that an entry describes.
+// LookUp returns the read that looks up the record of the entry.
 func (r Keyed) LookUp() Read { return Read{From: r.Offset, To: r.Offset + 1, Key: r.Key} }
 
-// Is reports whether a record is the one that the entry describes.
+// Is reports whether the entry describes the record.
 func (r Keyed) Is(of Record) bool {
 	return of.Key == r.Key && of.Valid && of.Entry.IsSameEvent(r.Entry)
 }
 
-// readUpTo returns the offset up to which the writer of a marker has read a partition, given the
-// offset up to which it has recorded its own events.
+// readUpTo returns the offset up to which the writer of the marker has read the partition. recorded
+// is the offset up to which that writer has recorded its own events.
 func (r Keyed) readUpTo(recorded int64) int64 {
 	if r.Unread == 0 {
 		return recorded
@@ -66,50 +66,50 @@ func (r Keyed) readUpTo(recorded int64) int64 {
 	return min(recorded, r.Unread)
 }
 
-// Partition finds out what one partition of an event topic holds between what is recorded and the session's
-// marker.
+// Partition determines the last records of one event partition, from the checkpoint entries and from
+// the log up to the session's marker.
 //
-// The entries of an event partition are in one partition of the checkpoint topic, and the
-// entry of the writer's marker comes after those of everything before the marker. So if the checkpoint
-// partition lost its end, it still has every entry up to the highest offset that it holds.
+// All entries of an event partition are in one partition of the checkpoint topic. The writer's
+// marker entry comes after the entries of everything before the marker. So a checkpoint partition
+// that lost its end still has every entry up to the highest offset in it.
 //
-// Brokers also lose the end of an event log: if an out-of-sync replica becomes leader,
-// after a power loss, or if a disk is restored from a copy. Another writer may have written
-// there since. So Next asks for two records: the marker of the previous writer, and the
-// record with the highest recorded offset if it comes after the marker. If both are still
-// the records in the checkpoint, nothing below them is lost, because the brokers reject a
-// writer that continues after a loss, unless they lost its marker too. Compaction can
-// remove the marker. It can also remove the other record, but only if a later record has
-// the same key, and the rest of the log has that one.
+// Brokers can also lose the end of an event log: when an out-of-sync replica becomes leader, after a
+// power loss, or when a disk is restored from a copy. Another writer may have written there since.
+// So Next asks for two records: the marker of the previous writer, and the record with the highest
+// recorded offset if that follows the marker. If both records still match the checkpoint, nothing
+// below them is lost, because the brokers reject a writer that continues after a loss, unless they
+// also lost that writer's marker. Compaction can remove the marker. It can also remove the other
+// record, but only if a later record has the same key. Then the rest of the log contains that later
+// record.
 //
-// If the entries do not match the log, Next asks for all of it.
+// If the entries do not match the log, Next asks for the whole log.
 type Partition struct {
 	number  int
 	topic   *Topic
 	former  Keyed        // the marker of the previous writer
 	highest Keyed        // the entry with the highest offset
 	start   int64        // the first offset of the log
-	marker  record.Entry // of the session: nobody else writes below it any more
+	marker  record.Entry // the session's marker: no other writer writes below it any more
 
 	next      step
-	from      int64 // of the rest
-	found, is bool  // whether the log has a record where one was looked up, and whether it is that one
+	from      int64 // the first offset of the rest
+	found, is bool  // whether the lookup found a record, and whether it is the expected one
 	compacted bool  // whether the log lacks the record with the highest recorded offset
 
 	trusted bool // the checkpoint entries of the partition are correct
-	repeats bool // whether what was read has several events of a key
+	repeats bool // whether the records that were read include several events of a key
 	last    map[string]lastRecord
-	invalid map[string]record.Entry // only the place: the last record of a key, if it is invalid
-	unread  int64                   // the first offset of a foreign record that is not answered, 0 for none
+	invalid map[string]record.Entry // the last record of a key if that is invalid; only its partition, offset and time
+	unread  int64                   // the first offset of a foreign record that is not answered, 0 if none
 }
 
-// lastRecord is the last record of a key; its entry is zero if the key has no event any more.
+// lastRecord is the last record of a key. Its entry is zero if the key no longer has an event.
 type lastRecord struct {
 	offset int64
 	entry  record.Entry
 }
 
-// step is what a partition reads.
+// step is one step in reading a partition.
 type step int
 
 const (
@@ -121,8 +121,8 @@ const (
 	done
 )
 
-// Next returns what must be read next, after everything before was read. It returns false when the content of
-// the partition is known.
+// Next returns the next range to read. The caller first passes every record of the previous range to
+// Read. Next returns false when the content of the partition is known.
 func (p *Partition) Next() (Read, bool) {
 	p.next = p.after(p.next)
 	p.found, p.is = false, false
@@ -142,7 +142,7 @@ func (p *Partition) Next() (Read, bool) {
 	return Read{}, false
 }
 
-// after returns the step after another one.
+// after returns the step that follows s.
 func (p *Partition) after(s step) step {
 	switch s {
 	case nothing:
@@ -183,7 +183,8 @@ func (p *Partition) highestIfStored() step {
 	return highestEntry
 }
 
-// restFrom returns the step that reads what follows an offset up to which everything is recorded.
+// restFrom returns the step that reads the rest of the log. The checkpoint has every event below
+// the offset recorded.
 func (p *Partition) restFrom(recorded int64) step {
 	p.from = p.former.readUpTo(recorded)
 	return rest
@@ -199,17 +200,17 @@ func (p *Partition) reason() Reason {
 	return NoReason
 }
 
-// follows reports whether the log has a later record of the key.
+// follows reports whether the log has a later record with the key of r.
 func (p *Partition) follows(r Keyed) bool {
 	valid, isValid := p.last[r.Key]
 	invalid, isInvalid := p.invalid[r.Key]
 	return isValid && valid.offset > r.Offset || isInvalid && invalid.Offset > r.Offset
 }
 
-// Read applies the next record of what Next asked for. Calls for different partitions may be concurrent. Read
-// keeps the last valid record of each key, and the invalid record after it, if any. A tombstone directly
-// after the state of an existing object is invalid too, because a forwarder writes a
-// tombstone only after a removal.
+// Read applies the next record of the range that Next returned. Calls for different partitions may
+// be concurrent. Read keeps the last valid record of each key, and the invalid record after it, if
+// any. A tombstone directly after the state of an existing object is invalid too, because a
+// forwarder writes a tombstone only after a removal.
 func (p *Partition) Read(r Record) {
 	switch p.next {
 	case formerMarker:

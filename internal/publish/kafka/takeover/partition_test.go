@@ -23,8 +23,8 @@ func recordOf(key string, e record.Entry) Record {
 
 const writerKey = "c/_control/writer/t/0"
 
-// begin returns a topic with one partition, for entries in the checkpoint topic. The session's marker is at
-// offset 20.
+// begin returns a topic with one partition and the given entries in the checkpoint topic. The
+// session's marker is at offset 20.
 func begin(start int64, entries map[string]record.Entry) (*Topic, *Partition) {
 	c := NewCheckpoint(1)
 	offset := int64(0)
@@ -38,7 +38,8 @@ func begin(start int64, entries map[string]record.Entry) (*Topic, *Partition) {
 	return t, p
 }
 
-// TestWhatIsRead: a partition is read from its start unless two records of the log confirm the checkpoint.
+// TestWhatIsRead verifies that a partition is read from its start unless two records of the log
+// confirm the checkpoint.
 func TestWhatIsRead(t *testing.T) {
 	const web = "c/core/pods/n/web"
 	marker, last := markerAt(4, "former"), eventAt(9)
@@ -46,7 +47,7 @@ func TestWhatIsRead(t *testing.T) {
 	unread.Unread = 6
 	atMarker, atLast := Read{From: 4, To: 5, Key: writerKey}, Read{From: 9, To: 10, Key: web}
 	for name, c := range map[string]struct {
-		marker, last record.Entry // recorded; none for not
+		marker, last record.Entry // the recorded entries; none if not recorded
 		start        int64
 		log          []Record
 		want         []Read
@@ -90,7 +91,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// give gives a partition the records of a range.
+// give passes the records of a range to a partition.
 func give(p *Partition, read Read, log []Record) {
 	for _, r := range log {
 		if r.Offset >= read.From && r.Offset < read.To {
@@ -99,9 +100,11 @@ func give(p *Partition, read Read, log []Record) {
 	}
 }
 
-// TestATakeoverIsKilledBeforeTheLogLosesItsEnd: only the last of several events of a key gets an entry. The
-// takeover is killed after it recorded an event in between, and the log loses the last event. The next
-// takeover finds the one before. It once counted as recorded, and the key was forgotten.
+// TestATakeoverIsKilledBeforeTheLogLosesItsEnd verifies that a takeover finds an earlier event of a
+// key after the log lost the last one. Only the last of several events of a key gets an entry. Here,
+// a takeover is killed after it recorded an event between two events of one key, and then the log
+// loses the later of the two. An earlier version treated the first event as recorded, and forgot the
+// key.
 func TestATakeoverIsKilledBeforeTheLogLosesItsEnd(t *testing.T) {
 	const web, api = "c/core/pods/n/web", "c/core/pods/n/api"
 	marker := markerAt(4, "former")
@@ -131,7 +134,8 @@ func TestATakeoverIsKilledBeforeTheLogLosesItsEnd(t *testing.T) {
 	}
 }
 
-// TestUseOf: a recorded topic is never ignored, and another user's topic is never written to.
+// TestUseOf verifies that a recorded topic is never ignored, and that another user's topic is never
+// written to.
 func TestUseOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		isRecorded bool
@@ -155,8 +159,8 @@ func TestUseOf(t *testing.T) {
 	}
 }
 
-// TestSetAside: the entry of the marker, which vouches for the others, is removed before them. A takeover that
-// is killed in between would leave a partition that seems to be recorded.
+// TestSetAside verifies that the marker's entry, which vouches for the others, is removed first.
+// Otherwise, a takeover that is killed in between would leave a partition that seems to be recorded.
 func TestSetAside(t *testing.T) {
 	c := NewCheckpoint(1)
 	for offset, key := range []string{"c/core/pods/n/web", writerKey} {
@@ -177,8 +181,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestATombstoneUponAState: no forwarder writes a tombstone right after the state of an object. The object stays
-// known, and the tombstone is foreign.
+// TestATombstoneUponAState verifies that a tombstone directly after the state of an object is
+// foreign, and that the object stays known. No forwarder writes such a tombstone.
 func TestATombstoneUponAState(t *testing.T) {
 	const web = "c/core/pods/n/web"
 	marker, last := markerAt(4, "former"), eventAt(9)
@@ -196,7 +200,8 @@ func TestATombstoneUponAState(t *testing.T) {
 	}
 }
 
-// TestALossIsRecordedFirst: before any other write, the marker that vouches for the entries loses its entry.
+// TestALossIsRecordedFirst verifies that Update removes the entry of the marker, which vouches for
+// the other entries, before it writes anything else.
 func TestALossIsRecordedFirst(t *testing.T) {
 	const web = "c/core/pods/n/web"
 	known, p := begin(0, map[string]record.Entry{writerKey: markerAt(4, "former"), web: eventAt(9)})

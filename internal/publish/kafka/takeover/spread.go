@@ -5,30 +5,30 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 )
 
-// A topic can get more partitions, but the events of an object must stay in one partition,
-// and so must its entries in the checkpoint topic. So the recorded state of a topic has the
-// numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that
-// state, but not the partitions that most objects are in.
+// A topic can gain partitions, but the events of an object must stay in one partition, and so must
+// the object's entries in the checkpoint topic. So the recorded state of a topic contains the
+// numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that state.
+// They can't forge the partitions that hold the records of most objects.
 
-// Home returns the partition of the checkpoint topic that has the entries of an event partition. records is
-// [Checkpoint.Records].
+// Home returns the partition of the checkpoint topic that holds the entries of an event partition.
+// records is [Checkpoint.Records].
 func Home(partition, records int) int { return partition % records }
 
-// placement is a record in a partition that was chosen by a number, modulo the partitions in
-// use.
+// placement is the partition of a record, and the number that should determine it: the partition is
+// the number modulo the number of partitions in use.
 type placement struct{ number, partition int }
 
-// maxMisplaced is how many records in the wrong partition are ignored if no number of partitions in
-// use is recorded. The topic may be new then, and the records those of another writer, which must
-// not keep partitions from being used.
+// maxMisplaced is how many records in a wrong partition are ignored if no number of partitions in
+// use is recorded. The topic may be new then, and another writer may have written these records.
+// Such a writer must not prevent the use of partitions.
 const maxMisplaced = 8
 
-// spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in the
-// partition of its number modulo n.
+// spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in
+// the partition of its number modulo n.
 //
-// The result is recorded, but at most partitions, which is the current number. If recorded is 0, it is
-// partitions. But if another n fits more of the records, the result is that n. If recorded is 0, n must
-// fit more than maxMisplaced records more.
+// By default, the result is the smaller of recorded and partitions, which is the current number of
+// partitions. If recorded is 0, the default is partitions. If another n fits more of the records, the
+// result is that n. If recorded is 0, n must fit more than maxMisplaced records more.
 func spreadOf(recorded, partitions int, all []placement) int {
 	best, few := partitions, maxMisplaced
 	if recorded > 0 {
@@ -51,8 +51,7 @@ func spreadOf(recorded, partitions int, all []placement) int {
 	return best
 }
 
-// recordSpread returns the number of partitions of the checkpoint topic that entries are
-// spread over.
+// recordSpread returns the number of checkpoint partitions that entries are spread over.
 func (c *Checkpoint) recordSpread() int {
 	recorded := len(c.parts)
 	for _, state := range c.states {
@@ -69,9 +68,8 @@ func (c *Checkpoint) recordSpread() int {
 	return spreadOf(recorded, len(c.parts), all)
 }
 
-// keySpread returns the number of partitions that the keys of the topic are spread over. It
-// trusts the recorded number only if a record of the previous writer vouches for the
-// entries of a partition.
+// keySpread returns the number of partitions that the keys of the topic are spread over. It trusts
+// the recorded number only if the log of some partition matched the checkpoint.
 func (t *Topic) keySpread() int {
 	recorded := 0
 	all := make([]placement, 0, len(t.entries))

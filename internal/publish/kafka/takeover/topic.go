@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Topic finds out what one event topic holds.
+// Topic determines the content of one event topic.
 type Topic struct {
 	// Spread is the number of partitions that keys are spread over. Lookups sets it.
 	Spread int
@@ -25,7 +25,8 @@ type Topic struct {
 	foreign  map[string]record.Entry
 }
 
-// NewTopic returns a topic that the checkpoint topic does not name. records is [Checkpoint.Records].
+// NewTopic returns a topic that is not recorded in the checkpoint topic. records is
+// [Checkpoint.Records].
 func NewTopic(name string, partitions, records int) *Topic {
 	return newTopic(name, partitions, records, recorded{}, nil)
 }
@@ -53,31 +54,34 @@ func newTopic(name string, partitions, records int, of recorded, erased map[stri
 
 func isWriterMarker(e record.Entry) bool { return e.Type == event.WriterStarted }
 
-// Begin sets the bounds of a partition's log: its first offset, and the marker that the session wrote.
+// Begin sets the bounds of a partition's log: its first offset, and the session's marker.
 func (t *Topic) Begin(partition int, start int64, marker record.Entry) *Partition {
 	p := t.parts[partition]
 	p.start, p.marker = start, marker
 	return p
 }
 
-// Entries returns the entry of the last event of every key, after Update.
+// Entries returns the entry of the last event of every key. They are complete after Update.
 func (t *Topic) Entries() map[string]record.Entry { return t.entries }
 
-// Foreign returns the invalid records that are the last of an object, each with the last event before it,
-// after Update.
+// Foreign returns an entry for each object whose last record is invalid. The entry has the
+// partition, offset and time of that record, and otherwise describes the last event before it. Call
+// Foreign after Update.
 func (t *Topic) Foreign() map[string]record.Entry { return t.foreign }
 
-// Unread returns the first offset of a foreign record in a partition, 0 for none, after Update.
+// Unread returns the first offset of a foreign record in a partition, or 0 if there is none. Call
+// Unread after Update.
 func (t *Topic) Unread(partition int) int64 { return t.parts[partition].unread }
 
-// IgnoredState returns the recorded number of partitions in use, and whether it is wrong, after Lookups.
+// IgnoredState returns the recorded number of partitions in use, and whether the topic ignores that
+// number as wrong. Call IgnoredState after Lookups.
 func (t *Topic) IgnoredState() (int, bool) {
 	n := t.state.Partitions
 	return n, n > 0 && t.Spread != min(n, len(t.parts))
 }
 
-// Times returns the partitions of recorded events and markers, and their times in seconds since 1970, before
-// Update. A record that the session writes must not be earlier.
+// Times returns the partitions of recorded events and markers, and their times in seconds since
+// 1970. A record that the session writes must not have an earlier time. Call Times before Update.
 func (t *Topic) Times() iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		for _, e := range t.entries {
@@ -107,8 +111,9 @@ func (t *Topic) has(partition int, key string) bool {
 	return isRecorded && e.Partition == partition && t.holds(e)
 }
 
-// isLost reports whether the topic no longer holds any record of a recorded key. A claim
-// without a value is not lost if compaction can have removed it: its entry has the owner.
+// isLost reports whether the topic no longer holds any record of a recorded key. A claim without a
+// value does not count as lost if compaction can have removed its record, because the entry names
+// the owner.
 func (t *Topic) isLost(key string, e record.Entry) bool {
 	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(t.parts) && e.Offset < t.parts[e.Partition].marker.Offset {
 		return false
@@ -121,7 +126,8 @@ func (t *Topic) isLost(key string, e record.Entry) bool {
 	return !t.holds(e)
 }
 
-// recordedIn returns the entry of a key in a partition, even if the entry was erased.
+// recordedIn returns the entry of a key if the entry is in the partition, even if the entry was
+// erased.
 func (t *Topic) recordedIn(partition int, key string) record.Entry {
 	e := t.entries[key]
 	if was, found := t.erased[key]; found {
@@ -133,19 +139,20 @@ func (t *Topic) recordedIn(partition int, key string) record.Entry {
 	return e
 }
 
-// maxLookups limits the events that a takeover looks up to restore the entries of one topic, because another
-// writer can erase any number of entries.
+// maxLookups limits the events that a takeover looks up to restore the entries of one topic, because
+// another writer can erase any number of entries.
 const maxLookups = 10_000
 
-// Lookup is an erased entry. It is restored if the topic still has the event.
+// Lookup is an erased entry. The caller restores the entry if the topic still has the event.
 type Lookup struct {
 	Keyed
 	Home int   // the partition of the checkpoint topic
-	By   int64 // the offset there of the record that erased the entry
+	By   int64 // the offset in that partition of the record that erased the entry
 }
 
-// Lookups returns the erased entries whose events must be looked up, after all partitions were read: the topic
-// has no later record of the object. It returns at most maxLookups of all.
+// Lookups returns the erased entries whose events the caller must look up, because the topic has no
+// later record of the object. It returns at most maxLookups of them, and their total number. Call
+// Lookups after all partitions were read.
 func (t *Topic) Lookups() (some []Lookup, all int) {
 	t.Spread = t.keySpread()
 	for key, e := range t.erased {
@@ -162,14 +169,14 @@ func (t *Topic) Lookups() (some []Lookup, all int) {
 	return some, all
 }
 
-// Restore restores an erased entry. The caller found its record.
+// Restore restores an erased entry. The caller has found the event in the topic.
 func (t *Topic) Restore(l Lookup) {
 	t.entries[l.Key] = l.Entry
 	t.restored = append(t.restored, l)
 }
 
-// dropStrays drops records outside the partition of their key, if that partition has a
-// record of the key too. They are another writer's.
+// dropStrays drops records outside the partition of their key, if that partition also has a record
+// of the key. Another writer wrote the dropped records.
 func (t *Topic) dropStrays() {
 	for n, p := range t.parts {
 		isStray := func(key string) bool {
@@ -181,9 +188,8 @@ func (t *Topic) dropStrays() {
 	}
 }
 
-// addForeign adds the invalid records of a partition that are the last of an object to the
-// foreign records. A key without an event needs no repair: its object is
-// published like any other.
+// addForeign adds the invalid records that are the last of their key in a partition to the foreign
+// records. A key without an event needs no repair, because its object is published like any other.
 func (t *Topic) addForeign(p *Partition) {
 	for key, at := range p.invalid {
 		before, known := t.entries[key]
@@ -200,7 +206,7 @@ func (t *Topic) addForeign(p *Partition) {
 	}
 }
 
-// lower returns the lower of two offsets. 0 means none.
+// lower returns the lower of two offsets, where 0 means no offset.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return a + b
@@ -208,16 +214,19 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// Update updates the entries of the topic, and writes what the checkpoint topic lacks,
-// such that a crash at any point leaves the checkpoint topic correct. If a partition lost
-// records, it first removes the entry of the previous writer's marker, which vouches for
-// the other entries. From then on, until the session's own marker is recorded last, a
-// takeover reads the partition from its start. The entry of a marker says where a foreign
-// record is: until the record is answered, each takeover must find it. It also says where
-// the reading began, if there are several events of a key: only the last of them gets an entry, and if
-// the log loses that one after a crash, the next takeover must find the one before. The entries of a
-// partition are written in the order of their offsets. A key whose last record is lost gets
-// the entry of its earlier record, if there is one, in one step.
+// Update updates the entries of the topic, and writes the missing records to the checkpoint topic. A
+// crash at any point leaves the checkpoint topic correct, for these reasons:
+//
+//   - If a partition lost records, Update first removes the previous writer's marker entry, which
+//     vouches for the other entries. Until the session records its own marker at the end, a
+//     takeover reads the partition from its start.
+//   - The marker entry says where the first foreign record is, because each takeover must find that
+//     record until it is answered.
+//   - The marker entry also says where the reading began if a key has several events. Only the
+//     last of these events gets an entry. If the log loses that event after a crash, the next
+//     takeover must find the one before it.
+//   - Update writes the entries of a partition in the order of their offsets.
+//   - A key whose last record is lost gets the entry of its earlier record, if any, in one step.
 func (t *Topic) Update(write func(Write)) {
 	for _, l := range t.restored {
 		write(put(l.Key, l.Entry, t.records))
@@ -264,7 +273,7 @@ func (t *Topic) Update(write func(Write)) {
 	write(stateOf(t.name, t.Spread, t.records))
 }
 
-// updateEntries writes the entries of the records of a partition.
+// updateEntries writes the changed entries of a partition.
 func (t *Topic) updateEntries(p *Partition, write func(Write)) {
 	byOffset := func(x, y string) int { return cmp.Compare(p.last[x].offset, p.last[y].offset) }
 	for _, key := range slices.SortedFunc(maps.Keys(p.last), byOffset) {

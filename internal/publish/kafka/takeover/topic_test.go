@@ -7,7 +7,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// keyIn returns a key of an object of topic t whose events are in a partition, of three.
+// keyIn returns a key of topic t whose events belong in the given partition, out of three.
 func keyIn(partition int) string {
 	for n := 0; ; n++ {
 		if key := keyOf("t", n); binding.Partition([]byte(key), 3) == partition {
@@ -16,8 +16,8 @@ func keyIn(partition int) string {
 	}
 }
 
-// TestAnEntryBesideTheRightOne: another writer's entry, in a partition of the checkpoint topic that has no
-// entries of the object, does not replace the right one.
+// TestAnEntryBesideTheRightOne verifies that another writer's entry does not replace the right one
+// if it is in a checkpoint partition that holds no entries of the object.
 func TestAnEntryBesideTheRightOne(t *testing.T) {
 	for _, forged := range []int{0, 2} {
 		c, key := NewCheckpoint(3), keyIn(1)
@@ -33,8 +33,8 @@ func TestAnEntryBesideTheRightOne(t *testing.T) {
 	}
 }
 
-// TestARecordInAnotherPartition: another writer's record in a partition that has no events of the object does
-// not count, unless the object has no other record.
+// TestARecordInAnotherPartition verifies that a record outside the partition of its key counts only
+// if the object has no other record. Only another writer writes such records.
 func TestARecordInAnotherPartition(t *testing.T) {
 	topic := NewTopic("t", 3, 3)
 	web, invented := keyIn(1), keyOf("t", 100)

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// odd is an event of an object whose name RBAC allows, with everything that must be
-// encoded.
+// odd returns an event of an object whose name RBAC allows. The name contains every kind of
+// character that must be encoded.
 func odd(t testing.TB) *event.Message {
 	return publishtest.Object{Name: `système:"admin" 100%`, UID: "u-1", Version: 7, Data: "x"}.Message(t, 41)
 }
@@ -39,7 +39,7 @@ func TestEncodeBinary(t *testing.T) {
 		"ce-apiversion":                       {"apps/v1"},
 		"ce-kind":                             {"Deployment"},
 		"ce-namespace":                        {"default"},
-		"ce-name":                             {"syst%C3%A8me:%22admin%22%20100%2525"}, // '%' is escaped by the event already
+		"ce-name":                             {"syst%C3%A8me:%22admin%22%20100%2525"}, // the event has already escaped '%'
 		"ce-uid":                              {"u-1"},
 		"ce-resourceversion":                  {"7"},
 		"ce-cause":                            {"watch"},
@@ -117,7 +117,8 @@ func TestDecodeUndoesEncode(t *testing.T) {
 	}
 }
 
-// TestDecodeOthers: Decode accepts everything that the binding allows other writers.
+// TestDecodeOthers verifies that Decode accepts everything that the binding allows other writers to
+// send.
 func TestDecodeOthers(t *testing.T) {
 	required := natsgo.Header{"ce-id": {"1"}, "ce-specversion": {"1.0"}, "ce-type": {"t"}, "ce-source": {"/s"}}
 	with := func(more natsgo.Header) natsgo.Header {
@@ -132,7 +133,7 @@ func TestDecodeOthers(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		headers natsgo.Header
-		want    string // of the attribute subject
+		want    string // value of the subject attribute
 		fails   bool
 	}{
 		{"plain", with(natsgo.Header{"ce-subject": {"a-b"}}), "a-b", false},
@@ -179,7 +180,7 @@ func TestDecodeContentType(t *testing.T) {
 	}
 }
 
-// TestAttributeHeader: the constant header names equal the computed ones.
+// TestAttributeHeader verifies that the constant header names equal the computed ones.
 func TestAttributeHeader(t *testing.T) {
 	names := strings.Fields("id source specversion type subject time datacontenttype partitionkey sequence apiversion " +
 		"kind namespace name uid resourceversion previousversion cause truncated")
@@ -214,7 +215,7 @@ func FuzzEncodeValue(f *testing.F) {
 	})
 }
 
-// FuzzDecodeValue: decoding never panics and always returns valid UTF-8.
+// FuzzDecodeValue verifies that decoding never panics and always returns valid UTF-8.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{"", `"`, `""`, `"\`, "%", "%4", "%41", "%C0%A0", `"\"%20"`} {
 		f.Add(s)
@@ -226,12 +227,12 @@ func FuzzDecodeValue(f *testing.F) {
 	})
 }
 
-// TestAttributeTwice: readers differ in which of two attributes they take, so such a message
-// is no event.
+// TestAttributeTwice verifies that a message with a duplicate attribute is not an event, because
+// readers differ in which of the two they use.
 func TestAttributeTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		add  map[string][]string
-		want bool // it is an event
+		want bool // whether the message is an event
 	}{
 		"none":                              {nil, true},
 		"another header":                    {map[string][]string{"X-A": {"a", "b"}, "x-a": {"c"}}, true},
@@ -245,7 +246,7 @@ func TestAttributeTwice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := natsgo.Header{"ce-id": {"i"}, "ce-specversion": {"1.0"}, "ce-type": {"t"}, "ce-source": {"/s"}}
 			maps.Copy(h, c.add)
-			for range 20 { // the order of a map varies
+			for range 20 { // map iteration order varies
 				m, err := Decode(h, []byte("{}"))
 				if (err == nil) != c.want {
 					t.Fatalf("Decode: %+v, %v", m, err)

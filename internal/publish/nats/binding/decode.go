@@ -12,9 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Decode decodes the event in a message, in either content mode, including events of other writers that
-// follow the binding. It rejects a message with a duplicate attribute. It sets only ID, Attributes and Data.
-// In binary mode, the attributes are sorted by name.
+// Decode decodes the event in a message, in either content mode. It also accepts events of other
+// writers that follow the binding. It rejects a message with a duplicate attribute. It sets only ID,
+// Attributes and Data. In binary mode, the attributes are sorted by name.
 func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 	if isAmbiguous(headers) {
 		return nil, errAmbiguous
@@ -43,10 +43,10 @@ func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 
 var errAmbiguous = errors.New("decode event: an attribute occurs twice")
 
-// isAmbiguous reports whether a header of the event occurs twice, possibly in different case. The server and
-// NATS clients keep both, and readers differ in which one they use.
+// isAmbiguous reports whether a header of the event occurs twice, possibly in different case. The
+// server and NATS clients keep both values, and readers differ in which one they use.
 func isAmbiguous(headers natsgo.Header) bool {
-	mixedCase := false // a name is not in lower case
+	mixedCase := false // a header of the event is not in lower case
 	for name, values := range headers {
 		switch lower := strings.ToLower(name); {
 		case !isEventHeader(lower):
@@ -70,8 +70,8 @@ func isAmbiguous(headers natsgo.Header) bool {
 	return false
 }
 
-// isEventHeader reports whether a header, in lower case, belongs to the event. The others belong to the
-// message.
+// isEventHeader reports whether a header, in lower case, belongs to the event rather than to the
+// NATS message.
 func isEventHeader(lower string) bool {
 	return lower == contentTypeHeader || strings.HasPrefix(lower, attributePrefix) || strings.HasPrefix(lower, statePrefix)
 }
@@ -86,12 +86,13 @@ func isStructured(headers natsgo.Header) bool {
 	return len(t) >= len(structuredType) && strings.EqualFold(t[:len(structuredType)], structuredType)
 }
 
-// Attributes returns the attributes of an event, in either mode; "" for all if the message is not an event.
-// In structured mode, it reads the headers that Kuberelay adds, so data may be nil. It reads data only for an
-// event of another writer, which lacks these headers.
+// Attributes returns a function that returns the value of an attribute, in either mode. If the
+// message is not an event, the function returns "" for every attribute. In structured mode,
+// Attributes reads Kuberelay's own headers, so data may be nil. It reads data only for an event of
+// another writer, which lacks these headers.
 func Attributes(headers natsgo.Header, data []byte) func(attribute string) string {
 	if isStructured(headers) && get(headers, stateHeader("id")) == "" {
-		// Written by another writer, without Kuberelay's headers.
+		// Another writer wrote the message, without Kuberelay's headers.
 		if m, err := Decode(headers, data); err == nil {
 			return m.Attribute
 		}
@@ -99,7 +100,7 @@ func Attributes(headers natsgo.Header, data []byte) func(attribute string) strin
 	return stateOf(headers)
 }
 
-// stateOf returns the attributes that the headers alone contain, in either mode.
+// stateOf is like Attributes, but reads only the headers.
 func stateOf(headers natsgo.Header) func(attribute string) string {
 	prefix := attributeHeader
 	switch {
@@ -119,7 +120,7 @@ func stateOf(headers natsgo.Header) func(attribute string) string {
 	}
 }
 
-// get returns a header, preferably with the exact name, else with any case.
+// get returns the value of a header. It prefers the exact name, but accepts any case.
 func get(headers natsgo.Header, name string) string {
 	if v := headers[name]; len(v) > 0 {
 		return v[0]

@@ -14,7 +14,7 @@ const (
 	attributePrefix   = "ce-"
 	statePrefix       = "kuberelay-"
 	contentTypeHeader = "content-type"
-	structuredType    = "application/cloudevents" // a prefix: "+json" or ";charset=..." can follow
+	structuredType    = "application/cloudevents" // a prefix: "+json" or ";charset=..." may follow
 
 	// A key-value bucket that mirrors the stream has no key for a message with this header
 	// (ADR-8).
@@ -22,12 +22,12 @@ const (
 	keyValueDelete = "DEL"
 )
 
-// stateAttributes are the attributes that [event.AckedFrom] reads, and the id that resolves
-// a rejected publish.
+// stateAttributes are the attributes that [event.AckedFrom] reads, and the id, which Kuberelay needs
+// after a rejected publish.
 var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "sequence", "digest", "time"}
 
-// Encode returns the message of an event without subject and reply. h must be empty and
-// becomes the header of the message.
+// Encode returns the message of an event, without subject and reply. h must be empty. It becomes the
+// header of the message.
 func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 	if m.Acked.Deleted || m.Marker {
 		h.set(keyValueHeader, keyValueDelete)
@@ -56,9 +56,9 @@ func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 // IsRow reports whether a key-value bucket that mirrors the stream has a key for a message.
 func IsRow(headers natsgo.Header) bool { return get(headers, keyValueHeader) != keyValueDelete }
 
-// Header builds a natsgo.Header whose values share one array. Headers are reused, because a
-// publish copies them before it returns and a map per message would be a large part of the
-// cost of a publish.
+// Header builds a natsgo.Header whose values share one array. Headers are reused, because a map per
+// message would be a large part of the cost of a publish. Reuse is safe, because a publish copies
+// the header before it returns.
 type Header struct {
 	h      natsgo.Header
 	values []string
@@ -70,7 +70,7 @@ var headers = sync.Pool{New: func() any {
 	return &Header{make(natsgo.Header, headerCapacity), make([]string, 0, headerCapacity)}
 }}
 
-// Free empties h and returns it to the pool. The message must not be used after that.
+// Free empties h and returns it to the pool. The caller must not use the message afterwards.
 func (h *Header) Free() {
 	clear(h.h)
 	clear(h.values)
@@ -86,11 +86,11 @@ func (h *Header) set(name, value string) {
 	h.h[name] = h.values[len(h.values)-1 : len(h.values) : len(h.values)]
 }
 
-// IsConditional reports whether the publish of m is a compare-and-set. Markers belong to no
-// object and have no expected position, except for the claim of a cluster name.
+// IsConditional reports whether the publish of m is a compare-and-set. A marker belongs to no
+// object, so it has no expected position, except for the claim of a cluster name.
 func IsConditional(m *event.Message) bool { return !m.Marker || m.IsClaim() }
 
-// expect makes the publish of m a compare-and-set.
+// expect makes the publish of m a compare-and-set if it is conditional.
 func (h *Header) expect(m *event.Message) {
 	if IsConditional(m) {
 		h.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(m.Expected, 10))
@@ -99,7 +99,7 @@ func (h *Header) expect(m *event.Message) {
 
 func stateHeader(attribute string) string { return statePrefix + attribute }
 
-// attributeHeader returns the header of an attribute, without an allocation for common
+// attributeHeader returns the header name of an attribute. It does not allocate for common
 // attributes.
 func attributeHeader(attribute string) string {
 	switch attribute {

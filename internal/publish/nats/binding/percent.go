@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// encodeValue percent-encodes an attribute value as the CloudEvents NATS binding requires
-// (3.1.3.2): space, '"', '%' and everything outside of printable ASCII, per byte of its
-// UTF-8, in upper-case hex. Invalid UTF-8 becomes U+FFFD, because readers must reject it.
-// It allocates only if it has to encode something.
+// encodeValue percent-encodes an attribute value as the CloudEvents NATS binding requires (3.1.3.2).
+// It encodes space, '"', '%' and every character outside of printable ASCII, per byte of the
+// character's UTF-8, in upper-case hex. Invalid UTF-8 becomes U+FFFD, because readers must reject
+// invalid UTF-8. encodeValue allocates only if it has to encode something.
 func encodeValue(s string) string {
 	i := 0
 	for i < len(s) && isPlain(s[i]) {
@@ -38,9 +38,9 @@ var (
 	errNotUTF8   = errors.New("not UTF-8")
 )
 
-// decodeValue decodes a value. As the binding requires, it accepts lower-case hex and
-// unnecessary encoding, first unquotes a double-quoted value, and rejects values that do
-// not decode to UTF-8.
+// decodeValue decodes an attribute value. As the binding requires, it accepts lower-case hex and
+// unnecessary encoding, removes double quotes first, and rejects a value that does not decode to
+// UTF-8.
 func decodeValue(s string) (string, error) {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquote(s[1 : len(s)-1])

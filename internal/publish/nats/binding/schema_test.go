@@ -8,7 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
-// docs/schemas/asyncapi.yaml describes every message: its headers and its body.
+// TestSchemas verifies that docs/schemas/asyncapi.yaml describes the headers and body of every
+// message.
 func TestSchemas(t *testing.T) {
 	for _, typed := range publishtest.EveryType(t) {
 		if event.Type(typed.Message.Attribute("type")) == event.WriterStarted {

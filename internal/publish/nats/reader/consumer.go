@@ -11,8 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Progress returns how far a consumer of the stream has read. It ignores the log, because a stream is a
-// single log. The error has [publish.ErrNoConsumer] in its chain if there is no such consumer.
+// Progress returns how far a consumer of the stream has read. It ignores the log, because a stream
+// is a single log. The error has [publish.ErrNoConsumer] in its chain if the consumer does not
+// exist.
 func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.conn.RequestTimeout())
 	defer cancel()
@@ -39,9 +40,9 @@ func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish
 	return p, nil
 }
 
-// start returns which messages the consumer skips. The server counts them as acknowledged: the
-// floor of a consumer begins before its first message. A consumer of the last message of each
-// subject skips no message that is the last one still.
+// start returns which messages the consumer skips. The server counts these as acknowledged, because
+// a consumer's ack floor starts directly before its first message. With the policy "last per
+// subject", a consumer skips only messages that are no longer the last of their subject.
 func start(info *jetstream.ConsumerInfo) publish.Start {
 	switch c := info.Config; {
 	case c.DeliverPolicy == jetstream.DeliverNewPolicy:

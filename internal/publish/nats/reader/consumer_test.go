@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestProgressStart: the server says of a consumer that it has acknowledged what it skips, and
-// Progress says from where it does not.
+// TestProgressStart verifies that Progress returns where a consumer began, because the server
+// reports the messages before that as acknowledged.
 func TestProgressStart(t *testing.T) {
 	s := natstest.Start(t)
 	nc, err := natsgo.Connect(s.URL)

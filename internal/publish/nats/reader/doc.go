@@ -1,12 +1,12 @@
-// Package reader reads a stream of NATS JetStream as any subscriber can. It knows nothing of
-// the writer, so that the verification of the writer does not share the writer's mistakes.
+// Package reader reads a NATS JetStream stream as any subscriber can. It knows nothing about the
+// writer. So a verification that uses this package does not share the writer's mistakes.
 //
-// What it guarantees:
+// The package guarantees:
 //
-//   - [Bus.Subscribe] misses nothing and repeats nothing, however often connections break
-//     or servers restart.
-//   - Messages that are not Kuberelay events are reported apart from events.
+//   - [Bus.Subscribe] neither misses nor repeats messages, even if connections break or servers
+//     restart.
+//   - Messages that are not Kuberelay events are reported separately from events.
 //
-// It writes nothing and creates no stream. What the stream drops before it is read is not
-// returned.
+// The package writes nothing and creates no stream. It does not return messages that the stream
+// drops before it reads them.
 package reader

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// locate looks up the stream and decides where to continue.
+// locate looks up the stream and determines the position to continue at.
 func (s *subscription) locate(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, s.b.conn.Opts.AckTimeout)
 	defer cancel()
@@ -54,8 +54,8 @@ func (s *subscription) locate(ctx context.Context) error {
 	return nil
 }
 
-// lastPosition returns the position of the last message that matches a filter, from the
-// leader of the stream; the consumer's replica may be behind it.
+// lastPosition returns the position of the last message that matches a filter. It asks the leader of
+// the stream, because the consumer's replica may be behind the leader.
 func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error) {
 	for _, filter := range s.opts.Filters {
 		position, err := s.b.conn.LastPosition(ctx, filter)

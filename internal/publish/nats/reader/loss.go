@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// losses counts how often the stream lost messages, not counting those that a later message of the same
-// subject replaced. The supervisor of the connection observes the stream every few seconds.
+// losses counts how often the stream lost messages. A message that a later one of the same subject
+// replaced is not lost. The connection's supervisor observes the stream every few seconds.
 type losses struct {
 	mu      sync.Mutex
 	seen    bounds
@@ -19,17 +19,18 @@ type losses struct {
 	changed chan struct{} // closed at the next loss
 }
 
-// bounds describe the stream at one moment.
+// bounds identify the stream and its end at one moment.
 type bounds struct {
 	created    time.Time
-	last       uint64 // 0 if the stream was empty: its first message can have any position
+	last       uint64 // the last position, or 0 if the stream was empty, because its first message can have any position
 	at         time.Time
-	serverTime time.Time // of the response; zero from servers before 2.10
+	serverTime time.Time // when the server responded; zero from servers before 2.10
 }
 
-// observe records the state of the stream in a response. It returns the number of losses so far and a channel
-// that is closed at the next one. It ignores a response that can be older than an earlier one: several
-// requests can be in flight, and the server takes the time of a response after its content.
+// observe records the state of the stream in a response. It returns the number of losses so far, and
+// a channel that is closed at the next loss. It ignores a response that may be older than an earlier
+// one: several requests can be in flight, and the server sets the time of a response after it has
+// read the state.
 func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) (count uint64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +44,7 @@ func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) 
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
-	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // the monotonic clock stops with the machine
+	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // the monotonic clock stops while the machine is suspended
 	l.heard = answered
 	if info.State.Msgs > 0 {
 		l.seen.last = info.State.LastSeq
@@ -51,19 +52,19 @@ func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) 
 	return l.count, l.changed
 }
 
-// lost reports whether a subscription that had read the stream up to b can have missed
-// messages.
+// lost reports whether a subscription that has read the stream up to b may have missed messages.
 func (b bounds) lost(info *jetstream.StreamInfo, at time.Time) bool {
 	return lost(b.created, b.last, info) || at.Round(0).Sub(b.at) > publish.MaxAway
 }
 
-// lost reports whether the stream was recreated, lost its end, or lost every message up to its former end.
-// The forwarder never causes the last case, because the markers of a cluster outlive all other messages.
+// lost reports whether the stream was recreated, lost its end, or lost every message up to its
+// former end. The forwarder never causes the last case, because the markers of a cluster outlive all
+// other messages.
 func lost(created time.Time, last uint64, info *jetstream.StreamInfo) bool {
 	return !info.Created.Equal(created) || info.State.LastSeq < last || last > 0 && info.State.FirstSeq > last
 }
 
-// onLoss calls stop at the next loss, until the function that it returns is called.
+// onLoss calls stop at the next loss, unless the caller calls end first.
 func (s *subscription) onLoss(stop func()) (end func()) {
 	var watching sync.WaitGroup
 	ended := make(chan struct{})
@@ -77,13 +78,14 @@ func (s *subscription) onLoss(stop func()) (end func()) {
 	return func() { close(ended); watching.Wait() }
 }
 
-// caughtUp calls CaughtUp the first time that nothing is pending. It also checks the positions, because the
-// replica that reports the pending messages can be behind a replica that sent a message before.
+// caughtUp calls CaughtUp the first time that no messages are pending. It also checks the positions,
+// because the replica that reports the number of pending messages can be behind a replica that sent
+// a message earlier.
 func (s *subscription) caughtUp(pending uint64) error {
 	if s.opts.CaughtUp == nil || s.caught || pending > 0 || s.seen < s.reached {
 		return nil
 	}
 	s.caught = true
-	position := max(s.seen, s.end) // no message that matches is between them
+	position := max(s.seen, s.end) // no matching message is between seen and end
 	return s.opts.CaughtUp(publish.Cursor{Stream: s.created, Positions: map[publish.Log]uint64{{}: position}})
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestLossesInOrder: an answer that arrives after a later one is not a loss.
+// TestLossesInOrder verifies that a response that arrives after a later one does not count as a
+// loss.
 func TestLossesInOrder(t *testing.T) {
 	var l losses
 	now := time.Now()
@@ -21,8 +22,9 @@ func TestLossesInOrder(t *testing.T) {
 	}
 }
 
-// TestLossesAtTheSameTime: the server describes the stream, and takes the time of the description
-// after it has answered a later request. That once counted as a loss.
+// TestLossesAtTheSameTime verifies that a response with an old state does not count as a loss. The
+// server may read the state of the stream, respond to a later request, and only then set the time of
+// the first response. An earlier version counted that as a loss.
 func TestLossesAtTheSameTime(t *testing.T) {
 	var l losses
 	start := time.Now()
@@ -38,8 +40,8 @@ func TestLossesAtTheSameTime(t *testing.T) {
 	observe(10, 8, 7, 9, 1)
 }
 
-// TestLosses: a new, shortened or emptied stream is a loss, and so is a long absence. A stream
-// that is empty, grows or drops its oldest messages isn't.
+// TestLosses verifies that a new, shortened or emptied stream counts as a loss, and so does a long
+// absence. A stream that is empty, grows, or drops its oldest messages does not.
 func TestLosses(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	info := func(stream int, messages, first, last uint64) *jetstream.StreamInfo {

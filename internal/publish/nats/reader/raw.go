@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Raw is a message as stored in the stream, undecoded, for a verifier with its own decoder.
+// Raw is an undecoded message, as the stream stores it. A verifier decodes it with its own decoder.
 type Raw struct {
 	Subject  string
 	Position uint64
@@ -18,16 +18,15 @@ type Raw struct {
 	Data     []byte
 }
 
-// SubscribeRaw is [Bus.Subscribe] for undecoded messages. The filters must not be empty. It
-// ignores Foreign and Tombstone.
+// SubscribeRaw is like [Bus.Subscribe], but yields undecoded messages. The filters must not be
+// empty. SubscribeRaw ignores Foreign and Tombstone.
 func (b *Bus) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(Raw) error) error {
 	s := subscription{b: b, opts: o, raw: yield}
 	return s.run(ctx)
 }
 
-// LoadRaw yields the last message of each subject that matches the filter, without its
-// data. It may yield a subject twice; the last call counts. It returns an error of yield
-// unchanged.
+// LoadRaw yields the last message of each subject that matches the filter, without its data. It may
+// yield a subject twice. Then the last call counts. LoadRaw returns an error of yield unchanged.
 func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error) error {
 	var failed error
 	received, err := b.conn.Load(ctx, filter, func(m *stream.Message) error {
@@ -43,14 +42,14 @@ func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error)
 	return nil
 }
 
-// LastRaw returns the last message of a subject from the leader of the stream, and false if
-// there is none.
+// LastRaw returns the last message of a subject from the leader of the stream. It returns false if
+// the subject has no message.
 func (b *Bus) LastRaw(ctx context.Context, subject string) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.LastRequest(subject))
 }
 
-// RawAt returns the message at a position from the leader of the stream, and false if it no
-// longer exists.
+// RawAt returns the message at a position from the leader of the stream. It returns false if the
+// message no longer exists.
 func (b *Bus) RawAt(ctx context.Context, position uint64) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.SequenceRequest(position))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of an error that a retry cannot fix.
+// ErrMisconfigured is in the chain of errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
 // ErrStreamMissing is in the chain of [Bus.Ready]'s error while the stream does not exist.
@@ -23,13 +23,14 @@ var ErrStreamMissing = stream.ErrMissing
 // Options configures a Bus.
 type Options = stream.Options
 
-// Bus reads a stream of NATS JetStream. It is safe for concurrent use.
+// Bus reads a NATS JetStream stream. It is safe for concurrent use.
 type Bus struct {
 	conn   *stream.Conn
 	losses losses
 }
 
-// Connect returns a Bus. Errors and ctx are as in [stream.Connect].
+// Connect connects to the servers and returns a Bus. It handles errors and ctx as [stream.Connect]
+// does.
 func Connect(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{}
 	var err error
@@ -40,7 +41,7 @@ func Connect(ctx context.Context, o Options) (*Bus, error) {
 	return b, nil
 }
 
-// find looks up the stream, and neither creates nor checks it.
+// find looks up the stream. It neither creates the stream nor checks its configuration.
 func (b *Bus) find(ctx context.Context, c *stream.Conn) error {
 	asked := time.Now()
 	info, err := c.FindStream(ctx)
@@ -77,9 +78,9 @@ func (b *Bus) Subjects(ctx context.Context) ([]string, error) {
 	return slices.Collect(maps.Keys(info.State.Subjects)), nil
 }
 
-// Before returns the event before a position on the same subject; nil if it no longer
-// exists or is not a Kuberelay event. It sends one request to the leader of the stream for
-// each message of the subject, of which there are at most KUBERELAY_NATS_HISTORY.
+// Before returns the event before a position on the same subject. It returns nil if that event no
+// longer exists or is not a Kuberelay event. Before sends one request to the leader of the stream
+// for each message of the subject. A subject has at most KUBERELAY_NATS_HISTORY messages.
 func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*event.Message, error) {
 	var last *stream.Message
 	for from := uint64(1); ; from = last.Sequence + 1 {

@@ -7,18 +7,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Subscribe calls yield with the events on the bus, in the order of their positions, until
-// ctx ends or yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
+// Subscribe calls yield with the events on the bus, in the order of their positions. It stops when
+// ctx ends, or when yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
 // Marker, Attributes and Data of a message.
 //
-// It misses nothing and repeats nothing, however often the connection breaks or the server
-// restarts: it continues after the last event that it yielded. It reads a recreated stream
-// from its start. Events that the stream dropped in the meantime (it keeps
-// KUBERELAY_NATS_HISTORY per object), and acknowledged events that it lost, are not yielded.
+// Subscribe neither misses nor repeats events, even if the connection breaks or the server restarts:
+// it continues after the last event that it yielded. It reads a recreated stream from its start. It
+// does not yield events that the stream dropped in the meantime (the stream keeps
+// KUBERELAY_NATS_HISTORY events per object), or acknowledged events that the stream lost.
 //
-// It waits for a server that is unreachable and for a stream that does not exist. An error
-// that a retry cannot fix ([ErrMisconfigured]) ends it, unless it already read events: then
-// it keeps retrying.
+// Subscribe waits for an unreachable server and for a stream that does not exist. An error that a
+// retry cannot fix ([ErrMisconfigured]) ends the subscription, unless it has already read events.
+// Then it keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	if len(o.Filters) == 0 {
 		o.Filters = []string{b.conn.Opts.Subjects()}

@@ -17,29 +17,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// subscription is one call of Subscribe. Like an ordered consumer of the JetStream client,
-// it uses ephemeral consumers, and creates a new one after the last position whenever
-// anything goes wrong. The client's ordered consumer is not sufficient: it misses messages
-// that are written during a disconnect before its first message, repeats more than the last
-// messages after a break among these, and reports nothing while it waits.
+// subscription is the state of one call of Subscribe. Like an ordered consumer of the JetStream
+// client, it uses ephemeral consumers, and creates a new one after the last position when a consumer
+// fails. The client's ordered consumer is not sufficient. It misses messages that are written during
+// a disconnect before its first message. If the connection breaks while it reads the last message of
+// each subject, it continues with every message instead. It also reports nothing while it waits.
 type subscription struct {
 	b     *Bus
 	opts  publish.SubscribeOptions
 	yield func(*event.Message, publish.Delivery) error
 	raw   func(Raw) error // replaces yield for undecoded messages
 
-	reading  bool      // a consumer existed
+	reading  bool      // a consumer was created
 	started  bool      // the stream was found; the fields below are valid
 	created  time.Time // identifies the stream
 	seen     uint64    // every message up to this position was processed
-	until    uint64    // up to this position, only the last message of each subject is wanted
-	end      uint64    // of the stream when it was found; no message that matches is between until and end
-	reached  uint64    // highest position that was received
-	received int64     // messages
+	until    uint64    // up to this position, only the last message of each subject is yielded
+	end      uint64    // the end of the stream when it was found; no matching message is between until and end
+	reached  uint64    // highest position received
+	received int64     // number of messages received from consumers
 	counter  *longwork.Counter
 	caught   bool // CaughtUp was called
 
-	losses uint64 // of the bus when the stream was found
+	losses uint64 // the bus's count of losses when the stream was found
 	loss   <-chan struct{}
 
 	missing bool  // the stream did not exist at the first lookup
@@ -48,7 +48,7 @@ type subscription struct {
 
 const (
 	subscribeBatch  = 200             // messages per request
-	heartbeatEvery  = 2 * time.Second // two missed heartbeats mean that the consumer is gone
+	heartbeatEvery  = 2 * time.Second // after two missed heartbeats, the consumer counts as lost
 	forgetAfter     = time.Minute     // the server deletes a consumer after this time without a request
 	forgetTimeout   = time.Second
 	minResubscribe  = 100 * time.Millisecond
@@ -132,8 +132,8 @@ func (s *subscription) await(ctx context.Context) (connection int, err error) {
 	}
 }
 
-// session reads with one consumer over one connection. It returns nil if run should
-// continue at once. ok reports whether it created a consumer.
+// session reads with one consumer over one connection. It returns nil if run should continue without
+// a delay. ok reports whether a consumer was created.
 func (s *subscription) session(ctx context.Context, connection int) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -188,7 +188,7 @@ func (s *subscription) create(ctx context.Context, last bool) (jetstream.Consume
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartTimePolicy, 0
 		config.OptStartTime = &s.opts.Since
 	}
-	if len(s.opts.Filters) == 1 { // servers before 2.10 support only this
+	if len(s.opts.Filters) == 1 { // servers before 2.10 support only a single filter
 		config.FilterSubject = s.opts.Filters[0]
 	} else {
 		config.FilterSubjects = s.opts.Filters
@@ -196,7 +196,8 @@ func (s *subscription) create(ctx context.Context, last bool) (jetstream.Consume
 	return s.b.conn.JS.CreateConsumer(ctx, s.b.conn.Opts.Stream, config)
 }
 
-// forget deletes the consumer if that is fast; otherwise the server deletes it later.
+// forget deletes the consumer if the server responds quickly. Otherwise the server deletes the
+// consumer later.
 func (s *subscription) forget(ctx context.Context, consumer jetstream.Consumer) {
 	if !s.b.conn.NC.IsConnected() {
 		return
@@ -206,8 +207,8 @@ func (s *subscription) forget(ctx context.Context, consumer jetstream.Consumer) 
 	_ = s.b.conn.JS.DeleteConsumer(ctx, s.b.conn.Opts.Stream, consumer.CachedInfo().Name)
 }
 
-// read yields the messages of the consumer. It returns nil when the consumer has sent the
-// last message of each subject; otherwise only an error ends it.
+// read yields the messages of the consumer. If last is set, it returns nil after the last message of
+// each subject. Otherwise only an error ends it.
 func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, last bool) error {
 	messages, err := s.b.conn.Pull(consumer, subscribeBatch, heartbeatEvery)
 	if err != nil {
@@ -221,7 +222,7 @@ func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, la
 	return s.takeAll(messages, last)
 }
 
-// messages is a [stream.Puller].
+// messages is the part of [stream.Puller] that takeAll uses.
 type messages interface {
 	Next(within time.Duration) (*stream.Message, *natsgo.MsgMetadata, error)
 }
@@ -240,7 +241,7 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 		s.received++
 		s.counter.Left(s.received, int64(meta.NumPending))
 		switch {
-		case last && position > s.until: // after the snapshot, every message is wanted
+		case last && position > s.until: // after the snapshot, the subscription needs every message
 			s.seen = s.until
 			return nil
 		case position > s.seen: // a restarted snapshot repeats messages
@@ -260,7 +261,7 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 	}
 }
 
-// take yields one message.
+// take yields one message, or reports that it is not an event.
 func (s *subscription) take(msg *stream.Message) error {
 	if s.raw != nil {
 		return s.raw(rawOf(msg))

@@ -12,8 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// lossy returns messages 1 and 3, because the second message got lost on its way, and then
-// an error.
+// lossy returns messages 1 and 3, as if the second message was lost on its way, and then an error.
 type lossy struct{ n uint64 }
 
 func (l *lossy) Next(time.Duration) (*stream.Message, *natsgo.MsgMetadata, error) {
@@ -25,7 +24,8 @@ func (l *lossy) Next(time.Duration) (*stream.Message, *natsgo.MsgMetadata, error
 	return &stream.Message{Subject: "kuberelay", Sequence: number + 10}, &natsgo.MsgMetadata{Sequence: natsgo.SequencePair{Consumer: number}}, nil
 }
 
-// A gap ends the consumer before the message after the gap is processed.
+// TestSubscribeGap verifies that a gap ends the consumer before the message after the gap is
+// processed.
 func TestSubscribeGap(t *testing.T) {
 	var foreign []uint64
 	s := subscription{opts: publish.SubscribeOptions{Foreign: func(d publish.Delivery, _ error) { foreign = append(foreign, d.Position) }}}

@@ -16,9 +16,9 @@ import (
 
 // Conn is a connection to a stream. It is safe for concurrent use.
 type Conn struct {
-	*link // to the server, for this Conn or several
+	*link // the connection to the server, for this Conn or shared by several
 
-	Opts Options // with defaults
+	Opts Options // with defaults applied
 	JS   jetstream.JetStream
 
 	hooks   Hooks
@@ -27,37 +27,37 @@ type Conn struct {
 	state   state
 
 	kick    chan struct{}   // makes the supervisor check at once
-	working context.Context // ends with Stop
-	stop    func()          // ends the workers
+	working context.Context // ends when Stop is called
+	stop    func()          // ends working, and with it the workers
 	closed  sync.Once
 	workers sync.WaitGroup
 }
 
-// Hooks are functions of the owner of a Conn. Those that are not required may be nil. They
+// Hooks are functions of the owner of a Conn. Only Check is required. The others may be nil. They
 // may be called before Connect returns.
 type Hooks struct {
-	// Check checks the stream, and calls [Conn.Found] if it exists. Required. An error with
+	// Check checks the stream, and calls [Conn.Found] if the stream exists. An error with
 	// ErrMisconfigured in its chain is permanent.
 	Check func(ctx context.Context, c *Conn) error
 
 	// Disconnected is called when the connection breaks.
 	Disconnected func()
 
-	// Pause is called before the connection is replaced. It blocks until the owner has nothing
-	// in flight, or ctx ends, and holds new messages back until resume is called.
+	// Pause is called before the connection is replaced. It holds new messages back until resume is
+	// called, and blocks until the owner has no messages in flight or ctx ends.
 	Pause func(ctx context.Context) (resume func())
 
-	// Responses returns a counter that increases with every response to the owner.
+	// Responses returns a counter that increases with every response that the owner receives.
 	Responses func() uint64
 }
 
-// Connect returns a Conn.
+// Connect connects to the servers and returns a Conn.
 //
-// An error that a retry cannot fix is returned at once, with [ErrMisconfigured] in its
-// chain: a malformed URL, an unreadable file, rejected credentials, a certificate that does
-// not verify, a stream with wrong settings. An unreachable server is not an error: the Conn
-// keeps retrying, [Conn.Ready] returns why it is not ready, and [Conn.Wait] waits. ctx
-// bounds only Connect.
+// If a retry cannot fix an error, Connect returns the error at once, with [ErrMisconfigured] in its
+// chain. Such an error is a malformed URL, an unreadable file, rejected credentials, a certificate
+// that does not verify, or a stream with wrong settings. An unreachable server is not an error: the
+// Conn keeps retrying, [Conn.Ready] returns why it is not ready, and [Conn.Wait] waits. ctx bounds
+// only Connect.
 func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -78,7 +78,7 @@ func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
 	return c, nil
 }
 
-// open checks the stream, if connected.
+// open checks the stream if the connection exists.
 func (c *Conn) open(ctx context.Context) (err error) {
 	if c.Opts.Domain == "" {
 		c.JS, err = jetstream.New(c.NC)
@@ -96,14 +96,14 @@ func (c *Conn) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// Closing returns a channel that is closed when Close is called.
+// Closing returns a channel that is closed when Stop or Close is called.
 func (c *Conn) Closing() <-chan struct{} { return c.working.Done() }
 
-// Stop ends the supervision and the requests in progress: from then on, IsClosing returns true
-// and Ready an error. The connection stays open until Close.
+// Stop ends the supervision and the requests in progress. From then on, IsClosing returns true and
+// Ready returns an error. The connection stays open until Close.
 func (c *Conn) Stop() { c.stop() }
 
-// Close closes the connection, or leaves it to the others that share it. It is idempotent.
+// Close closes the connection, unless other Conns share it. It is idempotent.
 func (c *Conn) Close() {
 	c.closed.Do(func() {
 		c.stop()
@@ -113,11 +113,11 @@ func (c *Conn) Close() {
 	})
 }
 
-// CountRead counts a read that the owner sends by itself.
+// CountRead counts a read that the owner sends without the methods of Conn.
 func (c *Conn) CountRead() { c.metrics.reads.Inc() }
 
-// concerns reports whether an error of the connection is about this Conn: not if it is a missing
-// permission for the subjects of another cluster.
+// concerns reports whether an error of the connection concerns this Conn. A missing permission for
+// the subjects of another cluster does not.
 func (c *Conn) concerns(err error) bool {
 	if c.Opts.Cluster == "" || !errors.Is(err, natsgo.ErrPermissionViolation) {
 		return true
@@ -126,11 +126,11 @@ func (c *Conn) concerns(err error) bool {
 	return !strings.Contains(err.Error(), `"`+c.Opts.SubjectPrefix+".") || strings.Contains(err.Error(), `"`+own)
 }
 
-// IsClosing reports whether Close was called.
+// IsClosing reports whether Stop or Close was called.
 func (c *Conn) IsClosing() bool { return c.working.Err() != nil }
 
-// untilStop returns a context that also ends with Stop. A connection of its own ends requests in
-// progress when it closes; one that is shared does not.
+// untilStop returns a context that also ends when Stop is called. Without it, requests in progress
+// on a shared connection would continue, because that connection stays open for the other Conns.
 func (c *Conn) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.working, cancel)

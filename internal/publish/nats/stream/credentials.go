@@ -13,14 +13,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// files watches the files that can be rotated.
+// files returns a watcher of the files that can be rotated.
 func (o Options) files() *credential.Watcher {
 	return credential.NewWatcher(o.PasswordFile, o.TokenFile, o.CredsFile, o.NkeyFile, o.CAFile, o.CertFile, o.KeyFile)
 }
 
-// credentials returns nats.go options for the credential files, which are read again at
-// each reconnect. It reads every file once, so that a missing file is reported before the
-// first connect.
+// credentials returns nats.go options for the credential files, which the client reads again at each
+// reconnect. credentials reads every file once, so that a missing file is reported before the first
+// connect.
 func (o Options) credentials() ([]natsgo.Option, error) {
 	var opts []natsgo.Option
 	kinds := 0
@@ -47,7 +47,7 @@ func (o Options) credentials() ([]natsgo.Option, error) {
 		return nil, Misconfigured("more than one kind of credentials is configured: " +
 			"use one of KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE and KUBERELAY_NATS_NKEY_FILE")
 	}
-	if o.ServerName != "" { // before the other options of TLS, which keep it
+	if o.ServerName != "" { // before the other TLS options, which keep ServerName
 		opts = append(opts, natsgo.Secure(&tls.Config{ServerName: o.ServerName, MinVersion: tls.VersionTLS12}))
 	}
 	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
@@ -74,7 +74,7 @@ func (o Options) password() (natsgo.Option, error) {
 func (o Options) token() (natsgo.Option, error) {
 	if o.TokenOptional {
 		return natsgo.TokenHandler(func() string {
-			token, _ := credential.Secret(o.TokenFile) // the server says whether it needs one
+			token, _ := credential.Secret(o.TokenFile) // without a token, the server decides whether it needs one
 			return token
 		}), nil
 	}
@@ -96,15 +96,15 @@ func (o Options) creds() (natsgo.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A connection requests the JWT and then a signature, which must be made with the seed
-	// of the same JWT.
+	// For each connection, the client requests the JWT and then a signature, which must be made with
+	// the seed that belongs to that JWT.
 	return natsgo.UserJWT(
 		func() (string, error) { return file.Get().jwt, nil },
 		func(nonce []byte) ([]byte, error) { return file.Last().key.Sign(nonce) },
 	), nil
 }
 
-// loadCreds never quotes the content of the file.
+// loadCreds reads a creds file. Its errors never quote the content of the file.
 func loadCreds(path string) (userJWT, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -122,8 +122,8 @@ func loadCreds(path string) (userJWT, error) {
 	return userJWT{jwt, pair}, nil
 }
 
-// nkey keeps one public key for the lifetime of the process: nats.go requests a signature
-// for each connection, but the public key only once.
+// nkey returns the option for a user's nkey. The public key stays the same for the lifetime of the
+// process, because nats.go requests a signature for each connection, but the public key only once.
 func (o Options) nkey() (natsgo.Option, error) {
 	public := ""
 	file, err := credential.NewFile("KUBERELAY_NATS_NKEY_FILE", o.Logger, func() (nkeys.KeyPair, error) {

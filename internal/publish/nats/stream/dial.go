@@ -11,7 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// dial connects, or lets the client retry in the background if a retry can succeed.
+// dial connects. If it fails and a retry can succeed, the client retries in the background.
 func (l *link) dial(opts []natsgo.Option) error {
 	urls := strings.Join(l.opts.URLs, ",")
 	var err error
@@ -31,8 +31,8 @@ func (l *link) dial(opts []natsgo.Option) error {
 	return nil
 }
 
-// remedy returns the end of the text of a connection error: what to change. It is empty if the error itself
-// says so.
+// remedy returns a suffix for the text of a connection error. The suffix says what to change. It is
+// empty if the error itself says that.
 func (o Options) remedy(err error) string {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -54,7 +54,7 @@ func (o Options) remedy(err error) string {
 	}
 }
 
-// credentialSettings names the variables with credentials that are set.
+// credentialSettings returns the names of the configured credential variables.
 func (o Options) credentialSettings() string {
 	switch {
 	case o.PasswordFile != "":
@@ -70,7 +70,7 @@ func (o Options) credentialSettings() string {
 	}
 }
 
-// isPermanent reports whether a connection error cannot be fixed by a retry.
+// isPermanent reports whether a retry cannot fix a connection error.
 func isPermanent(err error) bool {
 	for _, target := range []error{
 		natsgo.ErrAuthorization, natsgo.ErrAuthExpired, natsgo.ErrAuthRevoked, natsgo.ErrAccountAuthExpired,
@@ -80,9 +80,9 @@ func isPermanent(err error) bool {
 			return true
 		}
 	}
-	// TLS errors: found by the client; or reported by the server as an alert ("remote
-	// error"), which in TLS 1.3 arrives after the handshake; or the server closed the
-	// connection and the client missed the alert.
+	// The client finds a TLS error in one of three ways. It detects the error itself, or the server
+	// reports an alert ("remote error"), which in TLS 1.3 arrives after the handshake. Or the server
+	// closes the connection, and the client misses the alert.
 	var network *net.OpError
 	if errors.As(err, &network) && (network.Timeout() || network.Op == "remote error") {
 		return !network.Timeout()
@@ -90,7 +90,7 @@ func isPermanent(err error) bool {
 	return errors.Is(err, natsgo.ErrTLS)
 }
 
-// Servers names the servers for logs and errors, without credentials.
+// Servers returns the names of the servers for logs and errors, without credentials.
 func (l *link) Servers() string {
 	if l.opts.InProcess != nil {
 		return "the server in this process"
@@ -102,20 +102,20 @@ func (l *link) Servers() string {
 	return strings.Join(redacted, ",")
 }
 
-// redact removes everything from a URL that could be a credential.
+// redact removes everything from a URL that may be a credential.
 func redact(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		return "(unreadable URL)"
 	}
-	if u.Host == "" { // host:port, which nats.go accepts
+	if u.Host == "" { // the form host:port, which nats.go accepts
 		return s
 	}
 	return fmt.Sprintf("%s://%s", u.Scheme, u.Host)
 }
 
-// connectedTo names the server for the log. Without a socket, the client returns a made-up
-// address.
+// connectedTo returns the name of the server for the log. Without a socket, the client returns a
+// made-up address.
 func (l *link) connectedTo(nc *natsgo.Conn) string {
 	if l.opts.InProcess != nil {
 		return "built in"

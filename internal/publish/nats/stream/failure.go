@@ -10,9 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// ErrMisconfigured is in the chain of an error that a retry cannot fix: a malformed URL, a
-// missing file, rejected credentials, a stream with wrong settings. The error names the
-// problem and the fix.
+// ErrMisconfigured is in the chain of errors that a retry cannot fix: a malformed URL, a missing
+// file, rejected credentials, a stream with wrong settings. The error names the problem and the fix.
 var ErrMisconfigured = errors.New("nats is misconfigured")
 
 // Misconfigured returns an error that a retry cannot fix.
@@ -20,7 +19,7 @@ func Misconfigured(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
-// ErrMissing is in the chain of the error while the stream does not exist.
+// ErrMissing is in the chain of errors while the stream does not exist.
 var ErrMissing = fmt.Errorf("the stream %w", publish.ErrMissing)
 
 // Publish results that are specific to NATS.
@@ -70,7 +69,7 @@ func APIFailure(err *jetstream.APIError) error {
 	return err
 }
 
-// IsNoResponders reports whether the server responded that nobody listens on the subject.
+// IsNoResponders reports whether the server responded that the subject has no subscribers.
 func IsNoResponders(msg *natsgo.Msg) bool {
 	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
 }

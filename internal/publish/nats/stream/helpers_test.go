@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// limit bounds every wait. Only a failing test reaches it.
+// limit bounds every wait. Only a failing test waits that long.
 const limit = 3 * time.Minute
 
-// connect returns a connection that creates the stream if it does not exist, with as many
-// replicas as there are URLs.
+// connect returns a connection that creates the stream if it does not exist. The stream has one
+// replica for each URL.
 func connect(t testing.TB, urls ...string) *Conn {
 	t.Helper()
 	check := func(ctx context.Context, c *Conn) error {
@@ -41,7 +41,7 @@ func connect(t testing.TB, urls ...string) *Conn {
 	return c
 }
 
-// fill publishes some messages to some subjects and returns the last position of each.
+// fill publishes messages to each of several subjects and returns the last position of each subject.
 func fill(t testing.TB, c *Conn, subjects, messages int) map[string]uint64 {
 	t.Helper()
 	last := map[string]uint64{}
@@ -58,7 +58,7 @@ func fill(t testing.TB, c *Conn, subjects, messages int) map[string]uint64 {
 	return last
 }
 
-// loader returns a load that records the position of each subject, 0 for a purged one.
+// loader returns a load that records the position of each subject, or 0 for a purged subject.
 func loader(c *Conn) (l *loading, got map[string]uint64) {
 	got = map[string]uint64{}
 	l = &loading{c: c, filter: "kuberelay.>", seen: map[string]struct{}{}}

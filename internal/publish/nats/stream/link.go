@@ -13,18 +13,18 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// Shared is a connection to the server that several Conns use, in place of one for each. They
-// have the same servers, credentials and certificates. It connects for the first of them, and
-// disconnects after the last. If the server has closed the connection permanently, the next
-// Conn gets another one. The zero value is ready for use.
+// Shared is a connection to the server that several Conns use, instead of one connection each. All
+// of them have the same servers, credentials and certificates. Shared connects for the first Conn,
+// and disconnects after the last one closes. If the server has closed the connection permanently,
+// the next Conn gets a new connection. The zero value is ready for use.
 type Shared struct {
-	Logger *slog.Logger // of the connection; that of the first Conn if nil
+	Logger *slog.Logger // the connection's logger; nil means the logger of the first Conn
 
 	mu   sync.Mutex // held while connecting
 	link *link
 }
 
-// join gives a Conn the connection.
+// join connects a Conn, with the existing connection if possible.
 func (s *Shared) join(ctx context.Context, c *Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *Shared) join(ctx context.Context, c *Conn) error {
 		return nil
 	}
 	opts := c.Opts
-	opts.Reading, opts.Registerer = nil, nil // of the Conn
+	opts.Reading, opts.Registerer = nil, nil // these belong to one Conn
 	if c.Opts.Shared != nil {
 		opts.Cluster = ""
 	}
@@ -48,33 +48,34 @@ func (s *Shared) join(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// link is one connection to the server, and its credentials. It ends when no Conn uses it.
+// link is one connection to the server with its credentials. It closes when no Conn uses it.
 type link struct {
 	NC *natsgo.Conn
 
 	opts     Options
 	log      *slog.Logger
 	rotation rotation
-	gone     atomic.Bool     // closed permanently, see onClosed
-	ending   context.Context // ends with the last Conn
+	gone     atomic.Bool     // the connection closed permanently, see onClosed
+	ending   context.Context // ends when the last Conn closes
 	end      context.CancelFunc
 	watching sync.WaitGroup
-	loads    chan struct{} // has an element for each load in progress
+	loads    chan struct{} // holds one element for each load in progress
 
 	mu        sync.Mutex
 	users     map[*Conn]struct{}
-	over      bool  // no other Conn can use it
-	connected bool  // as the callbacks have reported
-	failed    error // the last error of an attempt to connect
+	over      bool  // no further Conn can use the link
+	connected bool  // as last reported by the callbacks
+	failed    error // the error of the last failed attempt to connect
 }
 
-// maxLoads is the maximum number of concurrent loads. The server disconnects a client for which more
-// than 64 MB wait (max_pending), and [loadBatch] messages of each load can wait.
+// maxLoads is the maximum number of concurrent loads. The server disconnects a client with more than
+// 64 MB of pending data (max_pending), and each load can have [loadBatch] messages pending.
 const maxLoads = 2
 
-// connectLink connects, if possible. An error has ErrMisconfigured in its chain.
+// connectLink connects, or starts to retry if the server is unreachable. Its errors have
+// ErrMisconfigured in their chain.
 func connectLink(ctx context.Context, opts Options) (*link, error) {
-	files := opts.files() // before the files are read, so that no change is missed
+	files := opts.files() // created before the files are read, so that no change is missed
 	credentials, err := opts.credentials()
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func connectLink(ctx context.Context, opts Options) (*link, error) {
 	return l, nil
 }
 
-// add lets a Conn use the connection. It returns false if the connection has ended.
+// add registers a Conn as a user of the connection. It returns false if the connection has ended.
 func (l *link) add(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +109,8 @@ func (l *link) add(c *Conn) bool {
 	return true
 }
 
-// remove ends the use by a Conn. The last one closes the connection. It waits for no other Conn.
+// remove unregisters a Conn. Removing the last Conn closes the connection. remove does not wait for
+// other Conns.
 func (l *link) remove(c *Conn) {
 	l.mu.Lock()
 	delete(l.users, c)
@@ -149,7 +151,7 @@ func (l *link) setConnected(connected bool) {
 	}
 }
 
-// connection returns the options of every connection.
+// connection returns the nats.go options of every connection.
 func (l *link) connection() []natsgo.Option {
 	opts := []natsgo.Option{
 		natsgo.Name(l.opts.name()),
@@ -157,8 +159,8 @@ func (l *link) connection() []natsgo.Option {
 		natsgo.ReconnectWait(reconnectEvery),
 		natsgo.ReconnectBufSize(-1),              // never buffer a publish for a later connection
 		natsgo.IgnoreAuthErrorAbort(),            // rotated credentials may arrive a moment later
-		natsgo.PingInterval(pingEvery),           // detect a server that disappears silently
-		natsgo.MaxPingsOutstanding(maxPings),     // within maxPings+1 intervals
+		natsgo.PingInterval(pingEvery),           // detects a server that disappears silently
+		natsgo.MaxPingsOutstanding(maxPings),     // the server has maxPings+1 intervals to respond
 		natsgo.FlusherTimeout(l.opts.AckTimeout), // bounds a blocked write
 		natsgo.ConnectHandler(l.onConnect),
 		natsgo.ReconnectHandler(func(nc *natsgo.Conn) {
@@ -182,7 +184,7 @@ func (l *link) connection() []natsgo.Option {
 }
 
 const (
-	reconnectEvery = 500 * time.Millisecond // after all servers were tried
+	reconnectEvery = 500 * time.Millisecond // pause after all servers were tried
 	pingEvery      = 3 * time.Second
 	maxPings       = 2
 )
@@ -197,7 +199,7 @@ func (l *link) noteFailure(err error) {
 	}
 }
 
-// onConnect is called after the first and every later connect.
+// onConnect is called after every connect.
 func (l *link) onConnect(nc *natsgo.Conn) {
 	l.setConnected(true)
 	l.log.Info("connected to the bus", "server", l.connectedTo(nc))
@@ -206,9 +208,9 @@ func (l *link) onConnect(nc *natsgo.Conn) {
 	}
 }
 
-// onClosed is called when the connection has closed permanently. Unless close did it, the
-// server rejected something in a way that the client cannot recover from; MaxReconnects
-// does not apply.
+// onClosed is called when the connection has closed permanently. Unless close was called, the server
+// rejected the client in a way from which the client cannot recover, even with MaxReconnects
+// unlimited.
 func (l *link) onClosed(nc *natsgo.Conn) {
 	if l.ending.Err() != nil {
 		return
@@ -237,11 +239,11 @@ func (l *link) onDisconnect(_ *natsgo.Conn, err error) {
 	}
 }
 
-// onError handles errors that the server reports outside of a response. A permission error
-// arrives once per message.
+// onError handles errors that the server reports outside of a response. The server reports a
+// permission error once per message.
 func (l *link) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	if errors.Is(err, natsgo.ErrBadHeaderMsg) {
-		return // of a stored message, which its reader reports
+		return // in a stored message, which its reader reports
 	}
 	isNew := false
 	for _, c := range l.all() {

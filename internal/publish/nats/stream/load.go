@@ -12,10 +12,10 @@ import (
 
 const (
 	loadBatch = 10_000          // messages per request, about 8 MB of headers
-	loadIdle  = 2 * time.Second // time without a message after which to ask the server what is left
+	loadIdle  = 2 * time.Second // time without a message after which left asks the server
 
 	// The server chooses a random replica for a consumer. With five replicas, one load in 200,000
-	// doesn't get the leader in this many attempts.
+	// gets no consumer on the leader in this many attempts.
 	consumerAttempts = 55
 
 	consumerTimeout  = 5 * time.Second  // for one attempt
@@ -23,20 +23,20 @@ const (
 	forgetTimeout    = time.Second
 )
 
-// Load calls take with the last message of each subject that matches the filter, without its
-// data, and purged, if not nil, with each subject that was passed to take and no longer
-// exists on the leader. It returns the number of messages that the consumer returned. An
-// error of take or purged ends it.
+// Load calls take with the last message of each subject that matches the filter, without its data.
+// If purged is not nil, Load calls it with each subject that was passed to take and no longer exists
+// on the leader. Load returns the number of messages that the consumer returned. An error of take or
+// purged ends the load.
 //
-// For every subject that the leader of the stream holds when Load starts and when it ends,
-// take gets a message at least as late as the last one at the start. It may get a later one
-// after it. If the connection breaks or a message is lost in transit, Load returns an error;
-// it never ends early without one.
+// If the leader of the stream holds messages of a subject both when Load starts and when it ends,
+// take receives a message at least as late as the subject's last one at the start. It may receive a
+// later message afterwards. If the connection breaks or a message is lost in transit, Load returns
+// an error. It never ends early without an error.
 //
-// The messages come from the replica that leads when Load starts. Another replica can be behind
-// it. It can also hold other messages at the same sequences, permanently: nats-server 2.15 leaves
-// a replica as it is that has more than a new leader, after most replicas lost the end of the
-// stream.
+// The messages come from the replica that leads when Load starts, because another replica can be
+// behind. Another replica can also hold other messages at the same sequences permanently. This
+// happens in nats-server 2.15 after most replicas lost the end of the stream: a replica that has
+// more than the new leader keeps its messages.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
 	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]struct{}{}}
 	err = l.load(ctx)
@@ -70,8 +70,9 @@ func (l *loading) load(ctx context.Context) (err error) {
 	return l.readMissing(ctx)
 }
 
-// consumeLeader creates a consumer of the last message of each subject, on the server that
-// leads the stream. It returns nil if the server doesn't create one within consumerPatience.
+// consumeLeader creates a consumer for the last message of each subject, on the server that leads
+// the stream. It returns nil if it gets no such consumer within consumerPatience and
+// consumerAttempts.
 func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
 	began := time.Now()
 	for n := 0; n < consumerAttempts && time.Since(began) < consumerPatience; n++ {
@@ -95,7 +96,7 @@ func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Cons
 	return nil, nil
 }
 
-// consume creates a consumer of the last message of each subject, on any server.
+// consume creates a consumer for the last message of each subject, on any server.
 func (c *Conn) consume(ctx context.Context, filter string) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, consumerTimeout)
 	defer cancel()
@@ -106,18 +107,18 @@ func (c *Conn) consume(ctx context.Context, filter string) (jetstream.Consumer, 
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
-		InactiveThreshold: time.Minute, // the server deletes it if forget does not
+		InactiveThreshold: time.Minute, // if forget fails, the server deletes the consumer after this time
 	})
 }
 
-// forget deletes the consumer without waiting for its InactiveThreshold.
+// forget deletes the consumer before its InactiveThreshold has passed.
 func (c *Conn) forget(ctx context.Context, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
-	_ = c.JS.DeleteConsumer(ctx, c.Opts.Stream, consumer.CachedInfo().Name) // the server does it anyway
+	_ = c.JS.DeleteConsumer(ctx, c.Opts.Stream, consumer.CachedInfo().Name) // on an error, the server deletes the consumer later
 }
 
-// loading is one call of [Conn.Load].
+// loading is the state of one call of [Conn.Load].
 type loading struct {
 	c        *Conn
 	filter   string
@@ -125,8 +126,8 @@ type loading struct {
 	take     func(*Message) error // called with each message
 	purged   func(string) error   // called with each subject whose messages were purged; may be nil
 
-	received uint64              // number of messages; the server numbers them, which reveals a gap
-	seen     map[string]struct{} // subjects of the messages
+	received uint64              // number of messages; a gap in the server's numbering reveals a lost message
+	seen     map[string]struct{} // subjects of the received messages
 }
 
 func (l *loading) run(ctx context.Context) error {
@@ -138,7 +139,7 @@ func (l *loading) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, messages.Stop)()
 	pending := l.consumer.CachedInfo().NumPending
 	l.c.Opts.Reading.Left(0, int64(pending))
-	idleAt := uint64(0) // pending at the last timeout, 0 if a message came since
+	idleAt := uint64(0) // pending at the last timeout, 0 if a message has arrived since
 	for pending > 0 && pending != idleAt {
 		msg, meta, err := messages.Next(loadIdle)
 		switch {
@@ -150,7 +151,7 @@ func (l *loading) run(ctx context.Context) error {
 		case errors.Is(err, natsgo.ErrTimeout):
 			before := pending
 			if pending, err = l.left(ctx); pending == before {
-				idleAt = pending // no more will come, see readMissing
+				idleAt = pending // no more messages will arrive, see readMissing
 			}
 		}
 		if err != nil {
@@ -160,8 +161,8 @@ func (l *loading) run(ctx context.Context) error {
 	return nil
 }
 
-// receive handles one message and returns the number of pending messages according to the
-// server.
+// receive handles one message. It returns the number of pending messages that the server reports
+// with it.
 func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint64, err error) {
 	if meta.Sequence.Consumer != l.received+1 {
 		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
@@ -172,8 +173,8 @@ func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint6
 	return meta.NumPending, l.take(msg)
 }
 
-// left asks the server for the number of pending messages after a timeout: they may have
-// been purged.
+// left asks the server for the number of pending messages after a timeout, because pending messages
+// may have been purged.
 func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 	info, err := l.consumer.Info(ctx)
 	if err != nil {
@@ -185,19 +186,17 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 	return info.NumPending, nil
 }
 
-// readMissing compares the received messages with the list of subjects on the leader. It
-// reads missing messages, and reports subjects that no longer exist: they were purged
-// meanwhile. The consumer alone is not sufficient:
+// readMissing compares the received messages with the leader's list of subjects. It reads missing
+// messages, and reports subjects that were purged during the load. The consumer alone is not
+// sufficient:
 //
-//   - An object that is written during the load may have its last message replaced by a
-//     later one each time before its turn. The number of pending messages, which ends the
-//     load, can be 0 anyway.
-//   - nats-server 2.15 removes a message from its list of last messages before it looks for
-//     a receiver, and drops the message if there is none at that moment, for example during
-//     a reconnect (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of
-//     messages does not show that.
-//   - A message that is deleted from the stream before its turn may count as pending
-//     forever.
+//   - If an object is written repeatedly during the load, each of its last messages can be replaced
+//     before its turn. The number of pending messages, which ends the load, can be 0 anyway.
+//   - nats-server 2.15 removes a message from its list of last messages before it looks for a
+//     receiver. It drops the message if it finds none, for example during a reconnect
+//     (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of messages does not show
+//     that.
+//   - A message that is deleted from the stream before its turn may count as pending forever.
 func (l *loading) readMissing(ctx context.Context) error {
 	stream, err := l.c.JS.Stream(ctx, l.c.Opts.Stream)
 	if err != nil {
@@ -215,7 +214,7 @@ func (l *loading) readMissing(ctx context.Context) error {
 			continue
 		}
 		last, err := l.c.GetMessage(ctx, LastRequest(subject))
-		if err == nil && last != nil { // purged otherwise
+		if err == nil && last != nil { // nil means that the subject was purged
 			err = l.take(last)
 		}
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestReadMissing: subjects that the consumer did not return are read, and subjects that
-// are purged meanwhile are left out.
+// TestReadMissing verifies that readMissing reads the subjects that the consumer did not return, and
+// skips subjects that are purged meanwhile.
 func TestReadMissing(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	want := fill(t, c, 10, 2)
@@ -45,7 +45,7 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// TestReadMissingTakesBack: a subject that the consumer returned and that was purged since is
+// TestReadMissingTakesBack verifies that a subject that was purged after the consumer returned it is
 // reported as purged.
 func TestReadMissingTakesBack(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
@@ -61,8 +61,8 @@ func TestReadMissingTakesBack(t *testing.T) {
 	}
 }
 
-// TestLoadGap: a lost message is detected by the next one or, at the end, by asking the
-// server.
+// TestLoadGap verifies that a lost message is detected by the number of the next message, or at the
+// end by a request to the server.
 func TestLoadGap(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	fill(t, c, 3, 1)
@@ -91,7 +91,7 @@ func TestLoadGap(t *testing.T) {
 	if pending, err := l.left(t.Context()); pending != 2 || err != nil {
 		t.Errorf("asked in between: %d pending, %v", pending, err)
 	}
-	next() // lost
+	next() // this message counts as lost
 	if pending, err := l.left(t.Context()); err == nil {
 		t.Errorf("a message is lost, and %d are pending", pending)
 	}
@@ -100,8 +100,8 @@ func TestLoadGap(t *testing.T) {
 	}
 }
 
-// TestLoadDeleted: a load does not wait for messages that are deleted one by one after the
-// server counted them. It once waited forever.
+// TestLoadDeleted verifies that a load does not wait for messages that were deleted one by one after
+// the server had counted them. An earlier version waited forever.
 func TestLoadDeleted(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	want := fill(t, c, 40, 1)
@@ -138,8 +138,8 @@ func TestLoadDeleted(t *testing.T) {
 	}
 }
 
-// TestLoadWithoutConsumers: a load from a server on which no consumer starts reads the messages one
-// by one.
+// TestLoadWithoutConsumers verifies that a load reads the messages one by one if the server starts
+// no consumer.
 func TestLoadWithoutConsumers(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	want := fill(t, c, 10, 2)
@@ -151,7 +151,7 @@ func TestLoadWithoutConsumers(t *testing.T) {
 	}
 }
 
-// noConsumers doesn't answer if a consumer is to be created.
+// noConsumers never responds to a request to create a consumer.
 type noConsumers struct{ jetstream.JetStream }
 
 func (noConsumers) CreateConsumer(ctx context.Context, _ string, _ jetstream.ConsumerConfig) (jetstream.Consumer, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// FindStream looks up the stream without creating or checking it.
+// FindStream looks up the stream. It neither creates the stream nor checks its configuration.
 func (c *Conn) FindStream(ctx context.Context) (*jetstream.StreamInfo, error) {
 	s, err := c.JS.Stream(ctx, c.Opts.Stream)
 	switch {
@@ -24,8 +24,8 @@ func (c *Conn) FindStream(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return s.CachedInfo(), nil
 }
 
-// LeaderError returns an error if the stream has no leader. Any replica describes such a
-// stream from its own data.
+// LeaderError returns an error if the stream has no leader. In that case, any replica may have
+// responded, from its own data.
 func LeaderError(info *jetstream.StreamInfo) error {
 	if info.Cluster != nil && info.Cluster.Leader == "" {
 		return ErrNoLeader
@@ -33,7 +33,7 @@ func LeaderError(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// Failure explains an error from creating or looking up the stream.
+// Failure explains an error from creating or looking up the stream, and adds the fix.
 func (c *Conn) Failure(err error) error {
 	var api *jetstream.APIError
 	var code jetstream.ErrorCode
@@ -42,7 +42,7 @@ func (c *Conn) Failure(err error) error {
 	}
 	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
-	case noJetStream && c.Opts.Domain != "": // a leaf node connects to its hub later than to its clients
+	case noJetStream && c.Opts.Domain != "": // a leaf node can connect to its hub later than its clients connect to it
 		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) answers: the leaf node is not connected to it, or the domain has another name: %w", c.Opts.Domain, err)
 	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):

@@ -18,20 +18,21 @@ type Message struct {
 	Subject  string
 	Sequence uint64
 	Time     time.Time
-	Headers  natsgo.Header // nil if they cannot be parsed
+	Headers  natsgo.Header // nil if the headers cannot be parsed
 	Data     []byte
 
 	headersErr error // why the headers cannot be parsed
 }
 
-// Attributes returns the attributes of the event, "" for all if the message is not an event.
+// Attributes returns a function that returns the event's attributes, or "" for every attribute if
+// the message is not an event.
 func (s *Message) Attributes() func(string) string {
 	return binding.Attributes(s.Headers, s.Data)
 }
 
-// Acked returns the checkpoint entry for the message. If the message is not a valid
-// Kuberelay event, only its position is set, so that the next event of the object can follow
-// it, and an error has the [event.InvalidReason].
+// Acked returns the checkpoint entry for the message. If the message is not a valid Kuberelay event,
+// Acked sets only the position and time, and returns an error with the [event.InvalidReason]. With
+// the position, the next event of the object can follow the message.
 func (s *Message) Acked() (event.Acked, error) {
 	acked, err := event.AckedFrom(s.Attributes())
 	if s.headersErr != nil {
@@ -42,7 +43,7 @@ func (s *Message) Acked() (event.Acked, error) {
 	return acked, err
 }
 
-// Decode decodes the event with its data. An error has the [event.InvalidReason].
+// Decode decodes the event with its data. Its error has the [event.InvalidReason].
 func (s *Message) Decode() (*event.Message, error) {
 	if s.headersErr != nil {
 		return nil, s.headersErr
@@ -54,8 +55,8 @@ func (s *Message) Decode() (*event.Message, error) {
 	return m, nil
 }
 
-// Stored returns the event with its object. The position is set even if there is an error,
-// which has the [event.InvalidReason].
+// Stored returns the event with its object. It sets the position even if it returns an error. The
+// error has the [event.InvalidReason].
 func (s *Message) Stored() (publish.Stored, error) {
 	acked, err := s.Acked()
 	result := publish.Stored{Acked: acked}
@@ -64,7 +65,7 @@ func (s *Message) Stored() (publish.Stored, error) {
 	}
 	m, err := s.Decode()
 	is := event.Acked{}
-	if err == nil { // subscribers see the event, not the headers beside a structured one
+	if err == nil { // subscribers read a structured event's body, not its headers
 		is, err = event.AckedFrom(m.Attribute)
 	}
 	is.Position, is.Time = acked.Position, acked.Time
@@ -78,11 +79,12 @@ func (s *Message) Stored() (publish.Stored, error) {
 	return result, nil
 }
 
-// Resolve decides why the stream rejected m, given the last message of the subject, nil for
-// none. That message is m, stored by an earlier attempt, only if it was stored after the
-// message that m expects: a recreated object can have a second delete with the same ID.
+// Resolve finds out why the stream rejected m. last is the last message of the subject, or nil if
+// the subject has none. If last equals m and was stored after the message that m expects, an earlier
+// attempt stored m. An earlier message doesn't count, because a recreated object can have a second
+// delete with the same ID.
 //
-// position is 0 for a conflict. invalid is why last is not a Kuberelay event, or nil.
+// In case of a conflict, position is 0. If last is not a Kuberelay event, invalid is the reason.
 func Resolve(m *event.Message, last *Message) (position uint64, conflict *publish.ConflictError, invalid error) {
 	if last != nil && last.Sequence > m.Expected {
 		if is, err := binding.Decode(last.Headers, last.Data); err == nil && publish.IsSame(m, is) {
@@ -96,8 +98,8 @@ func Resolve(m *event.Message, last *Message) (position uint64, conflict *publis
 	return 0, conflict, invalid
 }
 
-// ParseMessage parses the response to a STREAM.MSG.GET request. It returns nil if there is no
-// such message.
+// ParseMessage parses the response to a STREAM.MSG.GET request. It returns nil if the requested
+// message does not exist.
 func ParseMessage(answer *natsgo.Msg) (*Message, error) {
 	if IsNoResponders(answer) {
 		return nil, ErrNoStream
@@ -126,7 +128,7 @@ func ParseMessage(answer *natsgo.Msg) (*Message, error) {
 	s := &Message{Subject: body.Message.Subject, Sequence: body.Message.Sequence, Time: body.Message.Time, Data: body.Message.Data}
 	if len(body.Message.Headers) > 0 {
 		headers, err := natsgo.DecodeHeadersMsg(body.Message.Headers)
-		if err != nil { // anyone can publish such headers; the server stores them
+		if err != nil { // anyone can publish such headers, and the server stores them
 			s.headersErr = event.Invalid(event.InvalidHeaders, fmt.Errorf("parse the headers: %w", err))
 		} else {
 			s.Headers = headers

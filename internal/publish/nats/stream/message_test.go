@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// FuzzParseMessage reads stored messages with headers and data of any form. What is not
-// valid has a position and a reason, and nothing else.
+// FuzzParseMessage parses stored messages with arbitrary headers and data. A message that is not a
+// valid event must yield only a position and a reason.
 func FuzzParseMessage(f *testing.F) {
 	f.Add([]byte("NATS/1.0\r\nno colon here\r\n\r\n"), []byte("x"))
 	f.Add([]byte("NATS/1.0 503\r\n\r\n"), []byte(""))

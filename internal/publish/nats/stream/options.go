@@ -13,53 +13,53 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 )
 
-// Options configures a Conn. The comment of a field names the environment variable that
-// errors mention.
+// Options configures a Conn. The comment of each field names its environment variable, as error
+// messages do.
 type Options struct {
-	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). Not needed
-	// with InProcess.
+	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
+	// unnecessary.
 	URLs []string
-	// InProcess, if set, is a server in this process to connect to without a socket.
+	// InProcess, if set, provides an in-process connection to a server, without a socket.
 	InProcess natsgo.InProcessConnProvider
-	// Shared is a connection that several Conns use; nil for one of its own.
+	// Shared is a connection that several Conns use. If nil, the Conn has its own connection.
 	Shared *Shared
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
-	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, of the stream; the server's own if empty
-	Cluster       string // KUBERELAY_CLUSTER_NAME; all clusters if empty
+	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, the domain of the stream; the server's own domain if empty
+	Cluster       string // KUBERELAY_CLUSTER_NAME; empty for all clusters
 
-	// At most one kind of credentials. They come from files, which are read again at each
-	// reconnect, so that they can be rotated in place.
+	// At most one kind of credentials may be set. They are read from files again at each reconnect,
+	// so that they can be rotated in place.
 	User         string // KUBERELAY_NATS_USER, with PasswordFile
 	PasswordFile string // KUBERELAY_NATS_PASSWORD_FILE
 	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
 	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
-	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; a new seed of the same key only
-	// TokenOptional is for a TokenFile that the server creates when it starts. Without the
-	// file, the client presents no token.
+	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; it can be replaced only by a seed of the same key
+	// TokenOptional means that TokenFile may not exist yet, because the server creates it when it
+	// starts. Without the file, the client presents no token.
 	TokenOptional bool
 
-	// TLS. The client uses TLS with a server that requires it even if none of these is set,
-	// and verifies it with the system's authorities. Verification cannot be turned off.
+	// TLS settings. Even if none is set, the client uses TLS with a server that requires it, and
+	// verifies the server with the system's authorities. Verification cannot be turned off.
 	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
-	// ServerName is the name that the certificate of the server must have
-	// (KUBERELAY_NATS_TLS_SERVER_NAME); the host of the URL if empty.
+	// ServerName is the name that the server's certificate must have
+	// (KUBERELAY_NATS_TLS_SERVER_NAME). If empty, it is the host in the URL.
 	ServerName string
 
-	// AckTimeout is how long to wait for a response; 10 s if 0.
+	// AckTimeout is how long to wait for a response. If 0, it is 10 s.
 	AckTimeout time.Duration
-	// InboxPrefix is the prefix of reply subjects; "_INBOX" if empty.
+	// InboxPrefix is the prefix of reply subjects. If empty, it is "_INBOX".
 	InboxPrefix string
 
-	// Reading counts the messages that [Conn.Load] and the subscriptions of package reader
-	// read; nil for none.
+	// Reading counts the messages that [Conn.Load] and the subscriptions of package reader read. It
+	// may be nil.
 	Reading *longwork.Counter
 
-	Logger     *slog.Logger          // none if nil
-	Registerer prometheus.Registerer // no metrics if nil
+	Logger     *slog.Logger          // nil for no logs
+	Registerer prometheus.Registerer // nil for no metrics
 }
 
 // withDefaults sets empty fields to their defaults.
@@ -71,13 +71,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// name is the name of the connection on the server.
+// name returns the name of the connection that the server shows.
 func (o Options) name() string { return strings.TrimSpace("kuberelay " + o.Cluster) }
 
-// Subjects is the filter for all subjects of Kuberelay in the stream.
+// Subjects returns the filter for all subjects of Kuberelay in the stream.
 func (o Options) Subjects() string { return o.SubjectPrefix + ".>" }
 
-// validate checks everything except file contents that needs no connection.
+// validate checks everything that needs no connection, except the contents of files.
 func (o Options) validate() error {
 	if len(o.URLs) == 0 && o.InProcess == nil {
 		return Misconfigured("no server: set KUBERELAY_NATS_URL")
@@ -104,8 +104,8 @@ func isToken(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
 }
 
-// validateURL quotes only scheme and host of its argument, because the rest can contain a
-// password.
+// validateURL checks a server URL. Its errors quote only the scheme and host, because the rest can
+// contain a password.
 func validateURL(s string) error {
 	full := s
 	if !strings.Contains(s, "://") {

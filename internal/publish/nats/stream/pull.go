@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// pullExpiry is the time after which the server ends a request for messages.
+// pullExpiry is the time after which a request for messages expires on the server.
 const pullExpiry = 30 * time.Second
 
 // Status codes of the responses to a request for messages (ADR-13 of NATS).
@@ -20,22 +20,22 @@ const (
 	statusHeartbeat    = "100"
 	statusNoMessages   = "404"
 	statusExpired      = "408"
-	statusConflict     = "409" // the request ends before its time
-	statusNoResponders = "503" // the consumer's replica has not created it yet, or is gone
+	statusConflict     = "409" // the server ends the request early
+	statusNoResponders = "503" // the consumer's replica has not created the consumer yet, or is unreachable
 )
 
-// serverShutdown is the description of the [statusConflict] of a server that shuts down.
+// serverShutdown is the description in the [statusConflict] response of a server that shuts down.
 const serverShutdown = "Server Shutdown"
 
-// respondersRetry is the pause after a request without responders.
+// respondersRetry is the pause before the next request if a request had no responders.
 const respondersRetry = 100 * time.Millisecond
 
 // Puller reads the messages of a pull consumer.
 //
-// The iterator of the JetStream client is not sufficient, and neither is a subscription's
-// NextMsg: they recognize a response of the server by a header, which a stored message can
-// have too. They drop such a message, or end. A Puller recognizes a response by its subject,
-// which only the server sets.
+// The iterator of the JetStream client is not sufficient, and neither is a subscription's NextMsg.
+// They recognize a response of the server by a header, which a stored message can have too. They
+// drop such a message, or end. A Puller recognizes a response by its subject, which only the server
+// sets.
 type Puller struct {
 	nc         *natsgo.Conn
 	sub        *natsgo.Subscription
@@ -43,22 +43,22 @@ type Puller struct {
 	stop       sync.Once
 	stopped    chan struct{}
 	inbox      string
-	subject    string // of requests
+	subject    string // the subject that requests are published to
 	request    []byte
 	batch      int
-	pending    int    // messages that the requests so far may still bring
-	reconnects uint64 // number of reconnects before the last request; a disconnect ends all requests
+	pending    int    // messages that the server may still send for the requests so far
+	reconnects uint64 // number of reconnects at the last request; a disconnect ends all requests
 }
 
-// Pull starts to read a consumer, with batch messages for each request. The server sends
-// heartbeats if heartbeat is not 0.
+// Pull starts to read a consumer, and requests batch messages at a time. The server sends heartbeats
+// if heartbeat is not 0.
 func (c *Conn) Pull(consumer jetstream.Consumer, batch int, heartbeat time.Duration) (*Puller, error) {
 	p := &Puller{
 		nc: c.NC, inbox: c.NC.NewInbox(), batch: batch, stopped: make(chan struct{}),
 		subject: c.API("CONSUMER.MSG.NEXT") + "." + consumer.CachedInfo().Name,
-		msgs:    make(chan *natsgo.Msg, 2*batch+100), // what is pending, and responses
+		msgs:    make(chan *natsgo.Msg, 2*batch+100), // room for pending messages and responses
 	}
-	p.request, _ = json.Marshal(struct { // numbers cannot fail
+	p.request, _ = json.Marshal(struct { // numbers always marshal
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
@@ -70,7 +70,7 @@ func (c *Conn) Pull(consumer jetstream.Consumer, batch int, heartbeat time.Durat
 	return p, nil
 }
 
-// Stop ends the reading, and Next with an error. It is idempotent.
+// Stop stops the Puller. Next then returns an error. Stop is idempotent.
 func (p *Puller) Stop() {
 	p.stop.Do(func() {
 		close(p.stopped)
@@ -78,8 +78,8 @@ func (p *Puller) Stop() {
 	})
 }
 
-// Next returns the next message, or nats.ErrTimeout if neither a message nor a heartbeat
-// comes within a time. After another error, the consumer must be created again.
+// Next returns the next message. It returns nats.ErrTimeout if neither a message nor a heartbeat
+// arrives in time. After any other error, the consumer must be created again.
 func (p *Puller) Next(within time.Duration) (*Message, *natsgo.MsgMetadata, error) {
 	for began := time.Now(); ; {
 		if p.pending <= p.batch/2 {
@@ -120,7 +120,7 @@ func (p *Puller) Next(within time.Duration) (*Message, *natsgo.MsgMetadata, erro
 
 func (p *Puller) receive(within time.Duration) (*natsgo.Msg, error) {
 	select {
-	case msg := <-p.msgs: // without a timer
+	case msg := <-p.msgs: // avoids a timer if a message is available
 		return msg, nil
 	default:
 	}
@@ -148,7 +148,7 @@ func (p *Puller) pause() bool {
 	}
 }
 
-// respond handles a response of the server that is not a message.
+// respond handles a response of the server that carries no message.
 func (p *Puller) respond(header natsgo.Header) error {
 	switch status := header.Get("Status"); status {
 	case statusHeartbeat:
@@ -164,7 +164,7 @@ func (p *Puller) respond(header natsgo.Header) error {
 	default:
 		if status == statusConflict && header.Get("Description") == serverShutdown {
 			p.pending = 0
-			return natsgo.ErrNoResponders // the connection ends, or another server takes over the consumer
+			return natsgo.ErrNoResponders // the connection will end, or another server takes over the consumer
 		}
 		return errors.New("the server ended the request for messages: " + status + " " + header.Get("Description"))
 	}

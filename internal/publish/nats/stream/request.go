@@ -8,8 +8,8 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// LastPosition returns the position of the last message with a matching subject from the
-// leader of the stream; 0 for none.
+// LastPosition returns the position of the last message with a matching subject, from the leader of
+// the stream. It returns 0 if there is no such message.
 func (c *Conn) LastPosition(ctx context.Context, subjects string) (uint64, error) {
 	last, err := c.GetMessage(ctx, LastRequest(subjects))
 	if err != nil || last == nil {
@@ -18,29 +18,30 @@ func (c *Conn) LastPosition(ctx context.Context, subjects string) (uint64, error
 	return last.Sequence, nil
 }
 
-// LastRequest requests the last message with a matching subject.
+// LastRequest returns a request for the last message with a matching subject.
 func LastRequest(subject string) []byte {
-	request, _ := json.Marshal(map[string]string{"last_by_subj": subject}) // strings cannot fail
+	request, _ := json.Marshal(map[string]string{"last_by_subj": subject}) // strings always marshal
 	return request
 }
 
-// NextRequest requests the first message with a matching subject at or after a position.
+// NextRequest returns a request for the first message with a matching subject at or after a
+// position.
 func NextRequest(subjects string, from uint64) []byte {
-	request, _ := json.Marshal(struct { // cannot fail
+	request, _ := json.Marshal(struct { // a number and a string always marshal
 		Sequence uint64 `json:"seq"`
 		Subjects string `json:"next_by_subj"`
 	}{from, subjects})
 	return request
 }
 
-// SequenceRequest requests the message at a position.
+// SequenceRequest returns a request for the message at a position.
 func SequenceRequest(position uint64) []byte {
-	request, _ := json.Marshal(map[string]uint64{"seq": position}) // a number cannot fail
+	request, _ := json.Marshal(map[string]uint64{"seq": position}) // a number always marshals
 	return request
 }
 
-// GetMessage sends a request to the leader of the stream. It does not use direct get, which
-// replicas answer.
+// GetMessage sends a request for a message to the leader of the stream. It does not use direct get,
+// because replicas also respond to that.
 func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error) {
 	c.metrics.reads.Inc()
 	answer, err := c.Request(ctx, "STREAM.MSG.GET", request)
@@ -61,12 +62,12 @@ func (o Options) API(what string) string {
 	return "$JS." + o.Domain + ".API." + what
 }
 
-// RequestTimeout applies to requests without a deadline. Some take the server longer than an
-// acknowledgement.
+// RequestTimeout is the timeout of requests without a deadline. It is at least 1 s, because some
+// requests take the server longer than an acknowledgement.
 func (c *Conn) RequestTimeout() time.Duration { return max(c.Opts.AckTimeout, time.Second) }
 
-// Request sends a JetStream API request for the stream. Without a deadline in ctx, it waits
-// for RequestTimeout.
+// Request sends a JetStream API request for the stream. If ctx has no deadline, Request waits at
+// most RequestTimeout.
 func (c *Conn) Request(ctx context.Context, what string, data []byte) (*natsgo.Msg, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel func()

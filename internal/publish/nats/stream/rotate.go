@@ -34,9 +34,9 @@ func (l *link) watchFiles(ctx context.Context) {
 	}
 }
 
-// CheckFiles reconnects if a file changed, because a server checks credentials only at
-// connect, and would accept the old ones for the lifetime of the connection. If the server
-// rejects the new ones, the connection stays: the server may learn of them later, or the
+// CheckFiles reconnects if a file changed. Without that, the server would accept the old credentials
+// for the lifetime of the connection, because it checks credentials only at connect. If the server
+// rejects the new credentials, the connection stays: the server may learn about them later, or the
 // other files may not be written yet.
 func (l *link) CheckFiles(ctx context.Context) {
 	r := &l.rotation
@@ -57,8 +57,8 @@ func (l *link) CheckFiles(ctx context.Context) {
 	l.reconnect(ctx)
 }
 
-// tryCredentials connects with the current files. The error is [ErrMisconfigured] if the
-// server rejects them, and another one if that is unknown.
+// tryCredentials connects with the current files. It returns [ErrMisconfigured] if the server
+// rejects the credentials, and another error if it cannot find out.
 func (l *link) tryCredentials() error {
 	opts, err := l.opts.credentials()
 	if err != nil {
@@ -82,10 +82,10 @@ func (l *link) tryCredentials() error {
 // reconnectTimeout bounds each phase of [link.reconnect].
 const reconnectTimeout = 10 * time.Second
 
-// reconnect waits for the messages in flight of all Conns while their Publish blocks, and then
-// replaces the connection. Messages without a response by then fail with an unknown outcome, as
-// after any lost connection, which compare-and-set resolves. Each Conn continues when its stream
-// is ready.
+// reconnect replaces the connection. First it makes Publish block and waits for the messages in
+// flight of all Conns. Messages without a response within reconnectTimeout fail with an unknown
+// outcome, as after any lost connection, and compare-and-set resolves them. Each Conn continues when
+// its stream is ready.
 func (l *link) reconnect(ctx context.Context) {
 	draining, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()
@@ -109,7 +109,7 @@ func (l *link) reconnect(ctx context.Context) {
 	}
 	pausing.Wait()
 	if err := l.NC.ForceReconnect(); err != nil {
-		l.log.Warn("reconnecting to the bus failed", "err", err) // it is closed
+		l.log.Warn("reconnecting to the bus failed", "err", err) // the connection is closed
 		giveUp()
 	}
 	close(replaced)
@@ -124,8 +124,7 @@ func (c *Conn) pause(ctx context.Context) (resume func()) {
 	return c.hooks.Pause(ctx)
 }
 
-// awaitReady blocks until the stream is ready on another connection than the given one, or ctx
-// ends.
+// awaitReady blocks until the stream is ready on a connection other than before, or ctx ends.
 func (c *Conn) awaitReady(ctx context.Context, before int) {
 	for {
 		connection, changed, err := c.state.get()

@@ -17,7 +17,7 @@ import (
 type state struct {
 	mu         sync.Mutex
 	err        error     // why the stream is not ready; nil if it is
-	noted      error     // the last error that no call returned
+	noted      error     // the last error that was reported outside of a call
 	denied     error     // the last permission error of this connection
 	connection int       // counts disconnections
 	created    time.Time // creation time of the stream, which identifies it
@@ -53,8 +53,8 @@ func (s *state) change(err error) {
 	s.changed = make(chan struct{})
 }
 
-// note records an error for Ready. isNew is false for a repeated permission error of the
-// same connection.
+// note records an error for WhyNotConnected and PermissionError. isNew is false for a repeated
+// permission error on the same connection.
 func (s *state) note(err error) (isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,7 @@ func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 	return s.connection, s.changed, s.err
 }
 
-// found records what was found of the stream, and reports whether it is another stream than
-// before.
+// found records the stream that a check found, and reports whether it is another stream than before.
 func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,10 +89,11 @@ func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 // leadership is a period in which one server of a cluster leads the stream.
 type leadership struct {
 	server string
-	since  time.Time // the zero value before nats-server 2.12
+	since  time.Time // zero before nats-server 2.12
 }
 
-// leadershipOf returns the zero value for a single server, whose restart ends the connection.
+// leadershipOf returns the current leadership. It returns the zero value for a single server,
+// because a restart of that server ends the connection anyway.
 func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
 	if c == nil || c.Name == "" {
 		return is
@@ -104,8 +104,8 @@ func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
 	return is
 }
 
-// Ready returns nil while the server is connected and responds, and the last check of the
-// stream succeeded. A server that stops responding is detected within 10 s.
+// Ready returns nil while the server is connected and responds, and the last check of the stream
+// succeeded. It reports a server that stops responding within 10 s.
 func (c *Conn) Ready() error {
 	if c.IsClosing() {
 		return ErrClosed
@@ -117,18 +117,18 @@ func (c *Conn) Ready() error {
 	return err
 }
 
-// PossibleLosses returns the number of different streams that this Conn found or created, plus the
-// number of lost connections and of elections of a leader that it noticed. If it grows after Connect,
-// the stream may have lost messages: somebody deleted it with its contents, and this or another
-// forwarder created it again; the server crashed; or the leader lacks what the previous one
-// acknowledged.
+// PossibleLosses returns the sum of three counts: the different streams that this Conn found or
+// created, the connections that it lost, and the leader elections that it noticed. If the sum grows
+// after Connect, the stream may have lost messages. For example, somebody deleted the stream, and
+// this or another forwarder created it again. Or the server crashed, or the new leader lacks
+// messages that the previous one acknowledged.
 func (c *Conn) PossibleLosses() uint64 {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	return c.state.losses
 }
 
-// Stream returns the creation time of the stream, which identifies it; "" before a stream
+// Stream returns the creation time of the stream, which identifies it. It returns "" until a stream
 // is found.
 func (c *Conn) Stream() string {
 	c.state.mu.Lock()
@@ -139,8 +139,8 @@ func (c *Conn) Stream() string {
 	return c.state.created.UTC().Format(time.RFC3339Nano)
 }
 
-// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
-// retry cannot fix ([ErrMisconfigured]).
+// Wait blocks until the stream is ready or ctx ends. It returns early with an error that a retry
+// cannot fix ([ErrMisconfigured]).
 func (c *Conn) Wait(ctx context.Context) error {
 	for {
 		_, changed, err := c.state.get()
@@ -164,8 +164,8 @@ const (
 	warnEvery    = 30 * time.Second // log interval while not ready
 )
 
-// supervise checks the stream on demand and at intervals: only a check detects a server
-// that hangs, or a stream that is deleted while nothing is published. It runs until Close.
+// supervise checks the stream on demand and at intervals. Only a check detects a server that hangs,
+// or a stream that is deleted while nothing is published. supervise runs until ctx ends.
 func (c *Conn) supervise(ctx context.Context) {
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
@@ -201,8 +201,8 @@ func (c *Conn) Kick() {
 	}
 }
 
-// Check calls [Hooks.Check] and records the result for Ready. A check that times out is
-// ignored while publishes get responses: the server is busy.
+// Check calls [Hooks.Check] and records the result for Ready. It ignores a check that times out
+// while publishes receive responses, because the server is only busy.
 func (c *Conn) Check(ctx context.Context) error {
 	connection, _, before := c.state.get()
 	timeout, responses := c.RequestTimeout(), c.responses()
@@ -213,7 +213,7 @@ func (c *Conn) Check(ctx context.Context) error {
 	if c.NC.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		var watching sync.WaitGroup
-		watching.Go(func() { c.UntilLost(ctx, connection); cancel() }) // the response would never arrive
+		watching.Go(func() { c.UntilLost(ctx, connection); cancel() }) // the response will not arrive after that
 		err = c.hooks.Check(ctx, c)
 		cancel()
 		watching.Wait()
@@ -227,7 +227,8 @@ func (c *Conn) Check(ctx context.Context) error {
 	return err
 }
 
-// WhyNotConnected returns the reason, which the client reports in several places.
+// WhyNotConnected returns the reason for a missing connection. The client reports that in several
+// places.
 func (c *Conn) WhyNotConnected() error {
 	c.state.mu.Lock()
 	err := c.state.noted
@@ -259,15 +260,14 @@ func (c *Conn) responses() uint64 {
 	return c.hooks.Responses()
 }
 
-// State returns the number of the connection, a channel that is closed when the state
-// changes, and why the stream is not ready; nil if it is.
+// State returns the number of the connection, a channel that is closed when the state changes, and
+// the reason why the stream is not ready, or nil if it is ready.
 func (c *Conn) State() (connection int, changed <-chan struct{}, err error) { return c.state.get() }
 
-// Found records what was found of the stream, and reports whether it is another stream than
-// before.
+// Found records the stream that a check found, and reports whether it is another stream than before.
 func (c *Conn) Found(is *jetstream.StreamInfo) (another bool) { return c.state.found(is) }
 
-// UntilLost blocks until the connection with the given number is lost, or ctx ends.
+// UntilLost blocks until the connection with the given number is lost, the Conn closes, or ctx ends.
 func (c *Conn) UntilLost(ctx context.Context, connection int) {
 	for {
 		now, changed, _ := c.state.get()

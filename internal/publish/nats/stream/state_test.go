@@ -8,23 +8,24 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// hangLimit is the time within which Ready detects a bus that hangs.
+// hangLimit is the time within which Ready must report a bus that hangs.
 const hangLimit = 10 * time.Second
 
-// TestTheBoundsOfAHang adds up the configured times. With the client's defaults, the server
-// was pinged every 10 s and given up after the third ping.
+// TestTheBoundsOfAHang verifies that the configured times add up to at most hangLimit. An earlier
+// version used the client's defaults, which ping the server every 10 s and disconnect after the
+// third ping.
 func TestTheBoundsOfAHang(t *testing.T) {
 	c := connect(t, natstest.Start(t).URL)
 	if o := c.NC.Opts; o.PingInterval*time.Duration(o.MaxPingsOut+1) > hangLimit {
 		t.Errorf("a connection is given up after %d pings, one every %s", o.MaxPingsOut+1, o.PingInterval)
 	}
-	if looked := checkEvery + retryEvery + checkTimeout; looked > hangLimit { // it is looked at the clock every retryEvery
+	if looked := checkEvery + retryEvery + checkTimeout; looked > hangLimit { // the ticker fires every retryEvery
 		t.Errorf("a server that does not answer is noticed after %s", looked)
 	}
 }
 
-// TestLateLook: the result of a check over a lost connection does not apply to the next
-// one.
+// TestLateLook verifies that the result of a check over a lost connection does not apply to the next
+// connection.
 func TestLateLook(t *testing.T) {
 	var s state
 	s.set(0, nil)
@@ -39,8 +40,8 @@ func TestLateLook(t *testing.T) {
 	}
 }
 
-// TestAStreamWithoutALeader: any replica describes such a stream from its own data, which
-// may lack acknowledged messages, so every read rejects it.
+// TestAStreamWithoutALeader verifies that every read rejects a stream without a leader. Any replica
+// describes such a stream from its own data, which may lack acknowledged messages.
 func TestAStreamWithoutALeader(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	c := connect(t, cluster.URLs...)

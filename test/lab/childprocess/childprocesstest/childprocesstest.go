@@ -1,6 +1,6 @@
-// Package childprocesstest tests that nothing is left of what a process has started
-// when it is killed with kill -9. A package that starts processes lets its test
-// binary be such a process,
+// Package childprocesstest verifies that no process or folder remains when a process that started
+// servers is killed with SIGKILL. A package that starts processes lets its test binary run as that
+// process:
 //
 //	func TestMain(m *testing.M) {
 //		childprocesstest.RunIfChild(start)
@@ -25,14 +25,14 @@ import (
 // childVariable tells the test binary to be the child.
 const childVariable = "KUBERELAY_TEST_CHILD"
 
-// Started is what must be gone after the process that started it was killed.
+// Started lists the folder and the processes that must disappear after the child is killed.
 type Started struct {
 	Dir  string
 	Pids []int // at least one
 }
 
-// RunIfChild makes this process the child if KilledParent asked for it: the child starts the
-// processes to test and waits until it is killed. Call it first in TestMain.
+// RunIfChild makes this process the child if KilledParent started it as one. The child starts the
+// processes under test and waits until it is killed. Call RunIfChild first in TestMain.
 func RunIfChild(start func() (Started, error)) {
 	if os.Getenv(childVariable) == "" {
 		return
@@ -48,12 +48,13 @@ func RunIfChild(start func() (Started, error)) {
 	select {}
 }
 
-// KilledParent runs the test binary again as a child and kills it. It fails t unless everything
-// that the child started goes away.
+// KilledParent runs the test binary again as a child and kills it. It fails t unless the child's folder
+// and all its processes disappear.
 func KilledParent(t *testing.T) {
 	t.Run("all running", func(t *testing.T) { killedParent(t, false) })
-	// If an orphaned process group has a stopped process, the kernel sends it a SIGHUP, which ends
-	// most of it. So both cases are needed to show that the reaper kills.
+	// If an orphaned process group contains a stopped process, the kernel sends the group a SIGHUP,
+	// which ends most processes. So only the first case shows that the reaper kills the processes. The
+	// second case shows that no frozen process remains.
 	t.Run("one frozen", func(t *testing.T) { killedParent(t, true) })
 }
 
@@ -63,7 +64,7 @@ func killedParent(t *testing.T, freeze bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$") // runs no test, even if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childVariable+"=1")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
@@ -97,7 +98,7 @@ func killedParent(t *testing.T, freeze bool) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the error is that it was killed
+	_ = cmd.Wait() // the error only says that the process was killed
 	eventually(t, "the folder is gone", func() bool {
 		_, err := os.Stat(started.Dir)
 		return errors.Is(err, os.ErrNotExist)
@@ -107,7 +108,7 @@ func killedParent(t *testing.T, freeze bool) {
 	}
 }
 
-// eventually polls a condition that sends no notification.
+// eventually polls the condition until it holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	limit := time.NewTimer(3 * time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// AllowReader lets the user "reader" get, list and watch a core resource in one namespace.
+// AllowReader grants the user "reader" get, list and watch on a core resource in one namespace.
 func AllowReader(t *testing.T, cp *controlplane.ControlPlane, namespace, resource string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -36,13 +36,13 @@ func AllowReader(t *testing.T, cp *controlplane.ControlPlane, namespace, resourc
 	}
 }
 
-// Reviews answers access reviews instead of the API server.
+// Reviews responds to access reviews in place of the API server.
 type Reviews func(authorizationv1.ResourceAttributes) (bool, error)
 
-// ErrEvaluation makes a review report an evaluation error, as if an authorizer can't decide.
+// ErrEvaluation makes a review report an evaluation error, as when an authorizer can't decide.
 var ErrEvaluation = errors.New("the webhook does not answer")
 
-// Create answers a review.
+// Create returns the review with its result.
 func (f Reviews) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
 	allowed, err := f(*review.Spec.ResourceAttributes)
 	review = review.DeepCopy()

@@ -1,5 +1,5 @@
-// Package controlplanetest gives a test a real control plane: one for all
-// tests of a package, started by the first that wants it,
+// Package controlplanetest provides real control planes for tests. All tests of a package can share one
+// control plane, which starts with the first test that needs it:
 //
 //	var cluster = controlplanetest.Shared{}
 //
@@ -11,9 +11,9 @@
 //		...
 //	}
 //
-// or its own control plane, for a test that kills or restores parts of it: New.
+// A test that kills or restores parts of a control plane starts its own one with [New].
 //
-// A test that fails prints the end of the components' logs.
+// A failed test prints the last lines of the components' logs.
 package controlplanetest
 
 import (
@@ -47,7 +47,7 @@ type Shared struct {
 	err  error
 }
 
-// Run runs the tests, stops the control plane if a test has started it, and returns the exit code.
+// Run runs the tests, stops the control plane if a test started it, and returns the exit code.
 func (s *Shared) Run(m *testing.M) int {
 	code := m.Run()
 	if s.cp == nil {
@@ -60,8 +60,8 @@ func (s *Shared) Run(m *testing.M) int {
 	return code
 }
 
-// ControlPlane returns the shared control plane. The first call starts it. TestMain of the package
-// must call Run.
+// ControlPlane returns the shared control plane. The first call starts it. The package's TestMain must
+// call Run.
 func (s *Shared) ControlPlane(t testing.TB) *controlplane.ControlPlane {
 	t.Helper()
 	s.once.Do(func() { s.cp, s.err = controlplane.Start(context.Background(), s.Options) })
@@ -72,7 +72,7 @@ func (s *Shared) ControlPlane(t testing.TB) *controlplane.ControlPlane {
 	return s.cp
 }
 
-// New starts a control plane only for t and stops it at the end of t.
+// New starts a control plane for t alone and stops it at the end of t.
 func New(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), opts)
@@ -96,8 +96,8 @@ func showLogs(t testing.TB, cp *controlplane.ControlPlane) {
 	})
 }
 
-// Namespace creates a namespace for t and returns its name. It deletes the namespace at the end of
-// t. Its content is deleted only if there is a controller manager.
+// Namespace creates a namespace for t and returns its name. It deletes the namespace at the end of t.
+// The content of the namespace is deleted only if a controller manager runs.
 func Namespace(t testing.TB, cp *controlplane.ControlPlane) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -119,7 +119,8 @@ func Namespace(t testing.TB, cp *controlplane.ControlPlane) string {
 	return namespace.Name
 }
 
-// label turns a test's name into a part of a DNS label, with the allowed characters and length.
+// label returns the test's name in a form that can be part of a DNS label: at most 40 lowercase
+// letters, digits and hyphens.
 func label(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

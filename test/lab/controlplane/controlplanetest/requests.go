@@ -9,13 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Requests counts the requests to the API server. Its zero value is ready.
+// Requests counts the requests to an API server. Call Through before the first request.
 type Requests struct {
 	mu      sync.Mutex
 	answers map[string]int // by path and status
 }
 
-// Through returns a copy of a client configuration whose requests are counted.
+// Through makes q count the requests of clients with this configuration. It resets the counters,
+// modifies config and returns it.
 func (q *Requests) Through(config *rest.Config) *rest.Config {
 	q.answers = map[string]int{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -34,21 +35,22 @@ func (q *Requests) Through(config *rest.Config) *rest.Config {
 	return config
 }
 
-// Count returns the number of answers of a path with a status.
+// Count returns the number of responses for a path with a status. The status is an HTTP status code, or
+// "error" for a request that failed without a response.
 func (q *Requests) Count(path, status string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.answers[path+" "+status]
 }
 
-// All returns the number of answers by path and status.
+// All returns the number of responses by path and status, separated by a space.
 func (q *Requests) All() map[string]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return maps.Clone(q.answers)
 }
 
-// RoundTripper is a function as an [http.RoundTripper].
+// RoundTripper is a function that implements [http.RoundTripper].
 type RoundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls f.

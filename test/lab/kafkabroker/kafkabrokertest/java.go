@@ -13,11 +13,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// RunJava runs a program in a folder with the dependencies in its pom.xml and returns its output
-// lines. Java compiles it at the start (JEP 330).
+// RunJava runs a Java program with the dependencies in the folder's pom.xml and returns its output
+// lines. Java compiles the source file at the start (JEP 330).
 func RunJava(t testing.TB, folder, program string, args ...string) (lines [][]byte) {
 	t.Helper()
-	installed, err := kafkabroker.Fetch(t.Context(), os.Stderr) // cached: the broker runs from it
+	installed, err := kafkabroker.Fetch(t.Context(), os.Stderr) // usually cached, because the broker runs from it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func RunJava(t testing.TB, folder, program string, args ...string) (lines [][]by
 //go:embed javatables
 var javaTables embed.FS
 
-// Tables returns the rows of two Kafka Streams tables for each topic, by kind and key: a KTable,
-// of kind "table", and a versioned table, of kind "versioned".
+// Tables builds two Kafka Streams tables for each topic and returns their rows by kind and key. The
+// kinds are "table", a KTable, and "versioned", a versioned table.
 func Tables(t testing.TB, addr string, topics ...string) map[string]map[string]string {
 	t.Helper()
 	folder := t.TempDir()

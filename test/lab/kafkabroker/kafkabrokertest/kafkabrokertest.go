@@ -1,5 +1,5 @@
-// Package kafkabrokertest gives a test a real Kafka broker: the one that all
-// tests of a package share, started by the first that wants it,
+// Package kafkabrokertest provides real Kafka brokers for tests. All tests of a package can share one
+// broker, which starts with the first test that needs it:
 //
 //	func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 //
@@ -9,9 +9,9 @@
 //		...
 //	}
 //
-// or its own broker, for a test that kills, freezes or configures it: Start.
+// A test that kills, freezes or configures a broker starts its own one with [Start].
 //
-// A test that fails prints the end of the broker's log.
+// A failed test prints the last lines of the broker's log.
 package kafkabrokertest
 
 import (
@@ -29,7 +29,7 @@ import (
 
 const logLines = 30
 
-// shared is the broker that the tests of this binary share. The first test that needs it starts
+// shared is the broker that the tests of this binary share. The first test that needs the broker starts
 // it.
 var shared struct {
 	once   sync.Once
@@ -37,15 +37,15 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the broker that the tests of this test binary share. The first call starts it. It
-// has only a plaintext listener. Tests must not kill, stop or freeze it.
+// Shared returns the broker that the tests of this test binary share. The first call starts it. The
+// broker has only a plaintext listener. Tests must not kill, stop or freeze it.
 func Shared(t testing.TB) *kafkabroker.Broker {
 	t.Helper()
 	shared.once.Do(func() {
 		shared.broker, shared.err = kafkabroker.Start(context.Background(), kafkabroker.Options{
-			// No test waits for this broker to start again, so its session may be long enough for
-			// a machine that is busy for minutes. A broker with an expired session is fenced and
-			// refuses new topics with INVALID_REPLICATION_FACTOR.
+			// No test waits until this broker has started again, so its session can be long enough for
+			// a machine that is busy for minutes. The controller fences a broker whose session has
+			// expired, and topic creation then fails with INVALID_REPLICATION_FACTOR.
 			Properties: map[string]string{"broker.session.timeout.ms": "300000"},
 		})
 	})
@@ -56,8 +56,8 @@ func Shared(t testing.TB) *kafkabroker.Broker {
 	return shared.broker
 }
 
-// Run runs the tests, closes the shared broker if a test has started it, and returns the exit
-// code. Without Run, the reaper ends the broker after the process.
+// Run runs the tests, closes the shared broker if a test started it, and returns the exit code. Without
+// Run, the reaper ends the broker after the process ends.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if shared.broker == nil {
@@ -70,14 +70,14 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// A Broker is a broker of one test. Its errors fail the test.
+// A Broker is the broker of one test. Errors of its methods fail the test.
 type Broker struct {
 	*kafkabroker.Broker
 
 	t testing.TB
 }
 
-// Start starts a broker only for t and closes it at the end of t.
+// Start starts a broker for t alone and closes it at the end of t.
 func Start(t testing.TB, opts kafkabroker.Options) *Broker {
 	t.Helper()
 	broker, err := kafkabroker.Start(t.Context(), opts)
@@ -123,7 +123,7 @@ func (b *Broker) Thaw() {
 	b.must(b.Broker.Thaw())
 }
 
-// Forget removes all data of a broker that doesn't run.
+// Forget removes all data of a stopped broker.
 func (b *Broker) Forget() {
 	b.t.Helper()
 	b.must(b.Broker.Forget())
@@ -143,19 +143,19 @@ type TopicCreator interface {
 
 var _, _ TopicCreator = (*kafkabroker.Broker)(nil), (*Broker)(nil)
 
-// TopicName returns a topic name that begins with prefix. No other call returns the same name, so
-// a test that is repeated on the shared broker starts with an empty topic. The name is lowercase.
-// A prefix can be a test's name: each character that topic names don't allow becomes a hyphen.
+// TopicName returns a topic name that begins with prefix, in lowercase. Each call returns another name,
+// so a test that is repeated on the shared broker starts with an empty topic. The prefix can be the
+// name of a test: each character that topic names don't allow becomes a hyphen.
 func TopicName(prefix string) string {
 	return unnamable.ReplaceAllString(strings.ToLower(prefix), "-") + "-" + strings.ToLower(rand.Text()[:10])
 }
 
-// unnamable matches what Kafka doesn't allow in a topic name.
+// unnamable matches characters that TopicName replaces.
 var unnamable = regexp.MustCompile(`[^a-z0-9._-]`)
 
-// Topic creates a topic with a name from TopicName and returns the name. The topic stays after t.
-// Without config, records don't expire: a broker deletes records that are older than their
-// retention 30 seconds after its start, and tests write fixed timestamps.
+// Topic creates a topic with a name from TopicName and returns the name. The topic remains after t. If
+// config is nil, records don't expire. Otherwise the broker would delete the records 30 seconds after
+// its start, because tests write old, fixed timestamps.
 func Topic(t testing.TB, broker TopicCreator, prefix string, partitions int, config map[string]string) string {
 	t.Helper()
 	name := TopicName(prefix)

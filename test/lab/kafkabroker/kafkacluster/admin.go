@@ -11,23 +11,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Partition is what the controller says about a partition. Brokers have their number.
+// Partition is the state of a partition according to a broker's metadata. Brokers are numbered as in
+// Cluster.
 type Partition struct {
 	Topic    string
 	Number   int
-	Leader   int // negative if there is none
+	Leader   int // negative if the partition has no leader
 	Replicas []int
 	InSync   []int
 }
 
-// Describe returns the partitions of topics, or of all topics, as one of the brokers knows them. A
-// broker that is cut off knows an old state.
+// Describe returns the partitions of the given topics, or of all topics, according to one of the
+// brokers. An isolated broker knows an old state.
 func (c *Cluster) Describe(ctx context.Context, topics ...string) (all []Partition, err error) {
 	all, _, err = describe(ctx, c.admin, topics...)
 	return all, err
 }
 
-// describe also returns the number of brokers that are in the cluster.
+// describe also returns the number of brokers in the cluster.
 func describe(ctx context.Context, asked kmsg.Requestor, topics ...string) (all []Partition, brokers int, err error) {
 	request := kmsg.NewPtrMetadataRequest()
 	for _, name := range topics {
@@ -60,7 +61,7 @@ func describe(ctx context.Context, asked kmsg.Requestor, topics ...string) (all 
 	return all, len(response.Brokers), nil
 }
 
-// Leader returns the broker that leads a partition, or broker 0 if none is known.
+// Leader returns the broker that leads a partition, or 0 if no leader is known.
 func (c *Cluster) Leader(ctx context.Context, topic string, partition int) int {
 	all, err := c.Describe(ctx, topic)
 	if err != nil || partition >= len(all) {
@@ -74,8 +75,8 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int) int {
 	return 0
 }
 
-// AwaitInSync waits until every broker says that all brokers are in the cluster, and that every
-// partition has a leader and all its replicas are in sync.
+// AwaitInSync waits until every broker reports a healthy cluster: all brokers are in the cluster, and
+// every partition has a leader and all its replicas in sync.
 func (c *Cluster) AwaitInSync(ctx context.Context) error {
 	return c.await(ctx, "all replicas are in sync", func(ctx context.Context) error {
 		var failure error
@@ -97,7 +98,7 @@ func (c *Cluster) AwaitInSync(ctx context.Context) error {
 	})
 }
 
-// healLimit bounds the wait for a healthy cluster.
+// healLimit bounds each wait for the cluster.
 const healLimit = 90 * time.Second
 
 func (c *Cluster) await(ctx context.Context, what string, check func(context.Context) error) error {
@@ -178,8 +179,8 @@ func (c *Cluster) Configure(ctx context.Context, topic, name, value string) erro
 	})
 }
 
-// Reassign gives all partitions of a topic these replicas. The first one is preferred as leader.
-// Replicas that are new copy the partitions first.
+// Reassign assigns the given replicas to all partitions of a topic. The first replica is the preferred
+// leader. New replicas first copy the partitions.
 func (c *Cluster) Reassign(ctx context.Context, topic string, replicas ...int) error {
 	all, err := c.Describe(ctx, topic)
 	if err != nil {
@@ -211,8 +212,8 @@ func (c *Cluster) Reassign(ctx context.Context, topic string, replicas ...int) e
 	return err
 }
 
-// ElectPreferred moves the leaders of a topic to the first of the replicas of each partition, if
-// that one is in sync.
+// ElectPreferred moves the leadership of each partition of a topic to the partition's first replica, if
+// that replica is in sync.
 func (c *Cluster) ElectPreferred(ctx context.Context, topic string) error {
 	all, err := c.Describe(ctx, topic)
 	if err != nil {
@@ -241,8 +242,8 @@ func (c *Cluster) ElectPreferred(ctx context.Context, topic string) error {
 	return err
 }
 
-// MetadataVersion returns the highest level of the feature metadata.version that a broker knows, which
-// differs between its releases.
+// MetadataVersion returns the highest level of the feature metadata.version that a broker supports. The
+// level depends on the broker's release.
 func (c *Cluster) MetadataVersion(ctx context.Context, broker int) (int, error) {
 	asked, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()[broker]), kgo.RequestTimeoutOverhead(requestTimeout), kgo.DialTimeout(requestTimeout))
 	if err != nil {

@@ -1,19 +1,19 @@
-// Package kafkacluster starts a cluster of real Kafka brokers for a test: one controller and some
-// brokers, each a process of its own. Every connection between two of them goes through a fault
-// proxy.
+// Package kafkacluster starts a cluster of real Kafka brokers for a test. The cluster has one
+// controller and several brokers, each in its own process. Every connection between two brokers, or
+// from a broker to the controller, passes through a fault proxy.
 //
 // It guarantees:
 //
 //   - When Start returns, all brokers are in the cluster. Topics have a replica on every broker,
 //     and min.insync.replicas is one less than the number of brokers.
-//   - A test can kill, freeze, stop and start each process, cut a broker off from the others and
-//     from the controller, hold back its replication, and put its data back to an earlier copy.
-//     Clients still reach a broker that is cut off.
-//   - Everything ends with the test, also after SIGKILL of the test.
+//   - A test can kill, freeze, stop and start each process. It can isolate a broker from the
+//     other brokers and the controller, hold back the broker's replication, and restore its data
+//     from an earlier copy. Clients still reach an isolated broker.
+//   - Everything ends with the test, even if the test is killed with SIGKILL.
 //
-// It doesn't guarantee that the cluster is healthy after a fault: see [Cluster.AwaitInSync]. It
-// needs Linux, where all of 127.0.0.0/8 is the loopback interface: a broker resolves the names of
-// the others to an address of its own, where its proxies listen.
+// It doesn't guarantee that the cluster is healthy after a fault: see [Cluster.AwaitInSync]. It needs
+// Linux, where the loopback interface has all addresses in 127.0.0.0/8. Each broker resolves the names
+// of the other nodes to its own loopback address, where its proxies listen.
 package kafkacluster
 
 import (
@@ -36,14 +36,14 @@ import (
 
 // Options configure a cluster.
 type Options struct {
-	Size int // number of brokers, from 3 on
-	// Listeners are listeners of each broker for clients, besides Plaintext.
+	Size int // number of brokers, at least 3
+	// Listeners are the brokers' listeners for clients, in addition to Plaintext.
 	Listeners []kafkabroker.Listener
-	// Advertise is as in [kafkabroker.Options].
+	// Advertise has the same meaning as in [kafkabroker.Options].
 	Advertise func(addr string) string
-	// Properties are added to those of every process.
+	// Properties are added to the properties of every process.
 	Properties map[string]string
-	// Former is as in [kafkabroker.Options].
+	// Former has the same meaning as in [kafkabroker.Options].
 	Former bool
 	Log    io.Writer
 }
@@ -58,13 +58,13 @@ type Cluster struct {
 	admin *kgo.Client
 }
 
-// link is the connections of a broker to a listener of another broker, or of the controller.
+// A link is the connections from a broker to a listener of another broker or of the controller.
 type link struct{ from, to int }
 
-// toController is the other end of a link.
+// toController is the value of link.to for the controller.
 const toController = -1
 
-// firstID is the node id of broker 0. The controller is 1.
+// firstID is the node id of broker 0. The controller has node id 1.
 const firstID = 2
 
 const (
@@ -82,7 +82,7 @@ func Start(t testing.TB, opts Options) (*Cluster, error) {
 		"default.replication.factor": strconv.Itoa(opts.Size), "min.insync.replicas": strconv.Itoa(opts.Size - 1),
 		"transaction.state.log.replication.factor": strconv.Itoa(opts.Size), "transaction.state.log.min.isr": strconv.Itoa(opts.Size - 1),
 		"broker.session.timeout.ms": "3000",
-		// A replica that can't fetch leaves the in-sync replicas soon, and returns soon.
+		// A replica that can't fetch soon leaves the set of in-sync replicas, and soon returns.
 		"replica.lag.time.max.ms": "3000", "replica.socket.timeout.ms": "2000", "replica.fetch.wait.max.ms": "200",
 		"replica.fetch.backoff.ms": "200", "reconnect.backoff.max.ms": "500",
 		"auto.leader.rebalance.enable": "false", // tests move leaders
@@ -125,11 +125,11 @@ func Start(t testing.TB, opts Options) (*Cluster, error) {
 	return c, err
 }
 
-// hostsOf returns the addresses of all nodes for one of them.
+// hostsOf returns the addresses to which node n resolves the names of all nodes.
 func hostsOf(n, size int) map[string]string {
 	at := proxyHost(n)
 	if n == toController {
-		at = "127.0.0.1" // it connects to nobody
+		at = "127.0.0.1" // the controller opens no connections
 	}
 	hosts := map[string]string{controllerHost: at}
 	for other := range size {
@@ -141,10 +141,10 @@ func hostsOf(n, size int) map[string]string {
 	return hosts
 }
 
-// proxyHost is where the proxies for the connections of a broker listen.
+// proxyHost returns the address of broker n's proxies.
 func proxyHost(n int) string { return fmt.Sprintf("127.0.10.%d", n+1) }
 
-// connect starts the proxy of a link. It has the port of its target.
+// connect starts the proxy of a link. The proxy listens on its target's port number.
 func (c *Cluster) connect(from, to int, target string) error {
 	_, port, err := net.SplitHostPort(target)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Cluster) close() {
 		c.admin.Close()
 	}
 	var all error
-	for _, b := range append(c.Brokers, c.Controller) { // the controller is last
+	for _, b := range append(c.Brokers, c.Controller) { // the controller ends last
 		if b == nil {
 			continue
 		}
@@ -177,7 +177,7 @@ func (c *Cluster) close() {
 	}
 }
 
-// each calls do for all brokers at once.
+// each calls do for all brokers concurrently.
 func (c *Cluster) each(do func(n int) error) error {
 	var all errgroup.Group
 	for n := range c.Brokers {
@@ -186,10 +186,10 @@ func (c *Cluster) each(do func(n int) error) error {
 	return all.Wait()
 }
 
-// Addrs returns the addresses of the brokers for the test itself, which no fault concerns.
+// Addrs returns the brokers' addresses for the test's own requests, which no proxy affects.
 func (c *Cluster) Addrs() []string { return c.AddrsOf(kafkabroker.Plaintext) }
 
-// AddrsOf returns the addresses of a listener.
+// AddrsOf returns the address of a listener of each broker.
 func (c *Cluster) AddrsOf(l kafkabroker.Listener) (all []string) {
 	for _, b := range c.Brokers {
 		all = append(all, b.AddrOf(l))
@@ -202,7 +202,7 @@ func (c *Cluster) Kill() error {
 	return errors.Join(c.each(func(n int) error { return c.Brokers[n].Kill() }), c.Controller.Kill())
 }
 
-// Start starts all processes that don't run.
+// Start starts all processes that aren't running.
 func (c *Cluster) Start(ctx context.Context) error {
 	if !c.Controller.Running() {
 		if err := c.Controller.Start(ctx); err != nil {
@@ -217,12 +217,12 @@ func (c *Cluster) Start(ctx context.Context) error {
 	})
 }
 
-// Freeze freezes all processes, which must run.
+// Freeze freezes all processes, which must be running.
 func (c *Cluster) Freeze() error {
 	return errors.Join(c.each(func(n int) error { return c.Brokers[n].Freeze() }), c.Controller.Freeze())
 }
 
-// Thaw resumes all processes that run.
+// Thaw resumes all running processes.
 func (c *Cluster) Thaw() error {
 	var all error
 	for _, b := range append([]*kafkabroker.Broker{c.Controller}, c.Brokers...) {
@@ -233,8 +233,8 @@ func (c *Cluster) Thaw() error {
 	return all
 }
 
-// CutOff cuts a broker off from the others and from the controller, as a network that drops all
-// packets. Clients still reach it.
+// CutOff isolates a broker from the other brokers and the controller, like a network that drops all
+// packets. Clients still reach the broker.
 func (c *Cluster) CutOff(broker int) {
 	for l, p := range c.links {
 		if l.from == broker || l.to == broker {
@@ -243,7 +243,7 @@ func (c *Cluster) CutOff(broker int) {
 	}
 }
 
-// HoldBack holds the replication of a broker: it stays in the cluster, but gets no records.
+// HoldBack stops the replication to a broker. The broker stays in the cluster, but receives no records.
 func (c *Cluster) HoldBack(broker int) {
 	for l, p := range c.links {
 		if l.from == broker && l.to != toController {
@@ -252,7 +252,7 @@ func (c *Cluster) HoldBack(broker int) {
 	}
 }
 
-// Connect ends all effects of CutOff and HoldBack.
+// Connect ends the effects of CutOff and HoldBack on all brokers.
 func (c *Cluster) Connect() {
 	for _, p := range c.links {
 		p.Break()
@@ -260,5 +260,5 @@ func (c *Cluster) Connect() {
 	}
 }
 
-// requestTimeout limits a request of the test itself.
+// requestTimeout limits each of the test's own requests.
 const requestTimeout = 5 * time.Second

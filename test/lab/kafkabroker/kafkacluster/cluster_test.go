@@ -15,8 +15,8 @@ import (
 
 const topic = "topic"
 
-// TestFaultsOfAKafkaCluster goes through the faults of a cluster: what is acknowledged survives all of them but
-// an unclean election.
+// TestFaultsOfAKafkaCluster injects each fault of a cluster and verifies that acknowledged records
+// survive all of them, except an unclean election.
 func TestFaultsOfAKafkaCluster(t *testing.T) {
 	c, err := kafkacluster.Start(t, kafkacluster.Options{Size: 3})
 	must(t, err)
@@ -86,7 +86,7 @@ func TestFaultsOfAKafkaCluster(t *testing.T) {
 	must(t, c.ElectPreferred(t.Context(), topic))
 	await(t, "the preferred leader", func() bool { return led() == 2 })
 
-	// A minority that has an old disk is elected.
+	// An unclean election makes a replica with an old disk the leader.
 	const behind = 0
 	must(t, c.Brokers[behind].Kill())
 	copied := filepath.Join(t.TempDir(), "copy")
