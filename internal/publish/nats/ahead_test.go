@@ -19,8 +19,8 @@ import (
 // the leader. In this test, two of three servers return with earlier copies of their files. The
 // third server keeps the messages that they lost, and lacks the messages that they store afterwards.
 // After minutes it stores later messages too, but still has other messages at the sequences in
-// between. An earlier version read from it: it found events that the leader lacked, and lacked
-// events that the leader had.
+// between. An earlier version read from the third server. It returned events that the leader lacked,
+// and missed events that the leader had.
 func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})

@@ -24,7 +24,6 @@ import (
 // Publish does not use the asynchronous publish of the JetStream client. That holds its lock while
 // it reports a timeout, and allocates a timer per message. If no stream responds, it republishes by
 // itself, which could reorder messages.
-// no stream responds, which could reorder messages.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, sent: time.Now()}
 	h := binding.NewHeader()

@@ -17,7 +17,6 @@ import (
 // or its data cannot be read. Acked.Position is still set then.
 //
 // If ctx has no deadline, Last waits for the acknowledgement timeout, but at least one second.
-// second.
 func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
 	subject := event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k)
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))

@@ -24,7 +24,6 @@ import (
 // Subscribe waits for unreachable brokers and for topics that do not exist. An error that a retry
 // cannot fix ([ErrMisconfigured]) ends the subscription, unless it has already delivered records.
 // Then it keeps retrying.
-// it keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	s := &subscription{
 		b: b, target: target{opts: o, yield: yield, reached: map[publish.Log]uint64{}}, known: map[publish.Log]bool{},

@@ -77,7 +77,7 @@ func (r Keyed) readUpTo(recorded int64) int64 {
 // power loss, or when a disk is restored from a copy. Another writer may have written there since.
 // So Next asks for two records: the marker of the previous writer, and the record with the highest
 // recorded offset if that follows the marker. If both records still match the checkpoint, nothing
-// below them is lost, because the brokers reject a writer that continues after a loss, unless they
+// below them is lost: after a loss, the brokers reject further records from a writer, unless they
 // also lost that writer's marker. Compaction can remove the marker. It can also remove the other
 // record, but only if a later record has the same key. Then the rest of the log contains that later
 // record.

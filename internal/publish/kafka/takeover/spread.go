@@ -26,9 +26,9 @@ const maxMisplaced = 8
 // spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in
 // the partition of its number modulo n.
 //
-// By default, the result is the smaller of recorded and partitions, which is the current number of
-// partitions. If recorded is 0, the default is partitions. If another n fits more of the records, the
-// result is that n. If recorded is 0, n must fit more than maxMisplaced records more.
+// partitions is the current number of partitions. By default, the result is recorded, or partitions
+// if that is lower or recorded is 0. Another n replaces the default only if it fits more of the
+// records: at least one more, or at least maxMisplaced+1 more if recorded is 0.
 func spreadOf(recorded, partitions int, all []placement) int {
 	best, few := partitions, maxMisplaced
 	if recorded > 0 {

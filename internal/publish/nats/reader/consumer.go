@@ -40,7 +40,7 @@ func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish
 	return p, nil
 }
 
-// start returns which messages the consumer skips. The server counts these as acknowledged, because
+// start returns which messages the consumer skips. The server counts them as acknowledged, because
 // a consumer's ack floor starts directly before its first message. With the policy "last per
 // subject", a consumer skips only messages that are no longer the last of their subject.
 func start(info *jetstream.ConsumerInfo) publish.Start {

@@ -33,9 +33,9 @@ const respondersRetry = 100 * time.Millisecond
 // Puller reads the messages of a pull consumer.
 //
 // The iterator of the JetStream client is not sufficient, and neither is a subscription's NextMsg.
-// They recognize a response of the server by a header, which a stored message can have too. They
-// drop such a message, or end. A Puller recognizes a response by its subject, which only the server
-// sets.
+// They recognize a response of the server by a header, which a stored message can also have. Then
+// they drop the message or stop. A Puller recognizes a response by its subject, which only the
+// server sets.
 type Puller struct {
 	nc         *natsgo.Conn
 	sub        *natsgo.Subscription
