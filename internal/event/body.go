@@ -113,7 +113,7 @@ type codec struct {
 	encoders   sync.Pool // of *huff0.Scratch with the table
 }
 
-// noDictionary is the codec before the first dictionary.
+// noDictionary is the codec that a Packer uses until it has a dictionary.
 var noDictionary = &codec{}
 
 // newCodec returns a codec for texts similar to the samples.
@@ -155,9 +155,9 @@ func newCodec(samples [][]byte) *codec {
 // buffers pools memory for the data between the two steps and for the data of events.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooledBuffer is the maximum capacity in bytes of a buffer that returns to the pool. An event
-// can hold a buffer until the bus acknowledges it, even if its object needs less memory; see
-// inMemory.
+// maxPooledBuffer is the maximum capacity in bytes of a buffer that returns to the pool. The limit
+// matters because an event can hold a buffer that is larger than its data until the bus
+// acknowledges the event; see inMemory.
 const maxPooledBuffer = 64 << 10
 
 // giveBack returns a buffer to the pool, unless it is nil.

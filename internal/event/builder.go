@@ -11,7 +11,7 @@ import (
 // Builder builds the CloudEvents of one cluster. Its zero value is not usable. Several
 // goroutines can use a Builder at once.
 type Builder struct {
-	// Cluster is the name of the cluster in source and partitionkey. It is not empty.
+	// Cluster is the cluster name in the attributes source and partitionkey. It must not be empty.
 	Cluster string
 
 	// Data is the form of the data in object events. The zero value means [DataObject].
@@ -38,7 +38,7 @@ const (
 //
 // Every attribute is a valid CloudEvents string. The attribute "name" percent-encodes the
 // characters that CloudEvents forbids. Of these, a Kubernetes name can hold only control characters
-// and noncharacters. The data has the name unchanged.
+// and noncharacters. The data contains the name without this encoding.
 //
 // The error wraps [ErrTooDeep] if c must be truncated. Any other error means that c contradicts
 // itself, is incomplete, or has a corrupted body, so a retry cannot help. An error never contains
@@ -131,7 +131,7 @@ func changeID(c Change) string {
 // Events whose data is the object have no dataschema. See docs/events.md.
 const SchemaChange = "https://kuberelay.io/schemas/change/v1"
 
-// Attributes that are also read back from events.
+// Attributes that this package also reads from events.
 const (
 	dataSchema = "dataschema"
 	digest     = "digest"

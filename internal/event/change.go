@@ -57,7 +57,7 @@ type Change struct {
 	// attribute finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object that the bus has, in version Previous. It is nil if
+	// Before is the state of an updated object on the bus, in version Previous. It is nil if
 	// unknown.
 	Before *Object
 
@@ -77,10 +77,11 @@ type Change struct {
 	// Observed is the time at which the forwarder learned of the change.
 	Observed time.Time
 
-	// After is the position of the object's preceding event on the bus if the id includes it, and 0
-	// otherwise. The ids of deselected events and of repairs include it. So does the id of an event
-	// with the same version as an earlier event: the object was deselected and is selected again,
-	// it outlived a delete in its version, or other content of the same version is published.
+	// After is the position of the object's preceding event on the bus if the id includes that
+	// position, and 0 otherwise. The ids of deselected events and of repairs include it. The id
+	// also includes it if an earlier event has the same version. This happens when the object is
+	// selected again, when it outlived a delete in its version, or when other content of the same
+	// version is published.
 	After uint64
 
 	// Uncertain means that an earlier publish of the object was neither acknowledged nor refused,
@@ -92,9 +93,9 @@ type Change struct {
 	// event publishes the state of the object again.
 	Repairs bool
 
-	// Present is set only for a repair of a foreign event that has the object's truncated form. It
-	// is the entry of that event. If the bus refuses the full form as too large, the foreign event
-	// needs no repair.
+	// Present is the entry of the foreign event that this event repairs, if the foreign event has
+	// the object's truncated form. Otherwise, it is nil. If the bus refuses the full form as too
+	// large, the foreign event needs no repair.
 	Present *Acked
 
 	// Truncated means that only identity and metadata are published, because the bus refused the
@@ -111,8 +112,9 @@ func (c Change) before() *Object {
 	return b
 }
 
-// ErrNewest is the error of a purge if the last event of the object must stay for now, because it
-// is the newest of its partition. A purge can remove it after a newer event is stored.
+// ErrNewest is the error of a purge that must keep the object's last event for now, because it is
+// the newest event of its partition. A purge can remove this event after the bus stores a newer
+// one.
 var ErrNewest = errors.New("the event is the newest of its partition")
 
 // Acked describes the last event of one object that the bus has acknowledged. It is an entry of the
@@ -169,8 +171,8 @@ func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	return observed
 }
 
-// Before returns the entry of an object after the bus has shown an unexpected event e. The last
-// known event of the object is a. The content of e is not trusted. For a known object, the entry
+// Before returns the entry of an object whose last known event is a, after the bus shows an
+// unexpected event e of the object. The content of e is not trusted. For a known object, the entry
 // takes only the position and the time of e. For an unknown object, the entry also takes the UID of
 // e and whether e is a removal, but no version.
 func (a Acked) Before(e Acked) Acked {
@@ -182,15 +184,16 @@ func (a Acked) Before(e Acked) Acked {
 }
 
 // IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time and
-// Foreign. The digest in the checkpoint can be newer than that of the event.
+// Foreign. The digest in the checkpoint can be newer than the digest in the event.
 func (a Acked) IsSameEvent(b Acked) bool {
 	a.Digest, a.Time, a.Foreign = b.Digest, b.Time, b.Foreign
 	return a == b
 }
 
 // MaxText is the maximum length in bytes of a partition key, a UID, a resourceVersion and the id of
-// an event. API servers use far shorter values. The limit protects memory: values from the bus stay
-// there, and a compressed batch of a few kilobytes can contain a value of many megabytes.
+// an event. API servers use far shorter values. The limit protects memory, because the forwarder
+// keeps these values from the bus in memory, and a compressed batch of a few kilobytes can contain
+// a value of many megabytes.
 const MaxText = 4096
 
 // Validate returns an error with an [InvalidReason] for an entry that no forwarder writes.

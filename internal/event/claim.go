@@ -43,9 +43,9 @@ type Claim struct {
 	// the stream. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
-	// Format is the [Format] of the forwarder that wrote the claim. A claim of an earlier release
-	// without a format has 0, which means the first format. [Builder.ClusterClaimed] writes the
-	// current Format and ignores this field.
+	// Format is the [Format] of the forwarder that wrote the claim. In a claim from an earlier
+	// release that recorded no format, Format is 0, which means the first format.
+	// [Builder.ClusterClaimed] writes the current Format and ignores this field.
 	Format int
 
 	// IsRow means that an earlier release wrote the claim in a form that becomes a row in tables
@@ -54,7 +54,7 @@ type Claim struct {
 
 	// Settings has a digest for each setting that decides the content of the bus, by the name of
 	// the setting's variable. The digests show which settings of another process differ, but not
-	// their values. Settings is nil in a claim of an earlier release.
+	// their values. Settings is nil in a claim from an earlier release.
 	Settings map[string]string
 
 	// Forgotten is the time at which "forwarder forget" deleted all objects of the cluster from the
@@ -62,15 +62,15 @@ type Claim struct {
 	// another cluster.
 	Forgotten time.Time
 
-	// Position is the position of the claim on the bus. If UID is "", it is the position of a
-	// foreign message that takes the place of the claim. It is the expected position of the next
-	// claim.
+	// Position is the position of the claim on the bus, and the expected position of the next
+	// claim. If UID is "", a foreign message takes the place of the claim, and Position is the
+	// position of that message.
 	Position uint64
 }
 
 // Admits reports whether the cluster with the UID may use the name while this claim is on the bus.
-// replaces is the UID of the cluster whose name it takes over, or "" for none. A cluster with an
-// unknown UID may use the name.
+// replaces is the UID of the cluster whose name it takes over, or "" for none. It admits every
+// cluster if uid is unknown, if the bus has no claim, or if the name is forgotten.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
 	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():
@@ -157,8 +157,8 @@ func ParseClaim(encoded []byte) (Claim, error) {
 	}, nil
 }
 
-// maxSettings is the maximum number of settings in a claim. ParseClaim ignores the settings of a
-// claim with more. A forwarder writes far fewer.
+// maxSettings is the maximum number of settings in a claim. ParseClaim ignores all settings of a
+// claim that has more than maxSettings. A forwarder writes far fewer.
 const maxSettings = 100
 
 // claimData is the data of a claim.
@@ -205,8 +205,8 @@ func ClaimSubject(prefix, cluster string) string {
 	return string(b) + "." + controlToken + "." + clusterToken + "." + clusterScopeToken + "." + claimedToken
 }
 
-// ClaimPartitionKey returns the partition key of a cluster's claim. No object has this key,
-// because no group is written "_control".
+// ClaimPartitionKey returns the partition key of a cluster's claim. No object has this key, because
+// no group is encoded as "_control".
 func ClaimPartitionKey(cluster string) string {
 	return string(ClusterPartitionKeys(cluster)) + controlToken + "/" + clusterToken + "/" + clusterScopeToken + "/" + claimedToken
 }

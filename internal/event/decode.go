@@ -66,8 +66,8 @@ func (d *Decoder) Decode(text []byte) (*Object, error) {
 	return o, nil
 }
 
-// Read makes an Object from the next value. If the value has no apiVersion and kind, like the items
-// of a list, the Object gets those of the resource. The caller can change the text afterwards.
+// Read makes an Object from the next value. List items usually have no apiVersion and kind. The
+// Object then takes those of the resource. The caller can modify the text after Read returns.
 //
 // The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind or
 // a metadata field is duplicated or has the wrong type. An object without a name is also an error.
@@ -162,8 +162,8 @@ func (d *Decoder) object(f fields) *Object {
 	return o
 }
 
-// join builds the body from the missing members and the parts of the text that are kept. The kind
-// comes first, as in an object that the API server writes outside of a list.
+// join builds the body from the parts of the text to keep, and adds kind and apiVersion if the text
+// lacks them. The kind comes first, as in an object that the API server writes outside of a list.
 func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 	d.body = append(d.body[:0], '{')
 	if f.kind == nil {
@@ -210,12 +210,12 @@ func (c *Converter) intern(s string) string {
 	return known.(string)
 }
 
-// newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0
-// if there is none.
+// newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0 if
+// they record no valid time.
 //
 // Only an entry of managedFields has a member "time": the names of fields begin with "f:", and
-// quotes within a name are escaped. newestTime searches for the end of a time, because a capital Z
-// is rare.
+// quotes within a name are escaped. newestTime searches for the final Z of a time, because this
+// letter is rare elsewhere.
 func newestTime(managedFields []byte) uint32 {
 	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
 	var newest []byte

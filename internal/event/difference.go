@@ -10,7 +10,8 @@ const maxChanged = 2048
 const moreChanged = "…"
 
 // changedPlaces returns the value of the attribute "changed": the places where two objects differ.
-// It leaves out the resourceVersion, which always differs. It returns "" if nothing else differs.
+// It leaves out the resourceVersion, which always differs. It returns "" if the objects don't
+// differ anywhere else.
 func changedPlaces(before, after []byte) (string, error) {
 	var b []byte
 	fits := 0 // length of b that leaves room for moreChanged

@@ -14,34 +14,34 @@ import (
 
 // Digest identifies the content of an object as it is published. The zero value means no digest.
 //
-// A projected digest identifies the meaning of the content. An object has one if fields are dropped
-// from it (see [Digest.Projected]). Two objects have the same projected digest if their published
-// content is equal, except for resourceVersion and generation, which also change when a dropped
-// field changes. A projected digest is the first half of the SHA-256 of that content as JSON, with
-// sorted keys and without spaces.
+// A projected digest identifies the meaning of the content. An object has a projected digest if its
+// [Shape] can drop fields (see [Digest.Projected]). Two objects have the same projected digest if
+// their published content is equal, except for resourceVersion and generation, which also change
+// when a dropped field changes. A projected digest is the first half of the SHA-256 of that content
+// as JSON, with sorted keys and without spaces.
 //
-// A text digest identifies the text of an object that is published whole. It is the xxHash64 of the
-// JSON as the API server wrote it, and takes a microsecond for 8 KB. Two texts with different digests
-// can have the same meaning. A text digest is not collision resistant: someone can construct two
-// objects with the same digest.
+// A text digest identifies the text of an object whose [Shape] drops no fields. It is the xxHash64
+// of the published JSON, which keeps the API server's text unless a value is hashed. Computing it
+// takes a microsecond for 8 KB. Two texts with different digests can have the same meaning. A text
+// digest is not collision resistant: someone can construct two objects with the same digest.
 //
 // Without a redaction key, the hashes that replace secret values change with each start. The digest
 // of an object with such hashes is then a text digest that ignores the digits of the hashes.
 type Digest [16]byte
 
-// textSize is the number of bytes of a digest that hold the hash of a text.
+// textSize is the number of bytes that a text digest uses.
 const textSize = 8
 
 // None reports whether d is the zero value, which means no digest.
 func (d Digest) None() bool { return d == Digest{} }
 
-// Projected reports whether d is the digest of an object with dropped fields.
+// Projected reports whether d is a projected digest.
 func (d Digest) Projected() bool {
 	return [len(d) - textSize]byte(d[textSize:]) != [len(d) - textSize]byte{}
 }
 
-// String returns the digest in hex, with 16 digits, or 32 if it is projected. It returns ""
-// if there is none.
+// String returns the digest in hex, with 16 digits, or 32 if it is projected. It returns "" if d is
+// the zero value.
 func (d Digest) String() string {
 	switch {
 	case d.None():
@@ -76,7 +76,7 @@ func parseDigest(s string) (Digest, error) {
 	return d, nil
 }
 
-// textDigest returns the digest of an object that is published whole.
+// textDigest returns the text digest of a published text.
 func textDigest(text []byte) (d Digest) {
 	binary.BigEndian.PutUint64(d[:], max(1, xxhash.Sum64(text)))
 	return d
@@ -113,25 +113,25 @@ func digestOf(content map[string]any) (Digest, error) {
 }
 
 // Shape says which objects of a resource are published, and which of their fields. The zero value
-// publishes everything without decoding an object. Otherwise the functions receive each object as
-// maps, slices, strings, [json.Number], bool and nil. In a Secret, the values of data and
-// stringData are hashes already; labels and annotations are not.
+// publishes everything and decodes only Secrets. The functions receive each object as maps, slices,
+// strings, [json.Number], bool and nil. In a Secret, the values of data and stringData are hashes
+// already; labels and annotations are not.
 type Shape struct {
 	// None means that no object is published. Objects are then not decoded.
 	None bool
 
-	// Select reports whether to publish an object. If it is nil, all objects are published. It does
-	// not change the object. If Select returns true and an error, the object is published.
+	// Select reports whether to publish an object. If it is nil, all objects are published. Select
+	// must not modify the object. If it returns true and an error, the object is published.
 	Select func(object map[string]any) (bool, error)
 
-	// Project removes the fields that are not published, and replaces fields with hashes. hash
-	// returns the hash of a value at a path from the root. dropped reports whether Project removed
-	// a field. If Project is nil, all fields are published. Project keeps the identity: apiVersion,
-	// kind, and name, namespace, uid and resourceVersion in metadata.
+	// Project removes the fields that are not published, and replaces the values to hide with
+	// hashes. hash returns the hash of a value at a path from the root. dropped reports whether
+	// Project removed a field. If Project is nil, all fields are published. Project keeps the
+	// identity: apiVersion, kind, and name, namespace, uid and resourceVersion in metadata.
 	Project func(object map[string]any, hash Hash) (dropped bool)
 
 	// Mentions reports whether Project may change an object with this text. If it returns false,
-	// Project alone is no reason to decode the object. If Mentions is nil, Project may change any
+	// the object isn't decoded for Project alone. If Mentions is nil, Project may change any
 	// object.
 	Mentions func(text []byte) bool
 
@@ -158,7 +158,7 @@ type published struct {
 }
 
 // shape redacts, selects and projects an object with the given text. If fromBus is set, the text is
-// a state that was read from the bus. Such a state is always selected, and the hashes in it stay.
+// a state that was read from the bus. Such a state is always selected, and keeps its hashes.
 func (c *Converter) shape(o *Object, r Resource, s Shape, text []byte, fromBus bool) (published, error) {
 	p := published{selected: true, text: text}
 	content, err := tree(text)

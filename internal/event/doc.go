@@ -1,22 +1,22 @@
 // Package event defines the core types of Kuberelay, and builds a CloudEvent from each change of a
-// Kubernetes object. It connects to no cluster and no bus.
+// Kubernetes object. It doesn't connect to a cluster or a bus.
 //
 // Guarantees:
 //
 //   - The same [Change] makes the same event, byte for byte. Attributes have a fixed order, and the
 //     object is the text of the API server without the omitted parts. The id and the sequence
 //     depend only on the object and its place in the resource's history, so a retry, a restart or
-//     another replica makes the same id and sequence. The Change itself can differ in its time and
-//     its previous state: an update lists what changed only if the previous state is available in
-//     time.
+//     another replica makes the same id and sequence. The Change that a retry builds can still have
+//     another time and previous state: an update lists the changed fields only if the previous
+//     state is available in time.
 //   - Every event is a valid CloudEvent 1.0, for every possible name of an object. A name can hold
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package
 //     escapes names wherever they are ambiguous. [Subject], [PartitionKey] and [Resource.Path] are
 //     injective, and the first two have exact inverses.
 //   - An [Object] from a [Converter] holds no value of a Secret and no field that its [Shape]
-//     hashes or drops. The same is therefore true of every cache. A [Builder] converts every other
-//     state to this form, so events don't hold these values either. A keyed hash replaces each
-//     value, so that a change of the value is visible.
+//     hashes or drops. Caches of such objects don't hold these values either. A [Builder] converts
+//     every other state to this form, so neither do events. A keyed hash replaces each value, so
+//     that a change of the value is visible.
 //
 // Limits:
 //

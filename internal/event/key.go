@@ -75,7 +75,7 @@ func (r Resource) Key(namespace, name string) Key {
 // from discovery: "/apis/apps/v1/namespaces/default/deployments/web". The path is the CloudEvents
 // subject. Path percent-encodes each segment if necessary, so that the result is a valid URI
 // reference. For example, "system:node" stays unchanged. If k has no name, the result is the path
-// of the collection. An unknown version is left out.
+// of the collection. Path omits an unknown version.
 func (r Resource) Path(k Key) string {
 	var stack [256]byte // longer paths cost a second allocation
 	b := append(stack[:0], "/api"...)
@@ -162,8 +162,8 @@ func ParsePartitionKey(s string) (cluster string, k Key, err error) {
 	return cluster, k, nil
 }
 
-// MarkerPartitionKey returns the partition key of a resource's snapshot markers. No object
-// has this key, because no group is written "_control".
+// MarkerPartitionKey returns the partition key of a resource's snapshot markers. No object has this
+// key, because no group is encoded as "_control".
 func MarkerPartitionKey(cluster string, r schema.GroupResource) string {
 	return markerPartitionKey(cluster, snapshotToken, r)
 }
@@ -229,7 +229,7 @@ func appendText(b []byte, s string, slash bool) []byte {
 	return b
 }
 
-// isForbidden reports whether a CloudEvents string must not hold r: control characters and
+// isForbidden reports whether CloudEvents forbids r in a string. It forbids control characters and
 // the noncharacters of Unicode.
 func isForbidden(r rune) bool {
 	return r < 0x20 || 0x7f <= r && r <= 0x9f || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe

@@ -28,7 +28,7 @@ type Point struct {
 
 // Resolved builds the event of a consistency point. The attributes repeat the data, because a
 // consistency point on Kafka has no data. Without data, a table built from the topic has no row for
-// it. The id is
+// the point. The id is
 //
 //	<resource>.<group or core>.resolved.<resourceVersion>.<time>
 func (b Builder) Resolved(p Point) (*Message, error) {
@@ -129,8 +129,8 @@ const WriterStarted Type = "io.kuberelay.writer.started"
 // writerToken identifies a writer's marker in its partition key.
 const writerToken = "writer"
 
-// WriterStarted builds the writer's marker for one partition. writer is the name of the writer for
-// people. session identifies this start of the writer, and is part of the event's id:
+// WriterStarted builds the writer's marker for one partition. writer is the human-readable name of
+// the writer. session identifies this start of the writer, and is part of the event's id:
 //
 //	writer.<session>.<topic>.<partition>
 func (b Builder) WriterStarted(writer, session, topic string, partition int, observed time.Time) (*Message, error) {
@@ -157,8 +157,8 @@ func (b Builder) WriterStarted(writer, session, topic string, partition int, obs
 	return &Message{ID: id, Marker: true, Attributes: a, Data: data}, nil
 }
 
-// WriterPartitionKey returns the partition key of the writer's marker in a partition. No
-// object has this key, because no group is written "_control".
+// WriterPartitionKey returns the partition key of the writer's marker in a partition. No object has
+// this key, because no group is encoded as "_control".
 func WriterPartitionKey(cluster, topic string, partition int) string {
 	b := append(ClusterPartitionKeys(cluster), controlToken+"/"+writerToken+"/"...)
 	b = appendText(b, topic, true)

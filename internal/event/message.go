@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Attribute is one CloudEvents context attribute or extension. The value has the canonical
-// string form of CloudEvents 1.0, section 3.1. Nothing is escaped, because escapes depend
-// on the protocol binding.
+// Attribute is one CloudEvents context attribute or extension. The value has the canonical string
+// form of CloudEvents 1.0, section 3.1. The value has no protocol escapes, because they depend on
+// the protocol binding.
 type Attribute struct{ Name, Value string }
 
 // Message is one CloudEvent, ready for any bus.
@@ -97,8 +97,8 @@ func (m *Message) Structured() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeString appends s as a JSON string. Nearly all attributes need no escapes, so it checks for
-// that first.
+// writeString appends s as a JSON string. It first checks whether s needs escapes, because nearly
+// no attribute does.
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -114,7 +114,7 @@ func writeString(b *bytes.Buffer, s string) {
 
 // ParseStructured decodes an event in the JSON event format, from [Message.Structured] or another
 // writer. It sets only ID, Attributes and Data. Attributes keep their order, and values that are
-// not strings get their canonical string form.
+// not strings take their canonical string form.
 func ParseStructured(b []byte) (*Message, error) {
 	m, err := parseStructured(b)
 	if err != nil {
@@ -204,7 +204,8 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 const LastEpoch = 9999
 
 // MaxEpochJump is the maximum by which an epoch on the bus may exceed the known epochs. New epochs
-// are rare, because each begins with a history that goes back.
+// are rare, because one begins only when the history of a resource goes back or another cluster
+// takes over the name.
 const MaxEpochJump = 100
 
 const (

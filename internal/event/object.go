@@ -84,7 +84,7 @@ func (o *Object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// View is the informers' knowledge of one key at one moment.
+// View is the state of one key in the informers at one moment.
 type View struct {
 	// Resource is the resource in the watched version. It is the zero value if the resource is no
 	// longer watched.
@@ -100,8 +100,8 @@ type View struct {
 	// Before is the last state of Live that is known to be on the bus, or nil.
 	Before *Object
 
-	// Owner is the controller at the top of Live's owners, if owners are resolved. Hold means
-	// that one of the owners is not known yet.
+	// Owner is the controller at the top of Live's chain of owners, if owners are resolved. Hold
+	// means that one of these owners is not known yet.
 	Owner *Owner
 	Hold  bool
 
@@ -223,7 +223,7 @@ func readText(s *jsonscan.Scanner, to *[]byte) {
 	}
 }
 
-// once reads a string. It fails if before is set, because the field is a duplicate.
+// once reads a string. It fails if before is set, because the field is then a duplicate.
 func once(s *jsonscan.Scanner, before []byte) []byte {
 	if before != nil {
 		s.Fail()
@@ -231,16 +231,16 @@ func once(s *jsonscan.Scanner, before []byte) []byte {
 	return s.Text()
 }
 
-// members is the state of a scan that drops some members of an object. Together with a member, the
-// scan drops the comma before it. If no member before it is kept, the scan drops the comma after
-// it.
+// members is the state of a scan that drops some members of an object. The scan drops the comma
+// before each dropped member. If it has kept no earlier member, it drops the comma after the
+// dropped member instead.
 type members struct {
 	end           int // of the last kept member, or of the opening bracket
 	kept, dropped bool
 }
 
-// member is called at the beginning of each member. It extends the cut of the dropped members to
-// this member if none before it is kept.
+// member is called at the beginning of each member. If all earlier members are dropped, it extends
+// their cut up to this member.
 func (d *Decoder) member(m *members, s *jsonscan.Scanner) {
 	if m.dropped && !m.kept {
 		d.cut(m.end, s.KeyPosition())
@@ -256,7 +256,8 @@ func (d *Decoder) drop(m *members, s *jsonscan.Scanner) {
 
 func (m *members) keep(s *jsonscan.Scanner) { m.kept, m.end = true, s.Position() }
 
-// end is called after the closing bracket. It extends the cut to the bracket if no member is kept.
+// end is called after the closing bracket. If all members are dropped, it extends their cut up to
+// the bracket.
 func (d *Decoder) end(m *members, s *jsonscan.Scanner) {
 	if m.dropped && !m.kept {
 		d.cut(m.end, s.Position()-1)

@@ -134,8 +134,8 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts reads string members of an object. It sets the strings that to has for their names, and
-// returns the value of the member named other.
+// texts reads string members of an object. It stores the value of each member that to names, and
+// returns the JSON of the member named other, or nil.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {
@@ -154,8 +154,8 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 }
 
 // isAmbiguous reports whether an object has duplicate members at any level. Parsers differ in which
-// of them they use, and no API server writes such an object. A text also counts as ambiguous if it
-// is not valid JSON, is nested too deep for a comparison, or has more members than any object.
+// duplicate they use, and no API server writes such an object. A text also counts as ambiguous if
+// it is not valid JSON, is nested too deep for a comparison, or has more members than any object.
 func isAmbiguous(object []byte) bool {
 	s, left := jsonscan.New(object), maxStateMembers
 	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil
@@ -231,8 +231,8 @@ func (e *invalidError) Unwrap() error { return e.err }
 // Invalid returns err with the reason why a message is invalid.
 func Invalid(reason InvalidReason, err error) error { return &invalidError{reason, err} }
 
-// ReasonOf returns the reason that [Invalid] gave to an error in the chain of err, or InvalidEvent
-// if there is none.
+// ReasonOf returns the reason that [Invalid] gave to an error in the chain of err. It returns
+// InvalidEvent if no error in the chain has a reason.
 func ReasonOf(err error) InvalidReason {
 	var invalid *invalidError
 	if errors.As(err, &invalid) {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Tokens of a subject with a special meaning. No group is encoded as controlToken, because a '.' at
-// the beginning of a group and every '_' in it are escaped.
+// Tokens of a subject with a special meaning. No group is encoded as controlToken, because the
+// encoding escapes a '.' at the beginning of a group and every '_' in it.
 const (
 	coreToken         = "core"
 	clusterScopeToken = "_"

@@ -45,7 +45,7 @@ func slowAlerts(t *testing.T, fired map[string]bool) {
 	api.Pass()
 }
 
-// accessAlerts withdraws the rights of the forwarder's user.
+// accessAlerts revokes the permissions of the forwarder's user.
 func accessAlerts(t *testing.T, a *alerting) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

@@ -69,9 +69,10 @@ func (l *alertsLab) change() {
 // TestAlerts plants one fault after the other. It verifies that at least one fault fires each alert
 // of the chart, and that no fault fires an unrelated alert.
 //
-// The test shortens the alerts' thresholds. A condition must hold for 5 minutes instead of 15. For
-// the faults that cause them, a lag is too high above 3 s instead of 60 s, and a consistency point
-// is too old after 5 s instead of 15 minutes.
+// The test lowers the limits of the alerts, so that the faults show sooner. A condition must hold
+// for 5 minutes instead of 15. The limit for unpublished changes is 1 s instead of 60 s. Where a
+// fault needs it, the limit for the lag is 3 s instead of 60 s, and the limit for the age of a
+// consistency point is 5 s instead of 15 minutes.
 func TestAlerts(t *testing.T) {
 	go func() { _, _ = program() }() // compiles the program in the background
 	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m", "prometheusRule.thresholds.unsentSeconds=1"), fired: map[string]bool{}}

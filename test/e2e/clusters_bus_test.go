@@ -54,7 +54,7 @@ func natsFleet(t *testing.T) fleetBus {
 		defer sub.mu.Unlock()
 		return maps.Clone(sub.events)
 	}
-	// The history is long enough to retain every event.
+	// NATS_HISTORY is large enough to retain every event.
 	return fleetBus{
 		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
 		connections: func() (names []string) {

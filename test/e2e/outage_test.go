@@ -161,7 +161,7 @@ func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 }
 
 // TestTheAPIServerIsRestartedUnderChange kills the API server twice. The second time, it also
-// compacts the history, so that the watch can't resume.
+// compacts etcd, so that the watch can't resume.
 func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := controlplanetest.New(t, controlplane.Options{})

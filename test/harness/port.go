@@ -16,7 +16,7 @@ var held struct {
 // this process ends. Until then, no other process that asks for any free port receives it, even
 // while the server is down.
 func FreePort() (address string, err error) {
-	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set SO_REUSEADDR
 	if err != nil {
 		return "", err
 	}

@@ -1,12 +1,12 @@
-// Package revision compares the resource versions of a cluster. It is a package of its own,
-// because package replica also works with versions of apimachinery that can't compare them.
+// Package revision compares the resource versions of a cluster. It is a separate package, because
+// package replica also builds with versions of apimachinery that can't compare resource versions.
 package revision
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
 // IsEarlier reports whether a version is known to be earlier than another version of the same
-// resource and epoch. It returns false for versions that cannot be compared, as an aggregated API
-// server may serve them.
+// resource and epoch. It returns false for versions that cannot be compared, such as those that an
+// aggregated API server may serve.
 func IsEarlier(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0

@@ -106,7 +106,7 @@ func (s *Server) Addr() string {
 // connection takes it while its server is down.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set SO_REUSEADDR
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,8 @@ func testConflict(t *testing.T, bus Bus) {
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, second+100), acked(m2, second))
 	// The writer expects no event, for another object with the same name.
 	wantConflict(t, p, Object{Name: "web", Version: 9, UID: "other"}.Message(t, 0), acked(m2, second))
-	// The id is the same, but the state differs, because the history of the API server went back.
+	// The id is the same, but the epoch differs: the API server was restored from a backup and has
+	// assigned the version again.
 	wantConflict(t, p, Object{Name: "web", Version: 2, Epoch: 4}.Message(t, first), acked(m2, second))
 
 	deleted := Object{Name: "web", Version: 4, Deleted: true}.Message(t, second)
