@@ -202,7 +202,8 @@ func (lw *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOpti
 	return w, nil
 }
 
-// resourceVersion encodes a cursor as a resourceVersion without a consistency point.
+// resourceVersion encodes a cursor as a resourceVersion. It does not add a consistency point; see
+// [place.version].
 func resourceVersion(c publish.Cursor) string {
 	var positions []string
 	for log, position := range c.Positions {

@@ -33,7 +33,7 @@ type catalogue struct {
 
 var _ prometheus.Registerer = (*catalogue)(nil)
 
-// Register is part of [prometheus.Registerer]. It accepts a name that is already registered.
+// Register implements [prometheus.Registerer]. It accepts a name that is already registered.
 func (c *catalogue) Register(from prometheus.Collector) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *catalogue) Register(from prometheus.Collector) error {
 	return wrong
 }
 
-// MustRegister is part of [prometheus.Registerer].
+// MustRegister implements [prometheus.Registerer].
 func (c *catalogue) MustRegister(from ...prometheus.Collector) {
 	for _, f := range from {
 		if err := c.Register(f); err != nil {
@@ -61,7 +61,7 @@ func (c *catalogue) MustRegister(from ...prometheus.Collector) {
 	}
 }
 
-// Unregister is part of [prometheus.Registerer] and does nothing.
+// Unregister implements [prometheus.Registerer] and does nothing.
 func (c *catalogue) Unregister(prometheus.Collector) bool { return false }
 
 // Metrics returns the metrics sorted by name.

@@ -23,7 +23,7 @@ var (
 	_ metav1.ListInterface = (*List)(nil)
 )
 
-// DeepCopyObject is part of [runtime.Object].
+// DeepCopyObject implements [runtime.Object].
 func (l *List) DeepCopyObject() runtime.Object {
 	c := *l
 	c.Items = make([]runtime.Object, len(l.Items))

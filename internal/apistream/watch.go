@@ -34,10 +34,10 @@ type watcher struct {
 
 var _ watch.Interface = (*watcher)(nil)
 
-// ResultChan is part of [watch.Interface].
+// ResultChan implements [watch.Interface].
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop is part of [watch.Interface].
+// Stop implements [watch.Interface].
 func (w *watcher) Stop() {
 	w.stop.Do(func() {
 		close(w.stopped)

@@ -30,7 +30,7 @@ func (f *Facts) busVariable() string {
 	return "KUBERELAY_NATS_URL"
 }
 
-// isRefused reports whether the bus or the client rejects the configuration.
+// isRefused reports whether err means that the bus or the client rejected the configuration.
 func isRefused(err error) bool {
 	return errors.Is(err, nats.ErrMisconfigured) || errors.Is(err, kafka.ErrMisconfigured)
 }

@@ -108,8 +108,8 @@ func (a *Access) allowsAll(ctx context.Context) bool {
 	return a.all.allowed
 }
 
-// Review checks one permission for all versions of a resource. why is the reason of the API server,
-// if it returns one.
+// Review checks one permission for all versions of a resource. The result why contains the reason
+// given by the API server, if any.
 func (a *Access) Review(ctx context.Context, verb, group, resource, namespace string) (allowed bool, why string, err error) {
 	return a.review(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource})
 }

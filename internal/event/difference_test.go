@@ -129,8 +129,8 @@ func TestChangedUnknown(t *testing.T) {
 	}
 }
 
-// TestChangedTooLong verifies that a long list of places loses whole places from its end, and that
-// its last entry shows this.
+// TestChangedTooLong verifies that a list of places that is too long omits whole places at its end,
+// and that its last entry marks the omission.
 func TestChangedTooLong(t *testing.T) {
 	places := func(n, size int) (object string, names []string) {
 		var b strings.Builder

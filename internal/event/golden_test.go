@@ -11,7 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
-// before sets the previous state of a change, which alter derives from its object.
+// before returns a function that sets the previous state of a change. alter makes the text of this
+// state from the text of the change's object.
 func before(alter func(string) string) func(*Change) {
 	return func(c *Change) {
 		b := *c.Object
@@ -23,7 +24,7 @@ func before(alter func(string) string) func(*Change) {
 
 var threeReplicas = strings.NewReplacer(`"replicas":3`, `"replicas":2`, `"app":"web"`, `"a,b/c%é":""`)
 
-// changes has the cases of the golden files.
+// changes lists the changes whose events are in the golden files.
 var changes = []struct {
 	name   string
 	change Change

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// hostile returns pairs of objects of about 1 MB, the limit of an API server, whose comparison
-// takes long.
+// hostile returns pairs of objects that take long to compare. Each object has about 1 MB, the limit
+// of an API server.
 func hostile() map[string][2][]byte {
 	object := func(spec string) []byte {
 		return []byte(`{"kind":"Widget","metadata":{"name":"a","resourceVersion":"1"},"spec":` + spec + `}`)
@@ -52,7 +52,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// BenchmarkHostile compares the pairs of hostile.
+// BenchmarkHostile compares the pairs that hostile returns.
 func BenchmarkHostile(b *testing.B) {
 	for name, p := range hostile() {
 		b.Run(name+"/changed", func(b *testing.B) {
@@ -74,8 +74,9 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// TestObjectFromDataIsCheap verifies that an object of many small values on the bus does not cost a
-// multiple of its size. An object that is larger than any valid object does not become a state.
+// TestObjectFromDataIsCheap verifies that reading an object of many small values from the bus does
+// not allocate a multiple of its size. An object that is larger than any valid object does not
+// become a state.
 func TestObjectFromDataIsCheap(t *testing.T) {
 	get := func(name string) string { return map[string]string{"uid": "u"}[name] }
 	var members bytes.Buffer
@@ -101,8 +102,8 @@ func TestObjectFromDataIsCheap(t *testing.T) {
 	}
 }
 
-// TestManyAttributesAreCheap verifies that an event with many attributes does not cost a multiple
-// of its size either.
+// TestManyAttributesAreCheap verifies that parsing stops with an error at an event with too many
+// attributes, before it allocates memory for all of them.
 func TestManyAttributesAreCheap(t *testing.T) {
 	var body bytes.Buffer
 	body.WriteString(`{"id":"i","specversion":"1.0"`)

@@ -35,8 +35,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzAckedFrom reads attributes of any form. Accepted attributes must be within bounds, and have
-// the same form when written again.
+// FuzzAckedFrom verifies that AckedFrom accepts only attributes that are within bounds, and that an
+// accepted sequence has the same text when written again.
 func FuzzAckedFrom(f *testing.F) {
 	f.Add("io.kuberelay.object.created", "u", "7", "0000.00000000000000000007", "")
 	f.Add("io.kuberelay.object.deselected", "u%", "", "9999.", "0123456789abcdef")
@@ -66,7 +66,7 @@ func FuzzAckedFrom(f *testing.F) {
 	})
 }
 
-// FuzzClaimFrom reads data of any form.
+// FuzzClaimFrom verifies that ClaimFrom accepts only data with a UID and a valid epoch.
 func FuzzClaimFrom(f *testing.F) {
 	f.Add([]byte(`{"uid":"u","claimed":"2026-01-02T03:04:05Z","epoch":1,"replaces":"v","stream":"s"}`))
 	for _, epoch := range []string{"-1", "9999", "10000", "65535", "65536", "1.5", "1e3", `"1"`, "null"} {
@@ -87,7 +87,8 @@ func FuzzClaimFrom(f *testing.F) {
 	})
 }
 
-// FuzzObjectFromData reads data of any form.
+// FuzzObjectFromData verifies that ObjectFromData accepts only valid JSON with the UID of the
+// event.
 func FuzzObjectFromData(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"u"}}`), false)
 	f.Add([]byte(`{"object":{"metadata":{"uid":"u"}},"previous":{}}`), true)

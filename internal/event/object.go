@@ -63,8 +63,9 @@ type objectMeta struct {
 	of            *Object
 }
 
-// unknown provides the metadata that an objectMeta does not have. It never changes, because objects
-// in an indexer are read-only.
+// unknown is the metav1.Object embedded in every objectMeta. It returns empty values for the metadata
+// that objectMeta does not provide. All objectMetas can share it, because objects in an indexer are
+// read-only.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
 func (m objectMeta) GetNamespace() string       { return m.of.Namespace }

@@ -80,7 +80,7 @@ func FuzzPartitionKey(f *testing.F) {
 	})
 }
 
-// checkString fails unless s is a valid String of CloudEvents 1.0, section 3.1.
+// checkString fails the test unless s is a valid String of CloudEvents 1.0, section 3.1.
 func checkString(t *testing.T, name, s string) {
 	t.Helper()
 	if s == "" && name != "partitionkey" || !utf8.ValidString(s) {

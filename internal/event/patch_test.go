@@ -45,7 +45,7 @@ func canonical(t *testing.T, text []byte) string {
 }
 
 // TestPatchAtRandom verifies that a patch turns one object exactly into the other, and is
-// deterministic. The attribute "changed" must have places exactly if the patch has operations.
+// deterministic. The attribute "changed" must list places if and only if the patch has operations.
 func TestPatchAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	different := 0
@@ -102,8 +102,9 @@ func randomText(t *testing.T, r *rand.Rand) []byte {
 	return text
 }
 
-// TestPatchOfEmptyName is separate from the random test. The library that applies patches there
-// confuses an empty name with the object itself.
+// TestPatchOfEmptyName verifies the patch of a member with an empty name. TestPatchAtRandom can't
+// cover this case, because the library that applies its patches mistakes an empty name for the
+// object itself.
 func TestPatchOfEmptyName(t *testing.T) {
 	patch, err := PatchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
 	if want := `[{"op":"replace","path":"//","value":2}]`; err != nil || string(patch) != want {
@@ -159,7 +160,7 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		b, err := tree(before)
 		if err != nil || !json.Valid(before) || !utf8.Valid(before) || hasEmptyName(b) {
-			return // the library that applies patches confuses an empty name with the object itself
+			return // the library that applies patches mistakes an empty name for the object itself
 		}
 		a, err := tree(after)
 		if err != nil || !json.Valid(after) || !utf8.Valid(after) || hasEmptyName(a) || a == nil || b == nil {

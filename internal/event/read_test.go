@@ -190,7 +190,8 @@ func TestObjectFromDataRefuses(t *testing.T) {
 	}
 }
 
-// TestObjectInRefuses verifies that data that is not a change is not accepted as an object.
+// TestObjectInRefuses verifies that an event with the dataschema of a change is refused if its data
+// is not a change. The error must not quote the data.
 func TestObjectInRefuses(t *testing.T) {
 	get := func(name string) string {
 		return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name]
@@ -210,8 +211,8 @@ func equalObjects(a, b Object) bool {
 		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && textOf(&a) == textOf(&b)
 }
 
-// TestIsTruncated compares the data of each truncated event with the data that would be published.
-// No other event may have such data.
+// TestIsTruncated verifies that IsTruncated recognizes the data of each truncated event, and that
+// the other events have no truncated data.
 func TestIsTruncated(t *testing.T) {
 	for _, b := range []Builder{builder, changeBuilder} {
 		for _, tt := range changes {
@@ -239,8 +240,8 @@ func TestIsTruncated(t *testing.T) {
 	}
 }
 
-// TestAmbiguousData verifies that data with duplicate members shows no state, because parsers
-// differ in which of them they use.
+// TestAmbiguousData verifies that data with duplicate members has no body, because parsers differ
+// in which duplicate they use.
 func TestAmbiguousData(t *testing.T) {
 	get := func(name string) string { return map[string]string{"uid": "u", "resourceversion": "5"}[name] }
 	const head = `{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"5"}`

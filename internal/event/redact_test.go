@@ -118,8 +118,8 @@ func TestRedactKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftInMetadata has values in metadata that a comparison with the values of the
-// Secret would miss.
+// TestNothingIsLeftInMetadata verifies that no value stays in the metadata of a Secret, even if a
+// search for the Secret's values would not find it there.
 func TestNothingIsLeftInMetadata(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, value, leak string }{
 		"a value with a newline":      {`"annotations":{"note":"initial password: hunter2"}`, "hunter2\n", "hunter2"},

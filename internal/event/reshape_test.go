@@ -16,8 +16,8 @@ var hideValues = Shape{Drops: true, Project: func(object map[string]any, hash Ha
 	return dropped
 }}
 
-// TestAStateFromTheBusIsReshaped verifies that a state of an earlier configuration is published in
-// the current form, both as a previous state and as the last state in a delete.
+// TestAStateFromTheBusIsReshaped verifies that a state that an earlier configuration published is
+// published again in the current form, both as a previous state and as the last state in a delete.
 func TestAStateFromTheBusIsReshaped(t *testing.T) {
 	converter := NewConverter([]byte("key"), "k")
 	configMaps := Resource{"", "v1", "configmaps", "ConfigMap", true}

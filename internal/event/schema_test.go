@@ -73,7 +73,7 @@ func TestEventSchemaRefuses(t *testing.T) {
 		"namespace": true, "dataschema": true, "previousversion": true, "changed": true, "digest": true, "group": true,
 		"ownerkind": true, "ownername": true, "finalstateunknown": true, "truncated": true,
 	}
-	// A removal of an object whose identity alone is known lacks these attributes.
+	// A removal lacks these attributes if only the identity of the object is known.
 	ofRemoval := map[string]bool{"apiversion": true, "kind": true, "resourceversion": true}
 	for name, m := range everyMessage(t) {
 		var whole map[string]any

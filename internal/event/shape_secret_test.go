@@ -16,9 +16,9 @@ func canarySecret() []byte {
 		base64.StdEncoding.EncodeToString([]byte(canary)) + `"}}`)
 }
 
-// TestASecretIsShaped verifies that a filter and a projection see the true labels and annotations
-// of a Secret, because otherwise they could not select by them, but only hashes in data. The
-// published object has no value of the Secret, whatever the projection drops or hashes.
+// TestASecretIsShaped verifies that a filter and a projection see the true labels of a Secret, but
+// only hashes in place of its values. The published object has no value of the Secret, whatever the
+// projection drops or hashes.
 func TestASecretIsShaped(t *testing.T) {
 	see := func(who string, object map[string]any) {
 		t.Helper()
@@ -62,8 +62,8 @@ func TestASecretIsShaped(t *testing.T) {
 	}
 }
 
-// TestFilterFailed verifies that an object is published and marked with FilterFailed if the filter
-// fails for it.
+// TestFilterFailed verifies that FilterFailed is set if the filter returns an error, and that the
+// object is then still selected.
 func TestFilterFailed(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("no such key")} {
 		o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) (bool, error) { return true, failed }}).Decode(canarySecret())

@@ -9,9 +9,9 @@ var secretsResource = Resource{Version: "v1", Resource: "secrets", Kind: "Secret
 
 const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceVersion":"1"},"data":{"password":"aHVudGVyMg=="}}`
 
-// TestDigestWithoutAKey verifies the digest without a redaction key, where hashes change with each
-// start. The digest does not change, so that a restart publishes nothing. It shows which fields are
-// hashed, so that a newly hashed field is published.
+// TestDigestWithoutAKey verifies the digests of objects with hashed fields if no redaction key is
+// set. The hashes then change with each start, but the digest stays the same, so a restart
+// publishes nothing. The digest changes when another field is hashed, so that change is published.
 func TestDigestWithoutAKey(t *testing.T) {
 	digest := func(r Resource, s Shape, text string) Digest {
 		t.Helper()

@@ -119,7 +119,8 @@ func TestStructuredIsOneLine(t *testing.T) {
 	}
 }
 
-// TestStructuredWithoutData encodes an event without data, such as a consistency point on Kafka.
+// TestStructuredWithoutData verifies that an event without data, such as a consistency point on
+// Kafka, has no member "data".
 func TestStructuredWithoutData(t *testing.T) {
 	m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}, {"name", "b"}}}
 	if b, err := m.Structured(); err != nil || string(b) != `{"id":"a","name":"b"}` {

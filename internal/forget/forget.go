@@ -189,7 +189,7 @@ type departed struct {
 
 var _ forward.Informers = departed{}
 
-// Lookup is part of [forward.Informers].
+// Lookup implements [forward.Informers].
 func (d departed) Lookup(k event.Key) event.View {
 	acked, now := d.known.Get(k), d.now()
 	v := event.View{Epoch: acked.Epoch, Outlived: acked.Position, Observed: now, Cause: event.CauseReconcile}
@@ -199,12 +199,12 @@ func (d departed) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Interest is part of [forward.Informers].
+// Interest implements [forward.Informers].
 func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
 
-// Settled is part of [forward.Informers].
+// Settled implements [forward.Informers].
 func (d departed) Settled(event.Key) {}
 
-// Unpublishable is part of [forward.Informers]. It does nothing, because a delete can be published
+// Unpublishable implements [forward.Informers]. It does nothing, because a delete can be published
 // without a state.
 func (d departed) Unpublishable(event.Key) {}

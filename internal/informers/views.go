@@ -96,8 +96,8 @@ func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 // Discovered reports whether the result of the first discovery is in effect.
 func (s *Set) Discovered() bool { return s.lastAnswer() != nil }
 
-// Unmatched contains the entries of settings that currently match nothing. The value of each entry
-// is a similar name that exists, "" for none.
+// Unmatched contains the entries in the settings that currently match nothing. Each map value is a
+// similar name that exists, or "" if there is none.
 type Unmatched struct {
 	Resources, ExcludedResources   map[string]string // selectors
 	Namespaces, ExcludedNamespaces map[string]string

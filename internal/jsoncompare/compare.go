@@ -129,7 +129,7 @@ func (c *comparison) visit(places []place, depth int) {
 	}
 }
 
-// visitMembers reports the places within two objects.
+// visitMembers reports the differences between the members of two objects.
 func (c *comparison) visitMembers(before, after []member, depth int) {
 	if c.work < 0 { // not all members are known
 		c.stopped = true

@@ -38,7 +38,7 @@ func (l *lock) led() bool {
 	return l.leading
 }
 
-// Get is part of [resourcelock.Interface].
+// Get implements [resourcelock.Interface].
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if apierrors.IsNotFound(err) { // the elector then creates the Lease, which shows whether access is denied
@@ -72,7 +72,7 @@ func (l *lock) lose(to string) error {
 	return errLost
 }
 
-// Create is part of [resourcelock.Interface].
+// Create implements [resourcelock.Interface].
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	lost := l.leading // the Lease was deleted, and any process may have held it since
@@ -84,7 +84,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.renewed(l.e.Now(), l.Interface.Create(ctx, record))
 }
 
-// Update is part of [resourcelock.Interface]. It does nothing while the last renewal is
+// Update implements [resourcelock.Interface]. It does nothing while the last renewal is
 // recent.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()

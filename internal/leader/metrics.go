@@ -16,13 +16,13 @@ func newMetrics(r prometheus.Registerer, e *Election) *metrics {
 	return m
 }
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- leaderDesc
 	to <- holderDesc
 }
 
-// Collect is part of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	leads := 0.0
 	if m.e.Permit() == nil {

@@ -155,9 +155,10 @@ func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
 	}
 }
 
-// TestARemovalBeforeTheEnd verifies that another forwarder's removal may have an earlier state than
-// the last one: that forwarder deselected the object before its delete, or missed its last change.
-// An earlier version treated such a removal as forged, because its data was not the last state.
+// TestARemovalBeforeTheEnd verifies that a removal by another forwarder is accepted even if it
+// contains an earlier state of the object than the last one. The other forwarder may have deselected
+// the object before the object was deleted, or may have missed the object's last change. An earlier
+// version treated such a removal as forged, because its data was not the last state.
 func TestARemovalBeforeTheEnd(t *testing.T) {
 	state := func(version, body string) *event.Object { return withDigest(t, sent("A", version, body)) }
 	known, last, forged := state("5", `"spec":1`), state("8", `"spec":2`), state("5", `"spec":3`)

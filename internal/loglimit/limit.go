@@ -39,12 +39,12 @@ func New(next slog.Handler) *Handler {
 	return &Handler{next: next, limits: &limits{seed: maphash.MakeSeed(), causes: map[uint64]*cause{}, kinds: map[string]int{}}}
 }
 
-// Enabled is part of [slog.Handler].
+// Enabled implements [slog.Handler].
 func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
 
-// Handle is part of [slog.Handler]. It writes a record or counts it.
+// Handle implements [slog.Handler]. It writes a record or counts it.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level != slog.LevelWarn || h.limits.pass(h, r) {
 		return h.next.Handle(ctx, r)
@@ -52,13 +52,13 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs is part of [slog.Handler]. The new handler has the same limits.
+// WithAttrs implements [slog.Handler]. The new handler has the same limits.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	all := append(append([]slog.Attr(nil), h.attrs...), attrs...)
 	return &Handler{next: h.next.WithAttrs(attrs), attrs: all, limits: h.limits}
 }
 
-// WithGroup is part of [slog.Handler]. The new handler has the same limits.
+// WithGroup implements [slog.Handler]. The new handler has the same limits.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{next: h.next.WithGroup(name), attrs: h.attrs, limits: h.limits}
 }

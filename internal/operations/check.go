@@ -18,9 +18,9 @@ type Check struct {
 	Note func() string
 }
 
-// checks responds with 200 and a line for each check, or with 503 and a line for each failed check.
-// A response to HEAD has the same status. A caller without permission for the details receives a
-// single line.
+// checks returns a handler that responds with 200 and a line for each check, or with 503 and a line
+// for each failed check. A response to HEAD has the same status. A caller that may not see the details
+// receives a single line.
 func (e Endpoints) checks(all []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := run(all)

@@ -75,7 +75,7 @@ type informerGauge struct {
 	bits atomic.Uint64 // the bits of a float64
 }
 
-// Set is part of [cache.GaugeMetric].
+// Set implements [cache.GaugeMetric].
 func (g *informerGauge) Set(v float64) {
 	g.bits.Store(math.Float64bits(v))
 	g.set.Store(true)
@@ -96,13 +96,13 @@ func (g *informerGauges) forgetReleased() {
 	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool { return !i.id.Reserved() })
 }
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (g *informerGauges) Describe(to chan<- *prometheus.Desc) {
 	to <- queuedDesc
 	to <- storeVersionDesc
 }
 
-// Collect is part of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (g *informerGauges) Collect(to chan<- prometheus.Metric) {
 	queued, versions := g.byResource()
 	for resource, v := range queued {

@@ -90,7 +90,7 @@ func scrape(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
 	return families
 }
 
-// series returns the values of a metric by its labels, written as name=value,name=value.
+// series returns the samples of a metric, keyed by their labels in the form name=value,name=value.
 func series(families map[string]*dto.MetricFamily, name string) map[string]*dto.Metric {
 	got := map[string]*dto.Metric{}
 	for _, m := range families[name].GetMetric() {

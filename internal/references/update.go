@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Update reads the current references of an object. It reports each object that thereby becomes
-// referred to or is no longer referred to. If the selection of such an object changes, Update
+// Update reads the current references of an object. It reports each object that gains its first
+// referrer or loses its last one as a result. If the selection of such an object changes, Update
 // updates that object too.
 func (g *Graph) Update(k event.Key) {
 	if !g.Enabled() {

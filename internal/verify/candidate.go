@@ -44,7 +44,7 @@ type candidate struct {
 // maxSeen is the maximum number of sightings that a candidate remembers.
 const maxSeen = 64
 
-// verdict is the state of knowledge about a candidate.
+// verdict is the result of judging a candidate.
 type verdict int
 
 const (
@@ -110,8 +110,8 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 	return undecided
 }
 
-// compare compares the data of the states that both sides have shown. If there are several, the
-// latest on the bus counts.
+// compare compares the data of the states that both sides have shown. If both sides have shown
+// several states, the latest of them on the bus decides whether the data differs.
 func (c *candidate) compare(o observation) {
 	if len(c.seen) >= maxSeen {
 		c.seen = slices.Delete(c.seen, 0, maxSeen/2)
@@ -131,10 +131,10 @@ func (c *candidate) compare(o observation) {
 // event is wrong at a consistency point, so that no event in flight can make it right. Without a
 // point, contradicts only records whether the data is right.
 //
-// At the point, the bus may lack an object that is in the cluster, if the object was deleted before
-// the forwarder could publish it. So an object is missing only if it still exists. If the selection
-// depends on the content of the object, the object must also be unchanged, because its delete may
-// mean that it left the selection after the point.
+// The bus may lack an object that existed at the point, if the object was deleted before the
+// forwarder could publish it. So an object is missing only if it still exists. If the selection
+// depends on more than the object's existence, the object must also be unchanged, because its last
+// event may say that it left the selection after the point.
 func (c *candidate) contradicts(o observation) bool {
 	s, e := o.past, o.bus
 	switch {
@@ -179,13 +179,14 @@ func (c *candidate) hasReached(o observation) bool {
 	return isSame(*c.reference, o.bus)
 }
 
-// isSame reports whether both show the same object in the same version, or in two versions between
-// which no published field has changed.
+// isSame reports whether the sighting and the event show the same object in the same version, or in
+// two versions between which no published field has changed.
 func isSame(s sighting, e replica.Event) bool {
 	return s.present && e.Live() && s.uid == e.UID && (s.version == e.Version || sameContent(s, e) && !replica.Newer(e.Version, s.version))
 }
 
-// sameContent reports whether both show the same content of an object that is published in part.
+// sameContent reports whether the sighting and the event show the same content of an object that is
+// published in part.
 func sameContent(s sighting, e replica.Event) bool {
 	if !s.projected || e.Content == (normal.Digest{}) {
 		return false
@@ -196,7 +197,8 @@ func sameContent(s sighting, e replica.Event) bool {
 	return e.Content == s.content
 }
 
-// isAlike reports whether both have the same API version, so that their data can be compared.
+// isAlike reports whether the sighting and the event have the same API version, so that their data
+// can be compared.
 func isAlike(s sighting, e replica.Event) bool { return e.API == "" || s.api == e.API }
 
 func sameData(s sighting, e replica.Event) bool {

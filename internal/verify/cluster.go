@@ -76,8 +76,8 @@ func (c *cluster) name(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// ready returns an error while the API server reports that it is not ready. Until then, the API
-// server may not know all the resources that it serves.
+// ready returns an error while the API server reports that it is not ready, because discovery may
+// then lack resources.
 func (c *cluster) ready(ctx context.Context) error {
 	_, err := c.get(ctx, "/readyz", nil)
 	if err != nil && !apierrors.IsForbidden(err) {

@@ -2,8 +2,8 @@
 // the tests and, as "forwarder verify", a tool for users. It shares with the forwarder only the
 // core types of package event, the parsing of resource selectors, and the code that opens a bus and
 // delivers raw messages. It parses events with package wire. It also has its own code to resolve
-// selectors, list, hash, decide and compare. A check that shared this code could not find mistakes
-// in it.
+// selectors, list, hash, decide and compare, because a check can't find mistakes in code that it
+// shares.
 //
 // # What it compares
 //
@@ -14,21 +14,21 @@
 // as JSON, without the fields that an event leaves out.
 //
 // On Kafka, verify reads all partitions of the event topics, but not the checkpoint topic. All
-// events of an object must be in one partition. Some rules are about neighbors: events of an object
-// that directly follow each other. If the offsets prove that nothing was removed, every violation
-// of such a rule is certain. Otherwise verify excuses the violations that compaction can have
-// caused. An object whose last record is a tombstone has no events.
+// events of an object must be in one partition. Some rules concern neighbors, which are two events
+// of an object that directly follow each other. If the offsets prove that nothing was removed,
+// every violation of such a rule is certain. Otherwise verify excuses the violations that
+// compaction can have caused. An object whose last record is a tombstone has no events.
 //
 // # Consistency points
 //
-// At a consistency point of a resource, the bus has every change up to the version of the point.
-// Therefore verify compares an object that differs now with the past of the cluster. It lists the
-// past at exactly one version:
+// At a consistency point of a resource, the bus has every change up to the version of the point. So
+// if an object differs now, verify compares its last event with the past of the cluster. It lists
+// the past at exactly one version:
 //
-//   - If the last event is not later than the point, at the version of the point.
-//   - If the last event is later, at the version of the event. A later event hides the state that
-//     the bus had at the point.
-//   - If the object has no event, or its last event is a delete, at the version of the point. The
+//   - The version of the point, if the last event is not later than the point.
+//   - The version of the event, if the last event is later than the point. Such an event hides the
+//     state that the bus had at the point.
+//   - The version of the point, if the object has no event or its last event is a delete. The
 //     object may have been deleted since, so it is missing only if it still exists.
 //
 // An object that differs at that version is wrong, whatever events follow. All other differences
@@ -46,10 +46,10 @@
 // one of these holds:
 //
 //   - Both sides show the same state. The object is right.
-//   - The bus has reached or passed a state of the cluster, and a comparison of the data succeeded:
-//     both sides have shown the same state with the same data at some time, or the last event
-//     equals the state of the cluster at the version of the event. The object is right, although it
-//     never stops changing.
+//   - The bus has reached or passed a state of the cluster, and a comparison of the data succeeded.
+//     Either both sides have shown the same state with the same data at some time, or the last
+//     event equals the state of the cluster at the version of the event. The object is right, even
+//     if it never stops changing.
 //   - The bus has not reached or passed a state of the cluster within the settle time. The object
 //     is wrong. An object that differs and doesn't change always ends here.
 //   - The settle time is over, and the last version that both sides have shown has different
@@ -57,7 +57,7 @@
 //   - The settle time is over, and the bus has reached each state of the cluster in turn, but both
 //     sides never showed the same state, and the API server can't list the past. The object changes
 //     constantly and counts as in motion: the bus follows its versions, but its data isn't
-//     compared. The report has the number of these objects.
+//     compared. The report counts these objects.
 //
 // A version on the bus that is newer than the cluster's counts only if a later read of the
 // cluster shows that version or a newer one. The bus can't know the future.
@@ -73,14 +73,13 @@
 //     messages of the object as it keeps.
 //   - An object whose first messages the bus lost looks like an object whose first messages the
 //     bus dropped: both begin with an event that has a previousversion.
-//   - verify may not read snapshot markers after the last event of any object.
+//   - verify may miss snapshot markers that follow the last object event that it reads.
 //   - Only the data of the last event of each object is compared.
 //   - Objects that the label and field selectors no longer select, objects in other namespaces,
 //     and other resources are out of scope. verify only counts them.
 //   - The last event of an object that hasn't changed since the preferred version of the API
 //     changed is in the old version. verify compares it in that version. If the cluster no longer
-//     serves it, verify compares uid and resourceVersion only. The report has the number of these
-//     objects.
+//     serves it, verify compares uid and resourceVersion only. The report counts these objects.
 //   - verify compares the values of Secrets only with the redaction key. It always checks that
 //     they are hashed.
 //   - If the resourceVersions of a resource aren't numbers, which an aggregated API may have,
@@ -91,7 +90,7 @@
 //
 // # Cost
 //
-// verify reads the bus once from its beginning, and from then on only new messages. It keeps a few
-// hundred bytes for every object, with a digest in place of the data, and one page of a list of the
-// cluster at a time.
+// verify reads the bus once from its beginning, and from then on only new messages. For every
+// object, it keeps a few hundred bytes, with a digest in place of the data. It holds one page of a
+// cluster list at a time.
 package verify

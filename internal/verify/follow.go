@@ -85,7 +85,7 @@ func (v *verification) follow(ctx context.Context) error {
 }
 
 // listReferences lists a resource and calls each with the references of each object. It ignores a
-// resource that can't be listed, which is reported elsewhere.
+// resource that can't be listed, because the comparison reports such a resource.
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
 	_, err := v.cluster.listAll(ctx, r, view{selected: selected}, func() {}, func(i item) error {
 		var refs []reference
@@ -107,8 +107,8 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 	return errors.New(whatFailed(r.GroupResource(), err))
 }
 
-// appendReferences adds the references of an object at a path, "spec.ref" or
-// "resource:spec.ref", through lists.
+// appendReferences appends the references of an object at a path, such as "spec.ref" or
+// "resource:spec.ref". If a field on the path is a list, it follows every item.
 func appendReferences(refs []reference, path string, r resource, t tree) []reference {
 	if of, rest, ok := strings.Cut(path, ":"); ok {
 		if of != r.Resource && of != r.GroupResource().String() {
@@ -145,7 +145,7 @@ func appendReferences(refs []reference, path string, r resource, t tree) []refer
 	return refs
 }
 
-// flatten replaces each list, also a list in a list, with its elements.
+// flatten replaces each list with its elements, including nested lists.
 func flatten(level []any) []any {
 	var all []any
 	for _, x := range level {

@@ -21,8 +21,8 @@ type sighting struct {
 	whole   normal.Digest
 	partial normal.Digest // of the metadata alone
 
-	// The digests for an object that is published in part, which leave out resourceVersion and
-	// generation, because its event may be of an earlier version.
+	// Digests of an object that is published in part. They leave out resourceVersion and
+	// generation, because the object's event may have an earlier version.
 	projected            bool
 	content, contentPart normal.Digest
 	tree                 tree // in the form of the bus; only from lookOne

@@ -16,11 +16,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// Options say what to compare. They must match the configuration of the forwarder that is verified.
+// Options specify what to compare. They must match the configuration of the forwarder to verify.
 type Options struct {
 	Kube *rest.Config
-	// NATS says where the stream is. An empty Cluster means the UID of the namespace kube-system.
-	// NATSHistory is the number of messages that the stream keeps of each object; 8 if 0.
+	// NATS specifies the stream. An empty Cluster means that the name is the UID of the namespace
+	// kube-system. NATSHistory is the number of messages that the stream keeps of each object; 8 if
+	// 0.
 	NATS        natsreader.Options
 	NATSHistory int
 	// If Kafka is set, verify reads it instead of NATS. Its Cluster has the same meaning. Repeats
@@ -29,8 +30,8 @@ type Options struct {
 	Kafka   *reader.Options
 	Repeats bool
 
-	// Resources, ExcludeResources and UnlessNamed are resource selectors, as in the environment. A
-	// wildcard does not select the resources in UnlessNamed.
+	// Resources, ExcludeResources and UnlessNamed are resource selectors, in the syntax of the
+	// environment variables. A wildcard does not select the resources in UnlessNamed.
 	Resources, ExcludeResources, UnlessNamed []string
 	Namespaces, ExcludeNamespaces            []string        // an empty Namespaces means all, an empty ExcludeNamespaces none
 	NamespaceSelector                        labels.Selector // nil for all
@@ -61,7 +62,7 @@ type Options struct {
 	Logger *slog.Logger // nil for no logs
 }
 
-// Progress has a counter for each part of a run. The parts follow one another.
+// Progress has a counter for each part of a run. The parts run one after another.
 type Progress struct {
 	Reading   *longwork.Counter // messages of the bus, which are read twice
 	Comparing *longwork.Counter // resources
@@ -86,7 +87,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrUnreachable is in the chain of the error if the bus doesn't respond.
+// ErrUnreachable is in the chain of Run's error if the bus doesn't respond.
 var ErrUnreachable = replica.ErrUnreachable
 
 // openFollower opens the bus.

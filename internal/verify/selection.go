@@ -83,8 +83,8 @@ func (d discovered) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.AP
 	return d.groups, d.lists, nil
 }
 
-// selectResources reads what the API server serves and applies the selectors. A group whose
-// discovery fails is in failed. An error means that nothing is known.
+// selectResources reads what the API server serves and applies the selectors. It records each group
+// whose discovery fails in failed. An error means that discovery returned no resources.
 func (s selectors) selectResources(ctx context.Context, client discovery.DiscoveryInterface) (*selection, error) {
 	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
 	sel := &selection{

@@ -16,7 +16,7 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
 	longestPause = time.Second
-	catchUpEach  = 64 // up to this number of candidates, the bus is read for each of them; above, to its end
+	catchUpEach  = 64 // with more candidates, the bus is read to its end instead of once for each candidate
 	explained    = 20 // maximum number of problems to which explain adds the fields that differ
 )
 

@@ -17,10 +17,10 @@ import (
 )
 
 // Run compares the bus with the cluster and reports the differences. It takes the time to read
-// both, plus at most about twice the settle time. It changes nothing.
+// both, plus at most about twice the settle time. It changes neither the bus nor the cluster.
 //
-// An error means that Run could not read everything. The report then has the differences in the
-// part that Run did read, and does not prove that the rest is right. A difference is not an error.
+// An error means that Run could not read everything. The report then covers at most the part that
+// Run could read, and proves nothing about the rest. A difference is not an error.
 func Run(ctx context.Context, o Options) (report.Report, error) {
 	o = o.withDefaults()
 	selectors, err := parseSelectors(o)
@@ -209,8 +209,8 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 	return found, err
 }
 
-// findExtra makes a candidate of each object on the bus that no list has, or whose resource the
-// cluster does not serve.
+// findExtra makes a candidate of each object on the bus that no list returned, or whose resource
+// the cluster does not serve.
 func (v *verification) findExtra() {
 	v.follower.Live(func(k event.Key, mark uint32) {
 		gr := k.GroupResource()

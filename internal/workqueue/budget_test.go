@@ -76,8 +76,8 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 }
 
 // TestFailedKeysDelayNoOthers verifies that failed keys don't delay other keys, for example when
-// Kafka rejects messages for an unresponsive partition at once. A failed key releases its room and
-// returns after its back-off.
+// Kafka immediately rejects messages for an unresponsive partition. A failed key releases its share of
+// the limits and is queued again after its back-off.
 func TestFailedKeysDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, keys = 8, 4, 100

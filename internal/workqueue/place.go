@@ -45,8 +45,8 @@ func (q *Queue) Find(key event.Key) (at Place, failures int) {
 	return at, failures
 }
 
-// Background returns how many low-priority keys were added since the queue last had none, and how
-// many of these keys still wait.
+// Background returns how many low-priority keys have been added since the queue last had none, and how
+// many of these keys are still waiting.
 func (q *Queue) Background() (added, waiting int64) {
 	q.staging.Lock()
 	defer q.staging.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// slowAlerts plants a slow bus and a watch that hangs.
+// slowAlerts injects two faults, a slow bus and a watch that hangs, and verifies that each fires its
+// alert.
 func slowAlerts(t *testing.T, fired map[string]bool) {
 	l := newAlertsLab(t)
 	l.f.kill()

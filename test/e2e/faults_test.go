@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// askLimit limits the time in which a command must name a cause.
+// askLimit is the maximum time that a command may take to name a cause.
 const askLimit = 5 * time.Second
 
 // faultTable is the result of TestFaultsAreNamed. Each row contains a fault, the command that names

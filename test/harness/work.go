@@ -139,8 +139,8 @@ const (
 	// someReads allows for the claim, which is read every 10 s, and for a snapshot marker at the
 	// beginning and the end of a snapshot.
 	someReads = 5.0
-	// readsPerChange allows for a conflict, or for a delete whose last state is only on the bus.
-	// Both read one message.
+	// readsPerChange allows for a conflict, or for a delete whose last state is only on the bus. Each
+	// of these requires one message to be read.
 	readsPerChange = 1.0
 	// readsPerRefresh allows for the messages that a refresh reads: the claim, the checkpoint, the
 	// messages after the checkpoint that the stream's leader holds, the messages that the reader of

@@ -66,7 +66,7 @@ func kept(o *event.Object) *event.Object {
 	return o
 }
 
-// Lookup is part of [forward.Informers].
+// Lookup implements [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
 	p.ledger.Describe(k, &v)
@@ -86,24 +86,24 @@ func (p *process) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Interest is part of [forward.Informers].
+// Interest implements [forward.Informers].
 func (p *process) Interest(k event.Key) ledger.Interest {
 	o := p.reflector.indexer[objectOf(k)]
 	return ledger.Interest{Selected: true, Published: o == nil || !o.Unselected}
 }
 
-// Settled is part of [forward.Informers].
+// Settled implements [forward.Informers].
 func (p *process) Settled(event.Key) {}
 
-// Unpublishable is part of [forward.Informers].
+// Unpublishable implements [forward.Informers].
 func (p *process) Unpublishable(k event.Key) { p.ledger.MarkUnpublishable(k) }
 
-// DescribeResource is part of [reconcile.Informers].
+// DescribeResource implements [reconcile.Informers].
 func (p *process) DescribeResource(schema.GroupResource) reconcile.ResourceView {
 	return reconcile.ResourceView{Watched: true, Resource: resource, Epoch: p.epoch, ReferencesKnown: true}
 }
 
-// DescribeObject is part of [reconcile.Informers].
+// DescribeObject implements [reconcile.Informers].
 func (p *process) DescribeObject(k event.Key) reconcile.ObjectView {
 	return reconcile.ObjectView{
 		Covered: true, Synced: p.reflector.synced(), Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)],
@@ -113,30 +113,30 @@ func (p *process) DescribeObject(k event.Key) reconcile.ObjectView {
 	}
 }
 
-// RenewMarkers is part of [reconcile.Informers].
+// RenewMarkers implements [reconcile.Informers].
 func (p *process) RenewMarkers(context.Context, schema.GroupResource) error { return nil }
 
-// AddTombstone is part of [reconcile.Informers].
+// AddTombstone implements [reconcile.Informers].
 func (p *process) AddTombstone(k event.Key, t event.Tombstone) {
 	p.world.tell("  forwarder %d finds that %s of %s is gone (deselected: %t)", p.slot+1, t.UID, k.Name, t.Deselected)
 	p.ledger.AddTombstone(k, t)
 	p.enqueue(k)
 }
 
-// MarkOutlived is part of [reconcile.Informers].
+// MarkOutlived implements [reconcile.Informers].
 func (p *process) MarkOutlived(k event.Key, position uint64) {
 	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, position)
 	p.ledger.MarkOutlived(k, position, p.now())
 	p.enqueue(k)
 }
 
-// EnqueueLowPriority is part of [reconcile.Informers].
+// EnqueueLowPriority implements [reconcile.Informers].
 func (p *process) EnqueueLowPriority(k event.Key) { p.enqueue(k) }
 
-// RaiseEpoch is part of [reconcile.Informers].
+// RaiseEpoch implements [reconcile.Informers].
 func (p *process) RaiseEpoch(_ schema.GroupResource, to uint16) { p.raised = max(p.raised, to) }
 
-// ForgetReferences is part of [reconcile.Informers].
+// ForgetReferences implements [reconcile.Informers].
 func (p *process) ForgetReferences(schema.GroupResource) {}
 
 func (p *process) epochIsDue() bool { return p.epoch < p.raised }

@@ -29,7 +29,7 @@ func (s *session) request(f func() error) error {
 	return s.failed(err)
 }
 
-// Load is part of [checkpoint.Source].
+// Load implements [checkpoint.Source].
 func (k kafka) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
 	s := k.p.session
 	if s == nil {
@@ -129,7 +129,7 @@ func check[R any](s *session, l *topicLog[R], at *writing) error {
 	})
 }
 
-// At is part of [forward.History].
+// At implements [forward.History].
 func (k kafka) At(_ context.Context, key event.Key, position uint64) (is publish.Stored, err error) {
 	if position == 0 {
 		return is, nil
@@ -143,7 +143,7 @@ func (k kafka) At(_ context.Context, key event.Key, position uint64) (is publish
 	return is, err
 }
 
-// Purge is part of [checkpoint.Purger].
+// Purge implements [checkpoint.Purger].
 func (k kafka) Purge(_ context.Context, key event.Key, upTo uint64) error {
 	s, object := k.p.session, objectOf(key)
 	if s == nil {

@@ -23,8 +23,8 @@ var planted = []string{
 var plantedOnKafka = []string{"only-what-survived", "trust-any-record", "trust-checkpoint"}
 
 // TestPlantedBugs verifies that the simulator finds each planted bug, and logs how many histories it
-// needs. The folder bugs contains bugs that the simulator once found in the forwarder, and bugs that
-// show that a check of the oracle can fail.
+// needs. The bugs directory contains bugs that the simulator once found in the forwarder, and bugs
+// that were added to show that one of the oracle's checks detects them.
 func TestPlantedBugs(t *testing.T) {
 	patches, err := filepath.Glob(filepath.Join("bugs", "*.patch"))
 	if err != nil || len(patches) == 0 {

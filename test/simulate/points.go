@@ -17,18 +17,18 @@ import (
 
 var _ resolve.Informers = (*process)(nil)
 
-// Watched is part of [resolve.Informers].
+// Watched implements [resolve.Informers].
 func (p *process) Watched() []schema.GroupResource {
 	return []schema.GroupResource{resource.GroupResource()}
 }
 
-// Selection is part of [resolve.Informers].
+// Selection implements [resolve.Informers].
 func (p *process) Selection(schema.GroupResource) uint64 { return p.selection }
 
 // reselect changes the selection of the resource.
 func (p *process) reselect() { p.selection++ }
 
-// Point is part of [resolve.Informers].
+// Point implements [resolve.Informers].
 func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 	r := &p.reflector
 	if !r.synced() {
@@ -46,16 +46,16 @@ func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 	}, true
 }
 
-// Marked is part of [resolve.Informers].
+// Marked implements [resolve.Informers].
 func (p *process) Marked(at ledger.Point) ledger.Point {
 	at.Mark = p.ledger.Mark(at.Resource.GroupResource())
 	return at
 }
 
-// Reached is part of [resolve.Informers].
+// Reached implements [resolve.Informers].
 func (p *process) Reached(at ledger.Point) bool { return p.ledger.Reached(at.Mark) }
 
-// Clean is part of [resolve.Informers].
+// Clean implements [resolve.Informers].
 func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
 	for object, o := range p.reflector.indexer {
 		if k := keyOf(object); o != nil && !p.ledger.IsDirty(k) && !f(k) {
@@ -64,7 +64,7 @@ func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
 	}
 }
 
-// IsClean is part of [resolve.Informers].
+// IsClean implements [resolve.Informers].
 func (p *process) IsClean(k event.Key) bool { return !p.ledger.IsDirty(k) }
 
 // resolve runs the resolver once.
@@ -79,7 +79,7 @@ func (p *process) mayResolve() bool {
 	return p.coroutine(resolver) == nil && p.now().Sub(p.lookedAt) >= resolvedInterval && (!p.world.ended || p.pointIsDue())
 }
 
-// publishPoint is part of [resolve.Config].
+// publishPoint implements [resolve.Config].
 func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	m, err := event.Builder{Cluster: clusterName}.Resolved(at)
 	if err != nil {

@@ -48,7 +48,7 @@ type nats struct{ p *process }
 
 var _ client = nats{}
 
-// Load is part of [checkpoint.Source]. It reads the last event of each object in a step of its own,
+// Load implements [checkpoint.Source]. It reads the last event of each object in a step of its own,
 // so the bus can change between two reads.
 func (n nats) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
 	p, w := n.p, n.p.world
@@ -83,7 +83,7 @@ func (n nats) Load(_ context.Context, yield func(event.Key, event.Acked) error) 
 	return nil
 }
 
-// At is part of [forward.History].
+// At implements [forward.History].
 func (n nats) At(_ context.Context, k event.Key, position uint64) (stored publish.Stored, err error) {
 	err = n.p.busRequest(func() error {
 		m := n.p.world.bus.at(position)
@@ -99,7 +99,7 @@ func (n nats) At(_ context.Context, k event.Key, position uint64) (stored publis
 	return stored, err
 }
 
-// Purge is part of [checkpoint.Purger].
+// Purge implements [checkpoint.Purger].
 func (n nats) Purge(_ context.Context, k event.Key, upTo uint64) error {
 	return n.p.busRequest(func() error {
 		w, object := n.p.world, objectOf(k)
@@ -126,15 +126,15 @@ type reader struct {
 	p *process
 }
 
-// Resource is part of [dynamic.Interface].
+// Resource implements [dynamic.Interface].
 func (r reader) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	return r
 }
 
-// Namespace is part of [dynamic.NamespaceableResourceInterface].
+// Namespace implements [dynamic.NamespaceableResourceInterface].
 func (r reader) Namespace(string) dynamic.ResourceInterface { return r }
 
-// Get is part of [dynamic.ResourceInterface].
+// Get implements [dynamic.ResourceInterface].
 func (r reader) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (o *unstructured.Unstructured, err error) {
 	err = r.p.request(func() error {
 		r.p.world.reads++
@@ -149,7 +149,7 @@ func (r reader) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...st
 	return o, err
 }
 
-// List is part of [dynamic.ResourceInterface].
+// List implements [dynamic.ResourceInterface].
 func (r reader) List(_ context.Context, options metav1.ListOptions) (list *unstructured.UnstructuredList, err error) {
 	err = r.p.request(func() error {
 		r.p.world.reads++

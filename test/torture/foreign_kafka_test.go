@@ -117,7 +117,7 @@ func (f *forger) topic() string {
 	return topicName
 }
 
-// write is part of [bus].
+// write implements [bus].
 func (b *kafkaBus) write(ctx context.Context, m rawMessage) ([]harness.Place, error) {
 	before, _, err := b.All()
 	if err != nil {

@@ -68,7 +68,7 @@ func (f *forger) blocks(of []string) []rawMessage {
 	return all
 }
 
-// write is part of [bus]. It uses the protocol of the server directly, because clients don't send
+// write implements [bus]. It uses the protocol of the server directly, because clients don't send
 // every header block.
 func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, error) {
 	before, _, err := b.All()

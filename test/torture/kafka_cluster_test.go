@@ -87,7 +87,7 @@ func (b *kafkaBus) heal(ctx context.Context) error {
 	return errors.Join(b.cluster.Thaw(), b.cluster.Start(ctx))
 }
 
-// mend is part of [bus].
+// mend implements [bus].
 func (b *kafkaBus) mend(ctx context.Context) error {
 	if b.cluster == nil || b.closed {
 		return nil

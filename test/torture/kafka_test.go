@@ -192,7 +192,7 @@ func (b *kafkaBus) start(ctx context.Context) error { return b.servers.Start(ctx
 func (b *kafkaBus) freeze() error                   { return b.servers.Freeze() }
 func (b *kafkaBus) thaw() error                     { return b.servers.Thaw() }
 
-// execute is part of [bus].
+// execute implements [bus].
 func (b *kafkaBus) execute(ctx context.Context, a act) error {
 	if a.do == cutTail {
 		return b.cutTails(ctx, strings.Split(a.arg, ","), a.n)
@@ -265,10 +265,10 @@ func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.C
 	return err
 }
 
-// purged is part of [bus]. On Kafka, a tombstone shows that an object was purged.
+// purged implements [bus]. On Kafka, a tombstone shows that an object was purged.
 func (*kafkaBus) purged(context.Context, harness.Received) (bool, error) { return false, nil }
 
-// lose is part of [bus]. Kafka loses the beginning of a partition, and with it every event of the
+// lose implements [bus]. Kafka loses the beginning of a partition, and with it every event of the
 // objects whose last event is there.
 func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
 	all, _, err := b.All()

@@ -43,7 +43,7 @@ func recordTopics(addr string, s settings) (*topicRecorders, error) {
 // main returns the recorder of the topic that faults affect.
 func (r *topicRecorders) main() *harness.KafkaRecorder { return r.byName[topicName] }
 
-// TolerateInvalid is part of [harness.Recorder], as are the following methods.
+// TolerateInvalid implements [harness.Recorder], as are the following methods.
 func (r *topicRecorders) TolerateInvalid() {
 	for _, one := range r.byName {
 		one.TolerateInvalid()

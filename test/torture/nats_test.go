@@ -130,7 +130,7 @@ func (b *natsBus) thaw() error {
 	return nil
 }
 
-// execute is part of [bus].
+// execute implements [bus].
 func (b *natsBus) execute(ctx context.Context, a act) error {
 	switch a.do {
 	case busFull:
@@ -255,7 +255,7 @@ func (b *natsBus) editStream(ctx context.Context, edit func(jetstream.StreamStat
 	})
 }
 
-// purged is part of [bus].
+// purged implements [bus].
 func (b *natsBus) purged(ctx context.Context, m harness.Received) (bool, error) {
 	s, err := b.JetStream().Stream(ctx, streamName)
 	if err != nil {
@@ -268,7 +268,7 @@ func (b *natsBus) purged(ctx context.Context, m harness.Received) (bool, error) 
 	return false, err
 }
 
-// lose is part of [bus].
+// lose implements [bus].
 func (b *natsBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
 	all, _, err := b.All()
 	if err != nil {

@@ -93,8 +93,8 @@ func TestALostTailIsCoveredByATakeoverThatFailed(t *testing.T) {
 	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
 }
 
-// TestALostTailIsCoveredByAnotherCluster verifies that a takeover detects a lost event if another
-// cluster, which shares the topic, wrote its marker at the offset of the event.
+// TestALostTailIsCoveredByAnotherCluster verifies that a takeover detects a lost event even if another
+// cluster that shares the topic has written its marker at the offset of the event.
 func TestALostTailIsCoveredByAnotherCluster(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()

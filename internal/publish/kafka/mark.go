@@ -34,7 +34,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 }
 
 // mark writes the session's marker to every partition of the topics, and blocks until all markers
-// are stored. It sets the field markers of each topic to the entries of its markers.
+// are stored. It saves the entries of the written markers in the markers field of each topic.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
 	return each(ctx, len(places), func(ctx context.Context, i int) (err error) {

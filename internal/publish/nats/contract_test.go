@@ -76,8 +76,8 @@ func connect(t testing.TB, o Options) *Bus {
 	return bus
 }
 
-// open is like connect, but does not wait until the bus is ready. On a slow machine, no bus is ready
-// at once.
+// open is like connect, but does not wait until the bus is ready. The returned bus may not be ready
+// yet, especially on a slow machine.
 func open(t testing.TB, o Options) *Bus {
 	t.Helper()
 	bus, err := Connect(t.Context(), o)

@@ -102,8 +102,8 @@ func (b *Bus) streamFailure(c *stream.Conn, err error) error {
 	return c.Failure(err)
 }
 
-// codeReplicasUnsupported is an error code of the server for which the client has no
-// constant (nats-server, jetstream_errors_generated.go).
+// codeReplicasUnsupported is a server error code for which the client has no constant. See
+// jetstream_errors_generated.go in nats-server.
 const codeReplicasUnsupported jetstream.ErrorCode = 10074
 
 // wrongSetting is a stream setting that would break a guarantee.

@@ -36,7 +36,8 @@ type Form struct {
 	Contents bool
 }
 
-// Project drops fields of an object and hashes others, given the hash of a value at a path.
+// Project drops some fields of an object and replaces others with hashes. The function hash returns
+// the hash of a value at a path.
 type Project func(t wire.Tree, hash func(path []string, v any) any)
 
 // OfCluster brings a stripped object into the form that the bus must have. Without the key, hashes

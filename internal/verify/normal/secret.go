@@ -40,10 +40,10 @@ var readable = strings.Fields(`
 	strimzi.io/cluster strimzi.io/kind strimzi.io/name
 `)
 
-// object is the place of an object. The hash of a value includes it.
+// object is the identity of an object without its UID. The hash of a value includes it.
 type object struct{ group, resource, namespace, name string }
 
-// objectAt returns the place of an object of a resource, "plural.group".
+// objectAt returns the identity of an object of a resource, which is given as "plural.group".
 func objectAt(resource string, t tree) object {
 	o := object{}
 	o.resource, o.group, _ = strings.Cut(resource, ".")
@@ -53,7 +53,7 @@ func objectAt(resource string, t tree) object {
 	return o
 }
 
-// IsSecret reports whether a resource, "plural.group", is that of Secrets.
+// IsSecret reports whether a resource, given as "plural.group", is the core resource secrets.
 func IsSecret(resource string) bool { return resource == "secrets" }
 
 // AsSelected returns an object of the cluster as a filter sees it. For a Secret, it is a copy with
@@ -143,8 +143,8 @@ func HasPlainValue(t tree) bool {
 	return false
 }
 
-// hash returns the hash that the bus must have for a value in the cluster, or a fixed text without
-// the key.
+// hash returns the hash that the bus must have for a value in the cluster, or a fixed text if the
+// key is unknown.
 func (f Form) hash(o object, path []string, v any) string {
 	if f.Key == nil {
 		return withoutKey

@@ -34,13 +34,13 @@ type Event struct {
 	Content normal.Digest
 
 	// Digest is the digest of the data in normal form, or of the metadata of a truncated event. It
-	// is zero for a delete, and for an event that wasn't the last of its object when reading
-	// began.
+	// is zero for a removal, and usually for an event that wasn't the last of its object when
+	// reading began.
 	Digest normal.Digest
 }
 
-// Live reports whether the object exists according to the event. The zero value means that there is
-// no event, and therefore no object.
+// Live reports whether the object exists according to the event. The zero value means no event, so
+// Live returns false for it.
 func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
 
 // begins reports whether the event can be the first of a UID.

@@ -105,10 +105,10 @@ func (f *Follower) Cluster() string { return f.place.Cluster }
 // Close closes the connection to the bus.
 func (f *Follower) Close() error { return f.bus.Close() }
 
-// Run reads until ctx ends or the bus can't be read.
+// Run reads new messages, on a bus that pushes them, until ctx ends or the bus can't be read.
 func (f *Follower) Run(ctx context.Context) { f.bus.run(ctx, f) }
 
-// CatchUp reads to the end that the bus has when it is called.
+// CatchUp reads up to the end of the bus at the time of the call.
 func (f *Follower) CatchUp(ctx context.Context) error { return f.bus.catchUp(ctx, f) }
 
 // EventAt reads the message of an object at a position. found reports whether there is one. A
@@ -121,8 +121,7 @@ func (f *Follower) EventAt(ctx context.Context, k event.Key, position uint64) (e
 // last, because the positions can't be used afterwards.
 func (f *Follower) FormatPositions(r *report.Report) { f.bus.report(r) }
 
-// CatchUpWith reads the events of one object that the bus has when it is called. It may read
-// more.
+// CatchUpWith reads at least the events of one object that are on the bus at the time of the call.
 func (f *Follower) CatchUpWith(ctx context.Context, k event.Key) error {
 	_, err := f.bus.catchUpWith(ctx, f, k)
 	return err

@@ -35,8 +35,8 @@ type history struct {
 	retention time.Duration // how long a delete stays before it is purged
 	now       func() time.Time
 
-	// forgets means that a delete can stay on the bus after the retention, when the writer has
-	// forgotten it. repeats means that an event can be on the bus several times in a row.
+	// forgets means that a delete can stay on the bus after the retention, although the writer has
+	// then forgotten it. repeats means that an event can be on the bus several times in a row.
 	forgets, repeats bool
 
 	// show formats a position for people.
@@ -100,7 +100,7 @@ func (h *history) add(e Event, problems []string) error {
 		// A delete that the watch missed has the version of the last state.
 		o.oldVersion = o.last.UID == "" || e.Version == o.last.Version && e.Epoch != o.last.Epoch
 	}
-	e.Key = event.Key{} // the key of the map has it
+	e.Key = event.Key{} // the map's key already holds it
 	o.last, o.foreign = e, false
 	if o.watched {
 		o.remember(e)
@@ -130,7 +130,7 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 }
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. The doubts about these messages are dropped.
+// because another writer can have published several. It drops the doubts about these messages.
 func (h *history) repair(o *object, e Event) {
 	of := func(p report.Problem) bool {
 		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)

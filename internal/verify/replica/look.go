@@ -48,7 +48,7 @@ func (f *Follower) Live(each func(k event.Key, mark uint32)) {
 	}
 }
 
-// Claim returns the UID of the cluster that owns the name, or "" without a claim on the bus.
+// Claim returns the UID of the cluster that owns the name, or "" if the bus has no claim.
 func (f *Follower) Claim() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

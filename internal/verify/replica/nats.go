@@ -156,8 +156,8 @@ func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (
 	})
 }
 
-// await waits until the condition that aim returns holds. The awaited message may be removed
-// from the bus before it is read, so await calls aim again from time to time.
+// await waits until the condition that aim returns holds. The awaited message may be removed from
+// the bus before it is read, so await calls aim again every recheckInterval.
 func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Context) (reached func() bool, err error)) error {
 	progress, since := uint64(0), time.Now()
 	for {

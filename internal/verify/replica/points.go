@@ -39,7 +39,7 @@ func newPoints() points {
 }
 
 // add accepts the next point of a partition. It ignores a point whose version is not a number,
-// because nothing can be compared with it.
+// because such versions have no order.
 func (p points) add(w wire.Point, partition int, stored time.Time) {
 	if isVersion(w.Version) {
 		gr := schema.GroupResource{Group: w.Group, Resource: w.Resource}

@@ -91,7 +91,8 @@ func (h *history) check(o *object, e Event) error {
 	if o.oldVersion {
 		last.Version = "" // not comparable
 	}
-	// The writer of e knew nothing of the object: the delete was purged, or forgotten.
+	// anew means that the writer of e had no entry for the object, because the delete was purged or
+	// the writer has forgotten it.
 	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
 	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
 	e.Again = e.Again || forgotten

@@ -74,8 +74,8 @@ func (f *Follower) takeForeign(k event.Key, d publish.Delivery, err error) {
 	}))
 }
 
-// readLast reads the data of an object's last event. take left the data out if the object's last
-// message isn't an event and only appeared to be one.
+// readLast reads the data of an object's last event. take skips this data if the object's last
+// message only appeared to be an event and isn't one.
 func (f *Follower) readLast(k event.Key) error {
 	e := f.history.state(k)
 	if !e.Live() || e.Digest != (normal.Digest{}) {
@@ -128,7 +128,8 @@ func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 // projectedDigest is the number of digits in the digest of an object that is published in part.
 const projectedDigest = 32
 
-// readData sets the digests of an event's data, and returns the problems of the data.
+// readData sets e.Digest and e.Content from the event's data, and returns the problems that it finds
+// in the data.
 func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 	t, err := m.ObjectOf()
 	if err != nil {

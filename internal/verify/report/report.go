@@ -49,8 +49,8 @@ type Report struct {
 
 	Problems []Problem `json:"problems"`
 
-	// OutOfScope is the number of objects on the bus that the configuration no longer selects.
-	// They are not compared.
+	// OutOfScope is the number of objects on the bus that the configuration does not select. They
+	// are not compared.
 	OutOfScope int `json:"outOfScope"`
 	// InMotion is the number of objects that changed so often that both sides never showed the
 	// same state. The bus followed their versions. Their data was not compared.
@@ -59,13 +59,13 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings has the variables of the settings that decide the content of the bus and differ from
-	// those of the forwarder that wrote to it. A difference can be the cause of a problem. The
-	// caller of Run sets Settings.
+	// Settings lists the variables of the settings that decide the content of the bus and whose
+	// values differ from those of the forwarder that wrote to it. A difference can be the cause of
+	// a problem. The caller of Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched has the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
-	// Unlisted has the resources that could not be read. If there are any, Run also returns an
+	// Unlisted has the resources that could not be read. If it is not empty, Run also returns an
 	// error.
 	Unlisted []Unlisted `json:"unlisted"`
 }

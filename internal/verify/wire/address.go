@@ -29,7 +29,7 @@ const (
 
 var resourceMarkers = map[string]Kind{"snapshot": OfSnapshot, "resolved": OfResolved}
 
-// Address is the content of a subject or a record key.
+// Address is the parsed content of a subject or a record key.
 type Address struct {
 	Cluster string
 	Kind    Kind

@@ -35,7 +35,8 @@ func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	return string(b), was, nil
 }
 
-// exactly returns plain, or an error unless exactly the bytes that must be escaped are escaped.
+// exactly returns plain if s escapes all bytes that must be escaped, and no others. Otherwise it
+// returns an error.
 func exactly(s, plain string, was []bool, must func(at int) bool) (string, error) {
 	for i := range len(plain) {
 		switch {
@@ -176,8 +177,9 @@ func segment(s string, special func(plain string) bool) (string, error) {
 	return exactly(s, plain, was, func(at int) bool { return must[at] || at == 0 && special(plain) })
 }
 
-// header parses the value of a header on NATS. It is percent-encoded: space, the double quote, the
-// percent sign and everything except printable ASCII (CloudEvents NATS binding, section 3.1.3.2).
+// header parses the value of a header on NATS. Spaces, double quotes, percent signs and all
+// characters except printable ASCII are percent-encoded (CloudEvents NATS binding, section
+// 3.1.3.2).
 func header(s string) (string, error) {
 	plain, was, err := escaped(s, '%')
 	if err != nil {

@@ -26,7 +26,7 @@ func (e Event) Text(name string) (string, error) { return text(e.Get(name), fals
 
 const structuredJSON = "application/cloudevents+json"
 
-// FromNATS parses a message of NATS, in either content mode.
+// FromNATS parses a NATS message, in either content mode.
 func FromNATS(headers map[string][]string, data []byte) (Event, error) {
 	e := Event{attributes: make(map[string]string, len(headers)), Data: data}
 	mode := ""
@@ -54,9 +54,9 @@ func FromNATS(headers map[string][]string, data []byte) (Event, error) {
 	return e.withMode(mode)
 }
 
-// IsEventOfObject reports whether a message of NATS appears to be an event of an object. It reads
-// only the headers, in either content mode: in structured mode the forwarder repeats the UID in a
-// header of its own.
+// IsEventOfObject reports whether a NATS message appears to be an event of an object. It reads only
+// the headers, which name the UID in either content mode. In structured mode, the forwarder repeats
+// the UID in the header kuberelay-uid.
 func IsEventOfObject(headers map[string][]string) bool {
 	return len(headers["ce-uid"]) > 0 || len(headers["kuberelay-uid"]) > 0
 }
@@ -67,7 +67,7 @@ type Header struct {
 	Value []byte
 }
 
-// FromKafka parses a record of Kafka, in either content mode.
+// FromKafka parses a Kafka record, in either content mode.
 func FromKafka(headers []Header, value []byte) (Event, error) {
 	e := Event{attributes: make(map[string]string, len(headers)), Data: value}
 	mode := ""
@@ -104,7 +104,7 @@ func FromKafka(headers []Header, value []byte) (Event, error) {
 	return e.withMode("")
 }
 
-// ControlFromKafka parses a control record of Kafka, which has no value. In either content mode,
+// ControlFromKafka parses a control record on Kafka, which has no value. In either content mode,
 // headers hold its attributes and its data.
 func ControlFromKafka(headers []Header) (Event, error) {
 	var data []byte
@@ -125,7 +125,8 @@ func isStructured(contentType string) bool {
 	return contentType == structuredJSON || strings.HasPrefix(contentType, structuredJSON+";")
 }
 
-// withMode finishes parsing in a content mode, "" for binary.
+// withMode finishes parsing an event. mode is the content type of structured mode, or "" for binary
+// mode.
 func (e Event) withMode(mode string) (Event, error) {
 	if mode != "" {
 		if !isStructured(mode) {

@@ -21,7 +21,7 @@ const (
 )
 
 // ObjectType returns s as one of the five types of object events, or "". The result is a constant,
-// so that an event does not keep a string of its own.
+// so that an event does not keep its own copy of the string.
 func ObjectType(s string) Type {
 	for _, t := range [...]Type{Created, Updated, Deleted, Deselected, Snapshot} {
 		if s == string(t) {

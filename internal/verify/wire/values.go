@@ -161,13 +161,13 @@ func ParseClaim(data []byte) (ClaimData, error) {
 	return c, err
 }
 
-// SnapshotData is the data of a marker of a snapshot.
+// SnapshotData is the data of a snapshot marker.
 type SnapshotData struct {
 	Group, Resource string
 	Count           uint64
 }
 
-// ParseSnapshot parses the data of a marker of a snapshot.
+// ParseSnapshot parses the data of a snapshot marker.
 func ParseSnapshot(data []byte) (SnapshotData, error) {
 	t, err := ParseTree(data)
 	if err != nil {
@@ -190,7 +190,7 @@ type Point struct {
 }
 
 // ParsePoint reads a consistency point from its attributes. If the event has data, the data must
-// say the same.
+// match the attributes.
 func ParsePoint(m Event) (Point, error) {
 	objects, err := strconv.ParseUint(m.Get("objects"), 10, 63)
 	if err != nil {
@@ -217,13 +217,13 @@ func ParsePoint(m Event) (Point, error) {
 	return p, nil
 }
 
-// WriterData is the data of the marker of a writer.
+// WriterData is the data of a writer's marker.
 type WriterData struct {
 	Topic     string
 	Partition int
 }
 
-// ParseWriter parses the data of the marker of a writer.
+// ParseWriter parses the data of a writer's marker.
 func ParseWriter(data []byte) (WriterData, error) {
 	t, err := ParseTree(data)
 	if err != nil {

@@ -18,7 +18,8 @@ type completion struct {
 	err      error
 }
 
-// completions collects calls of done. It fails the test if done is called twice for a message.
+// completions collects the calls to the done functions. It fails the test if the done function of a
+// message is called twice.
 type completions struct {
 	t  *testing.T
 	ch chan completion

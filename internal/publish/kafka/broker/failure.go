@@ -81,7 +81,7 @@ func isClientSide(err error) bool {
 	return errors.As(err, &client) && client != protocol.ErrNoRecord
 }
 
-// isConnection reports whether a connection failed or broke.
+// isConnection reports whether err means that a connection failed or broke, other than a TLS failure.
 func isConnection(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -213,7 +213,8 @@ func answers(cluster *kfake.Cluster, n int32, answer func(*kmsg.FetchRequest, *k
 	return &made
 }
 
-// empty returns an answer without records for a log whose high watermark is end.
+// empty returns a function that fills in a fetch response without records, for a log whose high
+// watermark is end.
 func empty(end int64) func(*kmsg.FetchRequest, *kmsg.FetchResponse) {
 	return func(req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
 		p := kmsg.NewFetchResponseTopicPartition()

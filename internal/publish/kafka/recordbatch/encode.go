@@ -89,9 +89,9 @@ func Restamp(batch []byte, p Producer, baseSequence int32) error {
 	return nil
 }
 
-// NextSequence returns the sequence after n records that start at base. It wraps from 2^31-1 to 0,
-// like DefaultRecordBatch.incrementSequence of the Java client. After [NoSequence], it returns
-// NoSequence.
+// NextSequence returns the sequence number that follows n records starting at base. It wraps from
+// 2^31-1 to 0, like DefaultRecordBatch.incrementSequence in the Java client. If base is [NoSequence],
+// NextSequence returns NoSequence.
 func NextSequence(base int32, n int) int32 {
 	if base < 0 {
 		return NoSequence

@@ -232,8 +232,8 @@ func (w *world) disturb() {
 	}
 }
 
-// compact picks an offset and removes each record below it that has a later record with the same key
-// below it.
+// compact picks an offset and compacts the log below it: it removes each record that is followed,
+// below that offset, by a valid record with the same key.
 func (w *world) compact(log eventLog) {
 	end := w.IntN(len(log) + 1)
 	for n := range end {

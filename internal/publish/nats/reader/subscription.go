@@ -102,7 +102,7 @@ func (s *subscription) notify(err error) {
 	}
 }
 
-// await blocks until the bus is ready and returns the number of its connection.
+// await waits until the bus is ready. It then returns the number of the bus's connection.
 func (s *subscription) await(ctx context.Context) (connection int, err error) {
 	for {
 		connection, changed, err := s.b.conn.State()
