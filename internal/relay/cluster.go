@@ -152,11 +152,11 @@ func explainAPIServer(host string, err error) error {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: check the token or certificate in KUBECONFIG: %w", host, refusal.Explain(err))}
+		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: %w", host, refusal.Explain(err))}
 	case apierrors.IsForbidden(err):
-		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s: %w", metav1.NamespaceSystem, refusal.Explain(err))}
+		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
 	case errors.As(err, &unknown), errors.As(err, &certificate):
-		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: check certificate-authority and server in KUBECONFIG: %w", host, err)}
+		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
 	default:
 		return nil
 	}

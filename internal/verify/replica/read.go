@@ -60,7 +60,7 @@ func (p place) checkTopic(a wire.Address, log publish.Log) error {
 	case wire.OfObject, wire.OfSnapshot:
 	}
 	if want := wire.Topic(p.Topic, of); want != log.Topic {
-		return fmt.Errorf("it is in topic %s and belongs to topic %s", log.Topic, want)
+		return fmt.Errorf("it is in topic %s, but belongs in topic %s", log.Topic, want)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func ControlFromKafka(headers []Header) (Event, error) {
 	for _, h := range headers {
 		switch {
 		case h.Key == "content-type" && isStructured(string(h.Value)):
-			return Event{}, errors.New("it has no value, which has the event in structured mode")
+			return Event{}, errors.New("it is in structured mode, but has no value")
 		case h.Key == "kuberelay_data" && data != nil:
 			return Event{}, errors.New("it has data twice")
 		case h.Key == "kuberelay_data":

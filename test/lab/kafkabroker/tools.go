@@ -99,7 +99,7 @@ func askJava(ctx context.Context, java string) (string, error) {
 	}
 	m := javaVersion.FindSubmatch(output)
 	if m == nil {
-		return "", fmt.Errorf("%s does not tell its version: %s", java, output)
+		return "", fmt.Errorf("cannot determine the Java version of %s: %s", java, output)
 	}
 	if version, err := strconv.Atoi(string(m[1])); err != nil || version < minJava {
 		return "", fmt.Errorf("%s is Java %s, and Kafka's broker needs %d or later", java, m[1], minJava)
