@@ -97,8 +97,8 @@ func (m *Message) Structured() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeString appends s as a JSON string. It first checks whether s needs escapes, because nearly
-// no attribute does.
+// writeString appends s as a JSON string. It first checks whether s needs escapes, because
+// attributes rarely do.
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -204,8 +204,8 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 const LastEpoch = 9999
 
 // MaxEpochJump is the maximum by which an epoch on the bus may exceed the known epochs. New epochs
-// are rare, because one begins only when the history of a resource goes back or another cluster
-// takes over the name.
+// are rare, because an epoch begins only when the history of a resource goes back or another
+// cluster takes over the name.
 const MaxEpochJump = 100
 
 const (

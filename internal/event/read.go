@@ -134,8 +134,9 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts reads string members of an object. It stores the value of each member that to names, and
-// returns the JSON of the member named other, or nil.
+// texts reads string members of an object: those whose names are keys in the map to. It stores
+// their values in the strings that to points to, and returns the JSON of the member named other, or
+// nil.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {

@@ -11,7 +11,8 @@ const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceV
 
 // TestDigestWithoutAKey verifies the digests of objects with hashed fields if no redaction key is
 // set. The hashes then change with each start, but the digest stays the same, so a restart
-// publishes nothing. The digest changes when another field is hashed, so that change is published.
+// publishes nothing. The digest changes when another field is hashed, and the forwarder then
+// publishes the object again.
 func TestDigestWithoutAKey(t *testing.T) {
 	digest := func(r Resource, s Shape, text string) Digest {
 		t.Helper()

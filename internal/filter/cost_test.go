@@ -72,9 +72,10 @@ func TestResultSizeHasACost(t *testing.T) {
 	}
 }
 
-// TestLargeOperandsCostMoreThanOneStep has expressions that the limits of Kubernetes and cel-go
-// accept, because they do not know the types of the operands. The cost must stop these expressions
-// before the time limit does. Otherwise the result would depend on the speed of the machine.
+// TestLargeOperandsCostMoreThanOneStep verifies that the cost limit stops expressions that
+// Kubernetes and cel-go would accept, because they do not know the types of the operands. The cost
+// limit must stop these expressions before the time limit does. Otherwise the result would depend
+// on the speed of the machine.
 func TestLargeOperandsCostMoreThanOneStep(t *testing.T) {
 	object := large()
 	for _, expression := range []string{
@@ -95,8 +96,8 @@ func TestLargeOperandsCostMoreThanOneStep(t *testing.T) {
 	}
 }
 
-// TestFormatIsLimited verifies that the precision in a format is limited, although it is not the
-// size of any argument.
+// TestFormatIsLimited verifies that the precision in a format is limited, although the precision is
+// not the size of an argument.
 func TestFormatIsLimited(t *testing.T) {
 	if _, err := compile(t, `object.p.format([1.5]) == ""`).For(pods)(large()); err == nil {
 		t.Error("format wrote a million digits")

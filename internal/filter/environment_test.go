@@ -12,7 +12,8 @@ import (
 )
 
 // TestFunctionsAreThoseOfKubernetes verifies a promise of the documentation: an expression can use
-// the same functions as in the Kubernetes version of our libraries, except for the authorizer.
+// the same functions as in the Kubernetes version of this project's libraries, except the
+// authorizer.
 func TestFunctionsAreThoseOfKubernetes(t *testing.T) {
 	kubernetes, err := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).Env(environment.NewExpressions)
 	if err != nil {

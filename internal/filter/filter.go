@@ -76,9 +76,9 @@ const (
 )
 
 // For returns a function that reports whether an object of r is selected. It returns nil if all
-// objects are selected. The function does not change the object. Its error is an [*Error], together
-// with which it always returns true. The objects are maps, slices, strings, [json.Number], bool and
-// nil.
+// objects are selected. The function does not change the object. If it returns an error, which is
+// always an [*Error], it also returns true. The objects are maps, slices, strings, [json.Number],
+// bool and nil.
 func (f *Filter) For(r event.Resource) func(object map[string]any) (selected bool, err error) {
 	selected, known, err := f.constant(r)
 	switch {

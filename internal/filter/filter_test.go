@@ -155,7 +155,7 @@ func selected(selects func(map[string]any) (bool, error), object map[string]any)
 }
 
 // TestConcurrently lets the race detector check concurrent evaluations of objects of several
-// resources. Some failures are one shared error in cel-go.
+// resources. Some failures return an error value that cel-go shares between evaluations.
 func TestConcurrently(t *testing.T) {
 	content := decode(t, object)
 	var wg sync.WaitGroup

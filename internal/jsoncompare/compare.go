@@ -20,10 +20,11 @@ import (
 // difference counts as one place at this depth. No Kubernetes object is nested nearly that deep.
 const MaxDepth = 128
 
-// maxWork limits the work of one comparison, in scanned bytes. A comparison scans each object and
-// array that differs once more than the value that contains it. Each member and each place that it
-// holds in memory counts as storedWork bytes. The limit lets the largest objects of an API server,
-// with 1.5 MB each, differ at a depth of five levels.
+// maxWork limits the work of one comparison, in scanned bytes. A comparison scans each differing
+// object or array one time more than its parent, because each scan of the parent includes the
+// nested values. Each member and each place that the comparison holds in memory counts as
+// storedWork bytes. The limit lets the largest objects of an API server, with 1.5 MB each, differ
+// at a depth of five levels.
 const (
 	maxWork    = 16 << 20
 	storedWork = 256
@@ -41,8 +42,8 @@ const maxPlaces = 4096
 // whatever it contains. Strings are compared after unescaping. Numbers are compared as text: 1.0
 // and 1 differ, because writers do not agree on which numbers are equal.
 //
-// Each returns false if it gave up because the comparison takes too much work. In that case, there
-// may be more places. Whether it gives up depends only on the two texts.
+// Each returns false if it gave up because the comparison takes too much work. In that case, the
+// objects may differ in more places. Whether it gives up depends only on the two texts.
 //
 // Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. In that case, it has not
 // called each.

@@ -83,7 +83,7 @@ func TestChangedRefuses(t *testing.T) {
 	}
 }
 
-// TestEachStops verifies that Each stops after false at any depth.
+// TestEachStops verifies that Each stops when its callback returns false, at any depth.
 func TestEachStops(t *testing.T) {
 	before, after := `{"a":{"b":[1,2]},"c":1,"d":1}`, `{"a":{"b":[3,4]},"c":2,"d":2}`
 	all, err := changed([]byte(before), []byte(after))
@@ -131,7 +131,8 @@ func deep(text []byte) bool {
 	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= MaxDepth
 }
 
-// TestChangedAtRandom runs the fuzz test on similar texts.
+// TestChangedAtRandom compares Each with the reference implementation on random pairs of similar
+// objects.
 func TestChangedAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	different := 0

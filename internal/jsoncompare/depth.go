@@ -1,8 +1,8 @@
 package jsoncompare
 
 // IsDeeper reports whether a decoded value has more than the given levels of nested objects and
-// arrays. For a deep value, the cost of a comparison or an encoder can be its size times its depth,
-// or they can overflow the stack.
+// arrays. Comparing or encoding a deep value can cost its size times its depth, or overflow the
+// stack.
 func IsDeeper(value any, levels int) bool {
 	switch v := value.(type) {
 	case map[string]any:

@@ -20,7 +20,7 @@ var texts = []string{
 	strings.Repeat("[", 129) + `{"a":1` + strings.Repeat("]", 129),
 }
 
-// TestSkip verifies that a text is valid exactly if encoding/json accepts it.
+// TestSkip verifies that a text is valid if and only if encoding/json accepts it.
 func TestSkip(t *testing.T) {
 	for _, text := range texts {
 		checkValid(t, []byte(text))

@@ -36,13 +36,13 @@ func (c *converter) addDefinition(name string) error {
 	return nil
 }
 
-// formats are the formats that the converted schema keeps: those with the same meaning in
-// Kubernetes and JSON Schema, and those of numbers, which code generators use. The others have a
-// different meaning: in Kubernetes, a duration is 1h30m, and a uri can be a path.
+// formats lists the formats that the converted schema keeps: those with the same meaning in
+// Kubernetes and JSON Schema, and number formats, which code generators use. Other formats have a
+// different meaning. In Kubernetes, for example, a duration is 1h30m, and a uri can be a path.
 var formats = []string{"date-time", "date", "int32", "int64", "float", "double", "ipv4", "ipv6", "uuid"}
 
-// convert converts a schema. A keyword without a case of its own has the same meaning in OpenAPI
-// and JSON Schema.
+// convert converts a schema. A keyword that the switch doesn't name has the same meaning in OpenAPI
+// and JSON Schema, or is an extension that convert removes.
 func (c *converter) convert(from schema) (schema, error) {
 	to := schema{}
 	for keyword, value := range from {

@@ -31,7 +31,7 @@ import (
 // Draft identifies the version of JSON Schema.
 const Draft = "https://json-schema.org/draft/2020-12/schema"
 
-// document is a JSON Schema, in the order in which people read it.
+// document is a JSON Schema. Its members are in the order in which people read them.
 type document struct {
 	Schema      string            `json:"$schema"`
 	Title       string            `json:"title"`
@@ -46,8 +46,8 @@ type document struct {
 // schema is a JSON Schema or an OpenAPI schema object.
 type schema = map[string]any
 
-// Of returns the schema of the data of the events of r, as indented JSON, from the OpenAPI v3
-// document of its group and version.
+// Of returns the schema of r's event data as indented JSON. openAPI is the OpenAPI v3 document of
+// r's group and version.
 func Of(openAPI []byte, r event.Resource, form event.DataForm) ([]byte, error) {
 	c := converter{defs: map[string]schema{}}
 	d := json.NewDecoder(bytes.NewReader(openAPI))
@@ -102,10 +102,10 @@ func (c *converter) find(r event.Resource) string {
 	return ""
 }
 
-// objectMeta ends the name of the schema of metadata.
+// objectMeta is the suffix of the name of the metadata schema.
 const objectMeta = ".apis.meta.v1.ObjectMeta"
 
-// addObject adds the definition of the objects of r, and the definitions that it needs.
+// addObject adds the definition of r's objects, and the definitions that it refers to.
 func (c *converter) addObject(name string, r event.Resource) error {
 	for schemaName, s := range c.schemas {
 		if properties, _ := s["properties"].(schema); strings.HasSuffix(schemaName, objectMeta) {

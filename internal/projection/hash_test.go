@@ -144,8 +144,8 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestMentions verifies that an object is decoded only if it may have a field to hash, in whatever
-// form its text has the names.
+// TestMentions verifies that an object is decoded only if it may have a field to hash, however its
+// text spells the names.
 func TestMentions(t *testing.T) {
 	for text, paths := range map[string]map[string]bool{
 		`{"data":{"a":"release"}}`:      {".data.release": true}, // the name is a value here, so the object is decoded without need

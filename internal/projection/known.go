@@ -107,7 +107,7 @@ var secretFields = []string{
 	".data[*]", ".stringData[*]", ".metadata.labels[*]", ".metadata.annotations[*]",
 }
 
-// under returns each of the fields at each of the places.
+// under returns an entry for each field at each place.
 func under(fields []string, places ...string) []string {
 	var entries []string
 	for _, place := range places {
@@ -118,7 +118,7 @@ func under(fields []string, places ...string) []string {
 	return entries
 }
 
-// Known returns the fields that are known to hold secrets, as fields to hash.
+// Known returns a projection that hashes the fields that are known to hold secrets.
 func Known() Projections {
 	p, err := ParseHash(knownFields)
 	if err != nil {
@@ -157,8 +157,8 @@ func (p Projections) Readable(q Projections, resources []event.Resource) []strin
 	return readable
 }
 
-// covers reports whether the path by covers another path: it selects every field that the other
-// path selects, or a field that contains it.
+// covers reports whether the path by covers another path. It does if it selects every field that
+// the other path selects, or a field that contains that field.
 func covers(by, path []step) bool {
 	return len(by) <= len(path) && slices.EqualFunc(by, path[:len(by)], func(b, p step) bool {
 		switch {

@@ -101,8 +101,8 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzParse verifies that the parser can handle any input, and that every error says how to correct
-// it.
+// FuzzParse verifies that the parser handles any input, and that every error says how to correct
+// the input.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"nodes:.a", `*:.a["b"]`, "x", `*.apps:.l[?(@.a=='b')].*`, `a:.b\.c[*]`, "deployments.v1.apps:.x", `a:['x`, "a:[?(@.x==1e5)]"} {
 		f.Add(s)

@@ -41,7 +41,7 @@ var identity = [][]string{
 	{"apiVersion"}, {"kind"}, {"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"},
 }
 
-// checkIdentity rejects a path to a field of the identity or to a parent of one.
+// checkIdentity rejects a path to a field of the identity or to a parent of such a field.
 func checkIdentity(path []step) error {
 	for _, names := range identity {
 		if len(path) > len(names) {
@@ -154,8 +154,8 @@ func (p *parser) named(name string, split bool) (string, error) {
 	return name, nil
 }
 
-// plain reports whether an unquoted name can contain c: the characters of fields, labels
-// and annotations.
+// plain reports whether an unquoted name can contain c. It accepts the characters that occur in the
+// names of fields, labels and annotations, except the dot.
 func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-/", c) >= 0
 }

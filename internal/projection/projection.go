@@ -1,5 +1,5 @@
-// Package projection drops fields from objects and hashes fields of objects.
-// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS name them, each as a resource and a path.
+// Package projection drops fields from objects and hashes fields of objects. KUBERELAY_DROP_FIELDS
+// and KUBERELAY_HASH_FIELDS name these fields, each as a resource and a path.
 //
 //	nodes:.status.conditions[*].lastHeartbeatTime
 //	*:.metadata.annotations["example.com/checksum"]
@@ -13,9 +13,9 @@
 //	[?(@.a=="b")]   the elements of a list with this value in this field
 //
 // The value in a filter is a string, a number, true or false, and @.a can be a nested field such as
-// @.a.b. No other JSONPath is supported. This allows two promises: the result does not depend on
-// the order of the paths, and dropping twice is the same as dropping once. Positions such as [0]
-// would break both promises, because they change when elements are dropped.
+// @.a.b. No other JSONPath is supported. This restriction makes two promises possible: the result
+// does not depend on the order of the paths, and dropping twice is the same as dropping once.
+// Positions such as [0] would break both promises, because they change when elements are dropped.
 //
 // A resource is a plural, a singular or a Kind, with its group if necessary, a whole group, or
 // everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group, it matches any
@@ -29,7 +29,7 @@
 // A hash replaces the whole value, even if the value is an object or a list. If a field below it is
 // dropped, the hash does not include that field. All paths see the object before any drop or hash.
 //
-// The identity of an object can be neither dropped nor hashed: apiVersion, kind, and name,
+// The fields that identify an object can be neither dropped nor hashed: apiVersion, kind, and name,
 // namespace, uid and resourceVersion in metadata.
 package projection
 
@@ -91,7 +91,7 @@ func (p Projections) And(q Projections) Projections {
 	return Projections{slices.Concat(p.entries, q.entries)}
 }
 
-// None reports whether there are no fields.
+// None reports whether p has no fields.
 func (p Projections) None() bool { return len(p.entries) == 0 }
 
 func parseEntry(text string) (entry, error) {
@@ -164,8 +164,8 @@ func mentions(text []byte, names []string) bool {
 	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }
 
-// Unmatched returns the entries that match none of these resources. They have no effect,
-// which may be a mistake.
+// Unmatched returns the entries that match none of these resources. Such an entry has no effect and
+// may be a mistake.
 func (p Projections) Unmatched(resources []event.Resource) []string {
 	var unmatched []string
 	for _, e := range p.entries {

@@ -105,8 +105,8 @@ func TestNothingToDrop(t *testing.T) {
 	}
 }
 
-// FuzzProject verifies for any paths and any object that dropping twice is the same as dropping
-// once, that the order of the paths does not matter, and that the identity stays.
+// FuzzProject verifies the promises of the package for any paths and any object. Dropping twice is
+// the same as dropping once, the order of the paths does not matter, and the identity stays.
 func FuzzProject(f *testing.F) {
 	f.Add(".status.conditions[*].lastHeartbeatTime\n.metadata.annotations[\"a.b/c\"]", `{"metadata":{"annotations":{"a.b/c":"1"}},"status":{"conditions":[{"lastHeartbeatTime":1}]}}`)
 	f.Add(".l[*].type\n.l[?(@.type==\"Ready\")].a\n.l[?(@.a==1)]", `{"l":[{"type":"Ready","a":1},{"a":1}]}`)

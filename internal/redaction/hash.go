@@ -5,7 +5,7 @@
 //
 //   - Without the key, a hash reveals only whether the value at one place in one object of one
 //     cluster changed. Equal values in two places, objects or clusters have different hashes.
-//   - The choice of what is hashed does not depend on the values, so it reveals nothing about them.
+//   - The choice of fields to hash does not depend on the values, so it reveals nothing about them.
 //   - In a state that was read from the bus, a value that is already a hash stays unchanged.
 //
 // Limits: names stay readable, such as those of objects and of the fields in a Secret's data. The
@@ -34,9 +34,9 @@ type Key struct {
 	random bool
 }
 
-// NewKey derives the key of a cluster. Replicas need the same key, and so does a restarted process.
-// Otherwise every value appears changed. If key is empty, NewKey generates a random one. A hash
-// without a key would let anyone who reads the bus guess passwords.
+// NewKey derives the key of a cluster. Replicas and restarted processes need the same key, because
+// every value appears changed under another key. If key is empty, NewKey generates a random one. A
+// hash without a key would let anyone who reads the bus guess passwords.
 func NewKey(key []byte, cluster string) *Key {
 	random := len(key) == 0
 	if random {
@@ -54,9 +54,9 @@ func (k *Key) Random() bool { return k.random }
 // Object identifies an object. It is part of each hash.
 type Object struct{ Group, Resource, Namespace, Name string }
 
-// Hash returns "hmac-sha256:" and the hash of a value in its place. The place is the object, and
-// the names and list positions on the path from its root. A value that is not a string is hashed as
-// JSON.
+// Hash returns "hmac-sha256:" and the hash of a value at its place. A place is an object and the
+// path to the value from the object's root, as names and list positions. A value that is not a
+// string is hashed as JSON.
 func (k *Key) Hash(o Object, path []string, value any) string {
 	form := "text"
 	s, ok := value.(string)

@@ -1,7 +1,8 @@
 package redaction
 
-// isPublic has the labels and annotations of a Secret that stay readable. By definition, the values
-// of these well-known names are names, versions, times or switches. docs/events.md lists them.
+// isPublic lists the labels and annotations of a Secret that stay readable. By definition, the
+// values of these well-known names are names, versions, times or switches. docs/events.md lists
+// them.
 var isPublic = map[string]bool{
 	// https://kubernetes.io/docs/reference/labels-annotations-taints/
 	"app.kubernetes.io/component":                  true,

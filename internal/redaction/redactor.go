@@ -8,7 +8,8 @@ type Redactor struct {
 	Key *Key
 	// Of is the object whose values are hashed.
 	Of Object
-	// Again means that the state was read from the bus. Values that are already hashes then stay.
+	// Again means that the state was read from the bus. Values that are already hashes then stay
+	// unchanged.
 	Again bool
 
 	hashed int
@@ -17,8 +18,8 @@ type Redactor struct {
 // Hashed reports whether a value was replaced.
 func (r *Redactor) Hashed() bool { return r.hashed > 0 }
 
-// Value returns the hash of a value in its place. If Again is set, it returns a value that is
-// already a hash unchanged.
+// Value returns the hash of a value at a path. If Again is set, it returns a value that is already
+// a hash unchanged.
 func (r *Redactor) Value(path []string, value any) any {
 	if r.Again && IsHash(value) {
 		return value
@@ -77,9 +78,9 @@ func (r *Redactor) SecretData(secret map[string]any) {
 // that isPublic lists.
 //
 // Annotations can contain copies of objects that tools applied, and passwords that people noted:
-// former passwords, parts of a larger value, or encoded passwords. A comparison with the values of
-// the Secret can't find all of these. A comparison that finds some of them reveals the values that
-// it compares with.
+// former passwords, parts of a larger value, or encoded passwords. A search for the Secret's values
+// can't find all of these. Its result would also reveal whether a guess in an annotation matches a
+// value.
 func (r *Redactor) SecretMetadata(secret map[string]any) {
 	metadata, _ := secret["metadata"].(map[string]any)
 	for _, section := range []string{"labels", "annotations"} {

@@ -45,7 +45,8 @@ func onBus(s string) replica.Event {
 	return e
 }
 
-// TestJudge plays looks at one object, a second apart, with a settle time of 2.5 s.
+// TestJudge verifies the verdict after a series of looks at one object, one second apart, with a
+// settle time of 2.5 s.
 func TestJudge(t *testing.T) {
 	type look struct{ cluster, bus string } // cluster may be "first; second"
 	for _, tc := range []struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// TestContradicts compares the last event on the bus with the past of the cluster.
+// TestContradicts verifies which last events on the bus contradict the past of the cluster.
 func TestContradicts(t *testing.T) {
 	for _, tc := range []struct {
 		name              string

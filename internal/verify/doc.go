@@ -3,7 +3,7 @@
 // core types of package event, the parsing of resource selectors, and the code that opens a bus and
 // delivers raw messages. It parses events with package wire. It also has its own code to resolve
 // selectors, list, hash, decide and compare, because a check can't find mistakes in code that it
-// shares.
+// shares with the forwarder.
 //
 // # What it compares
 //

@@ -21,8 +21,8 @@ func labelSelector(t *testing.T, s string) labels.Selector {
 	return l
 }
 
-// TestFollowed verifies which objects of a resource that is not selected belong on the bus: exactly
-// those to which selected objects refer, directly or through others.
+// TestFollowed verifies that an object of an unselected resource belongs on the bus only if a
+// selected object refers to it, directly or through other objects.
 func TestFollowed(t *testing.T) {
 	w := newWorld(t)
 	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}

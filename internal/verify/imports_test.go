@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// shared has the packages of the project that verify may import, and the names that it may use:
-// core types, and the code that opens a bus and delivers raw messages. None of it parses or writes
-// a subject, a key, an event or its data. nil allows every name.
+// shared lists the packages of the project that verify may import, and the names that it may use
+// from each package: core types, and the code that opens a bus and delivers raw messages. None of
+// it parses or writes a subject, a key, an event or its data. nil allows every name.
 var shared = map[string][]string{
 	"internal/event": {
 		"Key", "Resource", "Shape", // the caller says which parts of an object are sent
@@ -33,7 +33,7 @@ var shared = map[string][]string{
 	"internal/verify/wire":          nil,
 }
 
-// parsing are methods of shared types that parse events.
+// parsing lists methods of shared types that parse events.
 var parsing = []string{"At", "Last", "Lasts", "Load", "Next", "Path", "Subscribe"}
 
 const module = "github.com/kuberelay/kuberelay/"
@@ -61,7 +61,7 @@ func lookForParsers(t *testing.T, name string, nothing bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string][]string{} // the packages by their name in the file, and the names that may be used of each
+	names := map[string][]string{} // the allowed names of each package, by the package's name in the file
 	for _, i := range file.Imports {
 		imported, _ := strconv.Unquote(i.Path.Value) // cannot fail, because the parser checked it
 		ours, ok := strings.CutPrefix(imported, module)

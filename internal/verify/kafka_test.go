@@ -82,7 +82,7 @@ func TestKafkaClean(t *testing.T) {
 
 // TestKafkaPlanted verifies that verify finds problems that only Kafka can have, and some that any
 // bus can have. Of the objects a and b, only b has a problem. After a consistency point, verify
-// must find the same problems at once.
+// must find the same problems without waiting for the settle time.
 func TestKafkaPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -161,9 +161,9 @@ const (
 	busyRounds  = 3
 )
 
-// TestContinuousChange changes objects constantly on a bus that keeps only a few messages of each.
-// verify must report no problem while the bus follows. When the bus stops following one object,
-// verify must find exactly that object.
+// TestContinuousChange verifies a cluster whose objects change constantly, with a bus that keeps
+// only a few messages of each object. While the bus follows the cluster, verify must report no
+// problem. When the bus stops following one object, verify must find exactly that object.
 func TestContinuousChange(t *testing.T) {
 	w := newWorld(t)
 	for i := range stillOnes {
@@ -226,8 +226,9 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestManyCandidates has more candidates than verify reads one by one or on one page. The API
-// server expires the continue token of the first long list.
+// TestManyCandidates verifies a run with more candidates than verify reads one by one or on one
+// page. The API server expires the continue token of the first long list, so verify must list
+// again.
 func TestManyCandidates(t *testing.T) {
 	w := newWorld(t)
 	const objects = pageSize + 50

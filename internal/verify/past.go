@@ -72,8 +72,8 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 }
 
 // pointOf returns the consistency point at which to judge an object, given the latest point on the
-// bus. A difference at that point is a problem, without waiting for the settle time. The zero value
-// means that the object can't be judged at a point.
+// bus. verify reports a difference at that point without waiting for the settle time. The zero
+// value means that the object can't be judged at a point.
 func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point {
 	if !v.atPoints[k.GroupResource()] || !v.covers(k) {
 		return replica.Point{}

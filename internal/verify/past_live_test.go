@@ -73,8 +73,9 @@ func TestPointUnderChange(t *testing.T) {
 	})
 }
 
-// TestDeletedBetweenLooks deletes an object after verify reads the cluster and before it reads the
-// bus. The delete has the version of the last state on the bus, because no watch showed the delete.
+// TestDeletedBetweenLooks verifies that an object is not a problem if it is deleted after verify
+// reads the cluster and before verify reads the bus. The deleted event has the version of the last
+// state on the bus, because no watch showed the delete.
 func TestDeletedBetweenLooks(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)

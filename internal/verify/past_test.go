@@ -79,9 +79,9 @@ func (w *world) afterFirstRound(do func()) {
 	})
 }
 
-// TestAfterPoint changes objects after the version of a point. The events of these changes are on
-// the bus before the point, after it, or not yet. None of them is wrong, and verify does not wait
-// for the settle time.
+// TestAfterPoint verifies that changes after the version of a point are not problems, and that
+// verify does not wait for the settle time. The events of these changes are on the bus before the
+// point, after the point, or not yet.
 func TestAfterPoint(t *testing.T) {
 	onBothBuses(t, func(w *world) {
 		objects := map[string]*unstructured.Unstructured{}
@@ -244,7 +244,7 @@ func TestNoPoint(t *testing.T) {
 }
 
 // TestPointInOnePartition verifies that a point holds only for the partitions that have its record.
-// For the others, the earlier point holds.
+// For the other partitions, the earlier point holds.
 func TestPointInOnePartition(t *testing.T) {
 	w := onKafka(newWorld(t))
 	w.writers("one")

@@ -13,7 +13,7 @@ import (
 
 // TestPlanted verifies that verify finds each way in which a bus can be wrong, and nothing else. Of
 // the objects a and b, only b is wrong. After a consistency point, verify must find the same
-// problems at once.
+// problems without waiting for the settle time.
 func TestPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -253,7 +253,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestPlantedTable verifies that a row of the table has everything about a problem.
+// TestPlantedTable verifies that a row of the table shows all details of a problem.
 func TestPlantedTable(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)

@@ -34,7 +34,7 @@ func body(change func(tree)) func(*event.Change) {
 	}
 }
 
-// as returns a modifier that sets the uid and version of a change's object, in every place.
+// as returns a modifier that sets the uid and version of a change's object everywhere they occur.
 func as(uid, version string) func(*event.Change) {
 	return func(c *event.Change) {
 		body(func(t tree) {

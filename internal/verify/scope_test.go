@@ -15,7 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// TestHostileNames verifies that verify handles names that look like something else.
+// TestHostileNames verifies that verify handles names that contain the syntax of selectors,
+// subjects, escapes and terminals.
 func TestHostileNames(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources = []string{"roles"}

@@ -101,8 +101,8 @@ func TestShaped(t *testing.T) {
 	}
 }
 
-// TestShapedSecrets verifies that a filter sees the hashes of a Secret's values, as events have
-// them.
+// TestShapedSecrets verifies that a filter sees hashes in place of a Secret's values, as events
+// contain them.
 func TestShapedSecrets(t *testing.T) {
 	w := newWorld(t)
 	hashed := func(object map[string]any) (bool, error) {
@@ -118,8 +118,8 @@ func TestShapedSecrets(t *testing.T) {
 	want(t, w.found())
 }
 
-// TestNothingIsSent verifies that verify expects no object on the bus if no object of a resource is
-// published.
+// TestNothingIsSent verifies that verify expects no objects of a resource on the bus if the
+// configuration publishes none of them.
 func TestNothingIsSent(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Shape = func(event.Resource) event.Shape { return event.Shape{None: true} }

@@ -279,7 +279,8 @@ func (w *world) found() []string {
 	return all
 }
 
-// want fails unless there are as many problems as texts, and each problem contains its text.
+// want fails the test unless got has exactly one problem for each text, in the same order, and each
+// problem contains its text.
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestAnEventInAnotherVersionOfTheAPI verifies that verify compares an event in the API version in
-// which it was published, even if the cluster now prefers another. verify leaves out the data only
-// if the cluster no longer serves that version.
+// which it was published, even if the cluster now prefers another. verify skips the comparison of
+// the data only if the cluster no longer serves that version.
 func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	v1 := resource{GroupVersionResource: gr.WithVersion("v1"), Kind: "Widget"}

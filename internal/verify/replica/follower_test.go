@@ -130,7 +130,7 @@ func (w *writer) remove(position uint64) {
 }
 
 // TestDroppedWhileRead verifies that messages that the stream dropped because the reader was slow
-// do not violate the order. A removed message does.
+// do not violate the order, but that a removed message does.
 func TestDroppedWhileRead(t *testing.T) {
 	const others = 500 // more than one fetch returns
 	for _, tc := range []struct {

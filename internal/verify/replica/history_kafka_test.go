@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKafkaHistory tests the rules for Kafka. Any event except the last of its object can be
+// TestKafkaHistory verifies the rules for Kafka. Any event except the last of its object can be
 // missing, unless the offsets prove the opposite. The writer forgets a delete after the retention,
 // but the delete stays on the bus. Without an idempotent producer, an event can occur several
 // times.

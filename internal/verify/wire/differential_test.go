@@ -105,8 +105,9 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzAddresses verifies that both parsers return the same result and reject the same input. The
-// only difference is that the parser of this package rejects an object without a name.
+// FuzzAddresses verifies that the parsers of this package and of the forwarder return the same
+// result and reject the same input. The only difference is that the parser of this package rejects
+// empty names.
 func FuzzAddresses(f *testing.F) {
 	for _, s := range []string{
 		"kuberelay.prod.core.pods.default.web", "kuberelay.prod._control.snapshot.core.pods", "kuberelay.prod._control.cluster._.claimed", "kuberelay.prod.=63ore.pods._.=2e",
@@ -149,8 +150,8 @@ func isAddress(cluster string, k event.Key, marker bool) bool {
 	return isNamed(cluster, k.Resource, k.Name)
 }
 
-// FuzzEvent verifies that parsing an event of the forwarder returns its attributes and data, on
-// Kafka and in structured mode. Package verify tests headers of NATS with a server.
+// FuzzEvent verifies that this package parses the attributes and data of the forwarder's events, on
+// Kafka and in structured mode. Package verify tests NATS headers with a server.
 func FuzzEvent(f *testing.F) {
 	for i, n := range names {
 		f.Add(n, names[(i+1)%len(names)], names[(i+2)%len(names)], uint16(i), uint8(i), "12345")

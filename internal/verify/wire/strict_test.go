@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMistakesAreRefused has mistakes that a writer can make and that the reader of the same
-// project may accept. Every one of them must be an error.
+// TestMistakesAreRefused verifies that the parsers reject mistakes that a writer can make and that
+// the reader of the same project may accept.
 func TestMistakesAreRefused(t *testing.T) {
 	subject := func(s string) error { _, err := ParseSubject("kuberelay", s); return err }
 	key := func(s string) error { _, err := ParseKey(s); return err }
