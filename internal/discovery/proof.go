@@ -119,10 +119,10 @@ func IsObjectNotFound(err error) bool {
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
-// IsRemoved reports whether the API server no longer serves a resource, so its objects are gone.
-// last is the current catalog. If last does not show the resource, IsRemoved runs discovery again
-// and then proves the removal. An error means that the removal is neither proven nor disproven. See
-// [ErrUnprovable].
+// IsRemoved reports whether the API server no longer serves a resource, which means that its objects
+// are gone. last is the catalog of the latest discovery. If last does not contain the resource,
+// IsRemoved runs discovery again and then proves the removal. An error means that the removal is
+// neither proven nor disproven. See [ErrUnprovable].
 func IsRemoved(ctx context.Context, gr schema.GroupResource, last *Catalog, client discovery.DiscoveryInterface, reads dynamic.Interface) (bool, error) {
 	if !last.IsMissing(gr) {
 		return false, nil

@@ -231,13 +231,20 @@ var markerBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Ji
 // marker before the first object is published. It returns false if ctx ends first.
 func (s *Set) beginSnapshot(ctx context.Context, w *watched) bool {
 	return s.mark(ctx, w, func() error {
-		done, err := s.config.Snapshots.Completed(ctx, w.resource.GroupResource())
-		if err != nil || done {
-			w.snapshot.done.Store(done)
-			return err
-		}
-		return s.config.Snapshots.Started(ctx, w.resource)
+		done, err := s.writeStarted(ctx, w)
+		w.snapshot.done.Store(err == nil && done)
+		return err
 	})
+}
+
+// writeStarted writes the started marker, unless the bus has the completed marker. It reports
+// whether the bus has the completed marker.
+func (s *Set) writeStarted(ctx context.Context, w *watched) (done bool, err error) {
+	done, err = s.config.Snapshots.Completed(ctx, w.groupResource())
+	if err != nil || done {
+		return done, err
+	}
+	return false, s.config.Snapshots.Started(ctx, w.resource)
 }
 
 // finishSnapshot waits until the bus has acknowledged every object of the first sync, and then
@@ -302,11 +309,8 @@ func (s *Set) renewMarkers(ctx context.Context, w *watched) {
 		return // the term ends
 	}
 	s.mark(ctx, w, func() error {
-		done, err := s.config.Snapshots.Completed(ctx, w.groupResource())
+		done, err := s.writeStarted(ctx, w)
 		if err != nil || done {
-			return err
-		}
-		if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
 			return err
 		}
 		return s.config.Snapshots.Finished(ctx, w.resource, s.len(w))

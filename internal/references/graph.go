@@ -1,6 +1,6 @@
-// Package references tracks the references between objects, in the fields that the configuration
-// names. Some resources are watched only because objects of other resources refer to them. An object
-// of such a resource is selected while a selected object refers to it.
+// Package references tracks references between objects. The configuration names the fields that
+// contain the references. Some resources are watched only because objects of other resources refer to
+// them. An object of such a resource is selected while a selected object refers to it.
 //
 // The package keeps the references of each object in memory. The informers report each change by
 // calling [Graph.Update]. The package reads nothing from the API server.

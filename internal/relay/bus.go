@@ -82,7 +82,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 	case config.SinkNATS:
 		b, err = openNATS(ctx, c, claim.name, permit, r, invalid)
 	default:
-		err = &ConfigError{fmt.Errorf("KUBERELAY_SINK is %q, which openBus doesn't open", c.Settings.Event.Sink)}
+		err = &ConfigError{fmt.Errorf("KUBERELAY_SINK is %q, want nats, kafka or stdout", c.Settings.Event.Sink)}
 	}
 	if err != nil {
 		return nil, busError(err)

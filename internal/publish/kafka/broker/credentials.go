@@ -132,7 +132,7 @@ func (bearerMechanism) Name() string { return OAuthBearer }
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
-		return nil, nil, misconfigured("%w: check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES: %w", err, kafka.SASLAuthenticationFailed)
+		return nil, nil, misconfigured("%w: %w; check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES", kafka.SASLAuthenticationFailed, err)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -171,7 +171,7 @@ func (o Options) iam() (authenticator, error) {
 func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	session, payload, err := m.Mechanism.Start(ctx)
 	if errors.Is(err, awsiam.ErrRefused) {
-		err = misconfigured("%w: check that the trust policy of the role names the service account of the forwarder: %w", err, kafka.SASLAuthenticationFailed)
+		err = misconfigured("%w: %w; check that the trust policy of the role names the forwarder's service account", kafka.SASLAuthenticationFailed, err)
 	}
 	return session, payload, err
 }
