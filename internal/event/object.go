@@ -109,11 +109,7 @@ type View struct {
 	// Unpublishable means that the current state cannot be published, and a retry cannot help.
 	Unpublishable bool
 
-	// Outlived is the position of a delete on the bus that Live has outlived, or 0. A consistent
-	// read after that delete returned Live in its current version. Outlived can also be the
-	// position of a foreign event. In that case, a consistent read confirmed this view, with or
-	// without a live object.
-	Outlived uint64
+	Outlived Outlived
 
 	// Tombstones has an entry for each UID of this key that is known to be gone and whose delete
 	// the bus has not acknowledged.
@@ -129,6 +125,16 @@ type View struct {
 
 	// Epoch is the current epoch of the resource; see [Change].
 	Epoch uint16
+}
+
+// Outlived is the result of a consistent read that confirmed a [View] although the bus has a delete or
+// a foreign event. After a delete, the read returned Live in its current version. After a foreign
+// event, it returned Live in this or an earlier version, or no object.
+type Outlived struct {
+	Position uint64 // of the delete or the foreign event; 0 for none
+	// Version is the version at which no object existed, or "" if the read returned an object. Every
+	// earlier state of the key has an event in a watch that has seen this version.
+	Version string
 }
 
 // Tombstone records that an object is deleted, or deselected.

@@ -192,7 +192,7 @@ var _ forward.Informers = departed{}
 // Lookup implements [forward.Informers].
 func (d departed) Lookup(k event.Key) event.View {
 	acked, now := d.known.Get(k), d.now()
-	v := event.View{Epoch: acked.Epoch, Outlived: acked.Position, Observed: now, Cause: event.CauseReconcile}
+	v := event.View{Epoch: acked.Epoch, Outlived: event.Outlived{Position: acked.Position}, Observed: now, Cause: event.CauseReconcile}
 	if acked.UID != "" {
 		v.Tombstones = []event.Tombstone{{UID: acked.UID, Confirmed: true, Observed: now, Cause: event.CauseReconcile}}
 	}

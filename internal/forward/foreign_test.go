@@ -41,7 +41,7 @@ func TestSyncRepairsAForeignEvent(t *testing.T) {
 	if again, err := syncOnce(t, f); again || err != nil || len(b.rechecked) != 1 || len(b.sent) != 0 {
 		t.Fatalf("got again %v, err %v, %d rechecks, %d events; want one recheck", again, err, len(b.rechecked), len(b.sent))
 	}
-	b.view.Outlived = foreignAt
+	b.view.Outlived.Position = foreignAt
 	if _, err := syncOnce(t, f); err == nil {
 		t.Fatal("no error of the publish")
 	}
@@ -124,12 +124,22 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 	b := &bench{view: view(whole("A", "5", 1)), acked: foreign(live("A", "5")), answer: []answer{
 		{err: &publish.ConflictError{Key: key, Bus: at(deleted("A", "5"), 12)}},
 	}}
-	b.view.Outlived = foreignAt
+	b.view.Outlived.Position = foreignAt
 	if _, err := b.sync(t); err == nil {
 		t.Error("no error, so the key comes back at once")
 	}
 	if want := at(foreign(live("A", "5")), 12); b.acked != want {
 		t.Errorf("acked %+v, want %+v", b.acked, want)
+	}
+}
+
+// TestSyncWaitsForTheWatch verifies that a foreign event in a version that the watch has not seen is
+// decided again after a back-off, although nothing enqueues the key.
+func TestSyncWaitsForTheWatch(t *testing.T) {
+	b := &bench{view: view(nil), acked: foreign(deleted("A", "3")), shown: at(live("B", "5"), foreignAt)}
+	b.view.Version, b.view.Outlived = "4", event.Outlived{Position: foreignAt, Version: "7"}
+	if again, err := b.sync(t); again || !errors.Is(err, errUnseen) || len(b.sent) > 0 {
+		t.Errorf("got again %v, err %v, %d events; want an error", again, err, len(b.sent))
 	}
 }
 
@@ -239,7 +249,7 @@ func TestSyncFindsAnUnansweredPublishOfAnotherUID(t *testing.T) {
 // forged and repaired it. It published the object again when its watch showed the object.
 func TestSyncIsBehindAnother(t *testing.T) {
 	b := &bench{view: view(nil, tombstone("A", "6")), acked: foreign(live("A", "5")), shown: at(deleted("B", "8"), foreignAt)}
-	b.view.Version, b.view.Outlived = "6", foreignAt
+	b.view.Version, b.view.Outlived.Position = "6", foreignAt
 	f := b.forwarder()
 	sync := func(wantAgain bool, rechecks int) {
 		t.Helper()
@@ -292,7 +302,7 @@ func TestATruncatedEventOfAnother(t *testing.T) {
 			if c.data != "" {
 				b.truncated = event.JSON([]byte(c.data))
 			}
-			b.view.Outlived = foreignAt
+			b.view.Outlived.Position = foreignAt
 			f := b.forwarder()
 			again, err := syncOnce(t, f)
 			if err != nil || again != c.want || len(b.sent) != c.sent || b.acked.Foreign || (b.acked.Position == foreignAt) != c.want {
@@ -311,7 +321,7 @@ func TestARepairIsNotCompared(t *testing.T) {
 	o, known := sent("A", "5", `"spec":1`), live("A", "5")
 	known.Digest = withDigest(t, sent("A", "5", `"spec":1`)).Digest
 	b := &bench{view: view(o), acked: foreign(known), shown: at(live("A", "999"), foreignAt), answer: []answer{{position: 10}}}
-	b.view.Outlived = foreignAt
+	b.view.Outlived.Position = foreignAt
 	if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
 		t.Errorf("%d events were published, error %v; want the repair", len(b.sent), err)
 	}

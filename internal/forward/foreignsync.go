@@ -2,10 +2,15 @@ package forward
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
+
+// errUnseen makes the caller call Sync again after a back-off. Only the watch can decide about the
+// event, and it may show nothing that enqueues the key.
+var errUnseen = errors.New("the watch has not reached the version of the event on the bus")
 
 // syncForeign is Sync for a foreign entry. It may block on the bus.
 func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.Acked, done func(again bool, err error)) {
@@ -29,6 +34,8 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 			f.Recheck(key) // the tombstone of that UID may be gone
 		}
 		done(true, nil)
+	case reason == ledger.ReasonUnseen:
+		done(false, errUnseen)
 	case c == nil:
 		if reason != ledger.ReasonHold {
 			f.Recheck(key)

@@ -40,7 +40,7 @@ func (c *contradiction) rounds(t *testing.T, n int) bool {
 	for range n {
 		switch v := c.Lookup(testKey); {
 		case v.Live == nil:
-		case v.Outlived == c.acked.Position:
+		case v.Outlived.Position == c.acked.Position:
 			return true
 		default:
 			_, _ = c.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))

@@ -133,8 +133,8 @@ func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
 }
 
 // MarkOutlived records that a consistent read confirmed the informers' state of a key, although
-// the bus has a delete or a foreign event at a position. It enqueues the key.
-func (s *Set) MarkOutlived(k event.Key, position uint64) {
-	s.ledger.MarkOutlived(k, position, s.config.Now())
+// the bus has a delete or a foreign event. It enqueues the key.
+func (s *Set) MarkOutlived(k event.Key, is event.Outlived) {
+	s.ledger.MarkOutlived(k, is, s.config.Now())
 	s.enqueue(k)
 }

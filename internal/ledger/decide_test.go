@@ -154,7 +154,7 @@ func TestDecide(t *testing.T) {
 			want:  want{reason: ReasonDenied},
 		},
 		"live, and outlived a delete in a version that is not trusted: created": {
-			view:  event.View{Live: object("A", "12"), Outlived: 8},
+			view:  event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 8}},
 			acked: deleted("A", ""),
 			want:  want{ReasonCreated, event.Created, "A", "12", ""},
 		},
@@ -324,17 +324,17 @@ func TestDecide(t *testing.T) {
 			want:  want{reason: ReasonDenied},
 		},
 		"a deleted UID in the version of its delete, which it outlived": {
-			view:  event.View{Live: object("A", "12"), Outlived: 8},
+			view:  event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 8}},
 			acked: deleted("A", "12"),
 			want:  want{ReasonCreated, event.Created, "A", "12", "12"},
 		},
 		"a deleted UID in the version of its delete, and it outlived an earlier one": {
-			view:  event.View{Live: object("A", "12"), Outlived: 5},
+			view:  event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 5}},
 			acked: deleted("A", "12"),
 			want:  want{reason: ReasonDenied},
 		},
 		"a deleted UID before the version of its delete, of which nothing was read": {
-			view:  event.View{Live: object("A", "11"), Outlived: 8},
+			view:  event.View{Live: object("A", "11"), Outlived: event.Outlived{Position: 8}},
 			acked: deleted("A", "12"),
 			want:  want{reason: ReasonStale},
 		},
@@ -349,7 +349,7 @@ func TestDecide(t *testing.T) {
 			want:  want{reason: ReasonDenied},
 		},
 		"another UID in the version of the delete, which it outlived": {
-			view:  event.View{Live: object("B", "12"), Outlived: 8},
+			view:  event.View{Live: object("B", "12"), Outlived: event.Outlived{Position: 8}},
 			acked: deleted("A", "12"),
 			want:  want{ReasonCreated, event.Created, "B", "12", ""},
 		},
@@ -395,7 +395,7 @@ func TestDecide(t *testing.T) {
 			want:  want{reason: ReasonDenied},
 		},
 		"another UID that outlived a delete in its version: no version before it": {
-			view:  event.View{Live: object("B", "12"), Outlived: 7},
+			view:  event.View{Live: object("B", "12"), Outlived: event.Outlived{Position: 7}},
 			acked: event.Acked{UID: "A", ResourceVersion: "12", Deleted: true, Position: 7},
 			want:  want{ReasonCreated, event.Created, "B", "12", ""},
 		},
@@ -463,7 +463,7 @@ func TestDecideSetsAfter(t *testing.T) {
 	if out.After != 7 || back.After != 8 || changed.After != 0 || unsure.After != 8 {
 		t.Errorf("after %d, %d, %d and %d, want 7, 8, 0 and 8", out.After, back.After, changed.After, unsure.After)
 	}
-	outlived, _ := Decide(event.View{Live: object("A", "12"), Outlived: 8}, deleted("A", "12"), "")
+	outlived, _ := Decide(event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 8}}, deleted("A", "12"), "")
 	unsure, _ = Decide(event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, deleted("A", "12"), "A")
 	if outlived.After != 8 || unsure.After != 8 {
 		t.Errorf("outlived a delete: after %d and %d, want 8 and 8", outlived.After, unsure.After)

@@ -20,8 +20,9 @@ import (
 //	a foreign writer                      anything else: the event contradicts the cluster,
 //	                                      as a consistent read confirms
 //
-// Another forwarder's watch can be ahead of ours. After the consistent read, the informers are at
-// least as recent as the other forwarder was when it published the event.
+// Another forwarder's watch can be ahead of ours. So the decision waits until our watch has seen the
+// version that the event claims, unless that version is later than the consistent read. Such a version
+// is forged, because the read follows the event.
 //
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
 // again, with a new ID. It repairs each foreign event once.
@@ -29,6 +30,10 @@ import (
 // ReasonForeign: the bus has an event of another writer. A consistent read decides whether
 // to publish the state of the object again.
 const ReasonForeign Reason = "foreign"
+
+// ReasonUnseen: the bus has an event of another writer, with a version that the watch has not seen
+// yet. The decision waits for the watch.
+const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
 // the bus no longer has it. ours means that shown has the UID, version and digest of one of this
@@ -60,8 +65,10 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 			is.ResourceVersion, is.Epoch = a.ResourceVersion, a.Epoch
 		}
 		return is, nil, ReasonForeign
-	case v.Outlived != acked.Position && (!gone || a.UID != ""):
+	case v.Outlived.Position != acked.Position && (!gone || a.UID != ""):
 		return nil, nil, ReasonForeign // the reconciler reads the object
+	case isUnseen(v, a):
+		return nil, nil, ReasonUnseen
 	case gone:
 		c, reason = deletion(v, tombstone, acked)
 		return nil, repair(notBefore(c, k, v, acked, a), acked), reason
@@ -81,6 +88,13 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 		c.Present = &a
 	}
 	return nil, repair(c, acked), reason
+}
+
+// isUnseen reports whether our watch may still show the object in an event on the bus. The object did
+// not exist at the time of the consistent read, and the event claims a version between the last one
+// that our watch has seen and the read.
+func isUnseen(v event.View, a event.Acked) bool {
+	return a.Epoch == v.Epoch && revision.IsEarlier(v.Version, a.ResourceVersion) && v.Outlived.Version != "" && !revision.IsEarlier(v.Outlived.Version, a.ResourceVersion)
 }
 
 func repair(c *event.Change, acked event.Acked) *event.Change {

@@ -101,7 +101,7 @@ func TestDecideForeign(t *testing.T) {
 			v, acked := view(c.live, c.gone...), foreign(c.known)
 			v.Epoch = c.epoch
 			if c.confirmed {
-				v.Outlived = foreignAt
+				v.Outlived.Position = foreignAt
 			}
 			is, change, reason := DecideForeign(testKey, v, acked, c.shown, c.ours)
 			got := string(reason)
@@ -195,7 +195,7 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, event.Tombstone{UID: "A", Object: c.last, Observed: time.Unix(1, 0)})
-			v.Outlived = foreignAt
+			v.Outlived.Position = foreignAt
 			adopt, change, reason := DecideForeign(testKey, v, foreign(of(live("A", "5"), c.known)), shown(c.shown, c.data), false)
 			if got := adopt != nil && adopt.Deleted; got != c.want || got == (change != nil) {
 				t.Errorf("got %+v, %+v, %s; want it taken over: %v", adopt, change, reason, c.want)
@@ -228,7 +228,7 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)
-			v.Version, v.Epoch, v.Outlived = c.seen, c.epoch, foreignAt
+			v.Version, v.Epoch, v.Outlived.Position = c.seen, c.epoch, foreignAt
 			_, change, reason := DecideForeign(testKey, v, c.known, shown(live("A", "5"), nil), false)
 			if change == nil || !change.Type.IsRemoval() {
 				t.Fatalf("got %+v, %s; want a removal", change, reason)
@@ -236,6 +236,36 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 			_, _ = Complete(change, nil, c.known)
 			if got := change.Object.ResourceVersion; got != c.version {
 				t.Errorf("got version %q, want %q", got, c.version)
+			}
+		})
+	}
+}
+
+// TestDecideForeignWaitsForTheWatch verifies that the decision about an event in a version that the
+// watch has not seen waits for the watch, unless the version is later than the consistent read. Before
+// the fix, a forwarder whose watch was behind took the create of a short-lived object, which another
+// forwarder had published, for a forgery, and deleted the object on the bus again.
+func TestDecideForeignWaitsForTheWatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		known      event.Acked
+		shown      event.Acked
+		seen, read string // the versions of the watch and of the consistent read
+		waits      bool
+	}{
+		"behind the create":                 {deleted("A", "3"), live("B", "5"), "4", "7", true},
+		"at the version of the read":        {deleted("A", "3"), live("B", "7"), "4", "7", true},
+		"behind a delete, an object before": {live("A", "3"), deleted("B", "5"), "4", "7", true},
+		"the watch has seen the version":    {deleted("A", "3"), live("B", "5"), "5", "7", false},
+		"the version follows the read":      {deleted("A", "3"), live("B", "9"), "4", "7", false},
+		"the read found an object":          {deleted("A", "3"), live("B", "5"), "4", "", false},
+		"in another epoch":                  {deleted("A", "3"), withEpoch(live("B", "5"), 1), "4", "7", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(nil)
+			v.Version, v.Outlived = c.seen, event.Outlived{Position: foreignAt, Version: c.read}
+			adopt, change, reason := DecideForeign(testKey, v, foreign(c.known), shown(c.shown, nil), false)
+			if waits := reason == ReasonUnseen; waits != c.waits || waits && (adopt != nil || change != nil) {
+				t.Errorf("got %+v, %+v, %s; want to wait: %t", adopt, change, reason, c.waits)
 			}
 		})
 	}
@@ -293,7 +323,7 @@ func TestForeignCreateOfAnotherObject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(c.live)
-			v.Version, v.Outlived = c.seen, foreignAt
+			v.Version, v.Outlived.Position = c.seen, foreignAt
 			stored := live("B", "5")
 			stored.Deleted = c.live == nil
 			adopt, _, _ := DecideForeign(testKey, v, foreign(c.known), shown(stored, nil), false)

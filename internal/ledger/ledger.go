@@ -199,7 +199,7 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 func (l *Ledger) prune(t *table, r *record) {
 	others := r.others()
 	d := others.dirty
-	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != 0 {
+	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil {
 		return
 	}
 	t.removeFromFirstSync(d)

@@ -20,7 +20,7 @@ type dirty struct {
 	awaited      bool          // the first sync waits for the key, see [Ledger.FirstSyncLeft]
 	before       *event.Object // the state that the bus is known to have; nil for none
 	tombstones   []event.Tombstone
-	outlived     uint64 // see [event.View.Outlived]
+	outlived     *event.Outlived // see [event.View.Outlived]; nil for none
 
 	unpublishable bool // see [event.View.Unpublishable]
 
@@ -66,7 +66,7 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 			return true
 		})
 		d.tombstones = append(d.tombstones, gone)
-		d.outlived = 0
+		d.outlived = nil
 		if d.uid == gone.UID {
 			t.forget(d)
 		}
@@ -74,9 +74,9 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 }
 
 // MarkOutlived records that a consistent read confirmed the informers' view of a key, although the
-// bus has a delete or a foreign event at a position.
-func (l *Ledger) MarkOutlived(key event.Key, position uint64, now time.Time) {
-	l.change(key, now, func(_ *table, d *dirty) { d.outlived = position })
+// bus has a delete or a foreign event.
+func (l *Ledger) MarkOutlived(key event.Key, is event.Outlived, now time.Time) {
+	l.change(key, now, func(_ *table, d *dirty) { d.outlived = &is })
 }
 
 // read calls f with the dirty part of a key, unless the key is clean.
@@ -117,17 +117,24 @@ func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	return has
 }
 
-// Outlived returns the position that [Ledger.MarkOutlived] recorded, 0 for none.
-func (l *Ledger) Outlived(key event.Key) (position uint64) {
-	l.read(key, func(d *dirty) { position = d.outlived })
-	return position
+// Outlived returns what [Ledger.MarkOutlived] recorded, the zero value for none.
+func (l *Ledger) Outlived(key event.Key) (is event.Outlived) {
+	l.read(key, func(d *dirty) { is = d.confirmed() })
+	return is
+}
+
+func (d *dirty) confirmed() event.Outlived {
+	if d.outlived == nil {
+		return event.Outlived{}
+	}
+	return *d.outlived
 }
 
 // Describe copies the dirty part of a key's record into a view.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
 	l.read(key, func(d *dirty) {
 		v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
-		v.Outlived, v.Unpublishable = d.outlived, d.unpublishable
+		v.Outlived, v.Unpublishable = d.confirmed(), d.unpublishable
 		if v.Live != nil && d.uid == string(v.Live.UID) {
 			v.Cause, v.Observed, v.FirstSync, v.Before = d.cause, d.observed, d.firstSync, d.before
 		}

@@ -46,8 +46,8 @@ func describe(d *Ledger) string {
 		}
 		words = append(words, fmt.Sprintf("[%s.%s]", t.UID, state))
 	}
-	if m.outlived != 0 {
-		words = append(words, fmt.Sprintf("outlived %d", m.outlived))
+	if m.outlived != nil {
+		words = append(words, fmt.Sprintf("outlived %d", m.confirmed().Position))
 	}
 	return strings.Join(words, " ")
 }
@@ -296,7 +296,7 @@ func TestForgetAll(t *testing.T) {
 	for _, k := range []event.Key{of, other} {
 		d.Observe(k, nil, object("B", "2"), event.CauseWatch, true, now)
 		d.AddTombstone(k, event.Tombstone{UID: "A", Observed: now})
-		d.MarkOutlived(k, 7, now)
+		d.MarkOutlived(k, event.Outlived{Position: 7}, now)
 	}
 	d.Forget(func(k event.Key) bool { return k == of })
 	if got := d.Dirty(); !slices.Equal(got, []event.Key{other}) {

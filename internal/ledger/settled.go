@@ -131,8 +131,8 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
 	}
-	if acked.Live() || acked.Position != d.outlived {
-		d.outlived = 0
+	if acked.Live() || acked.Position != d.confirmed().Position {
+		d.outlived = nil
 	}
 	if !attempts.mayShow() {
 		t.answered(d)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -14,10 +15,11 @@ import (
 // contradiction is a bench on which the bus and the informer disagree about testKey.
 type contradiction struct {
 	*bench
-	asked int
-	acked event.Acked
-	o     *unstructured.Unstructured
-	err   error
+	asked   int
+	acked   event.Acked
+	o       *unstructured.Unstructured
+	err     error
+	version string // the current version in a list
 }
 
 func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradiction {
@@ -26,6 +28,10 @@ func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradi
 	c.bench = newBench(t, stubCluster{get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
 		c.asked++
 		return c.o, c.err
+	}, list: func(schema.GroupVersionResource, string, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+		list := &unstructured.UnstructuredList{}
+		list.SetResourceVersion(c.version)
+		return list, nil
 	}})
 	c.object.Live = live
 	return c
@@ -99,7 +105,7 @@ func TestAReadThatFailsIsNoAnswer(t *testing.T) {
 		}
 	}
 	c.o, c.err = stored("A", "5"), nil
-	if c.rounds(t, 1); c.object.Outlived != c.acked.Position {
+	if c.rounds(t, 1); c.object.Outlived.Position != c.acked.Position {
 		t.Error("it is not known that it exists")
 	}
 }
@@ -132,11 +138,11 @@ func TestAnotherEntryIsAnotherQuestion(t *testing.T) {
 	c.o = stored("B", "8")
 	c.acked.Foreign = true
 	c.rounds(t, 1)
-	if c.object.Outlived != c.acked.Position {
+	if c.object.Outlived.Position != c.acked.Position {
 		t.Fatal("the informer is not confirmed")
 	}
 	c.acked = live("C", "6")
-	c.acked.Position = c.object.Outlived
+	c.acked.Position = c.object.Outlived.Position
 	if found, err := c.confirm(t); err != nil || found.Deleted != 1 {
 		t.Errorf("got %+v, error %v; want the delete of C", found, err)
 	}

@@ -43,8 +43,8 @@ type Marks interface {
 	AddTombstone(event.Key, event.Tombstone)
 
 	// MarkOutlived records that a consistent read confirmed the informer's state, although the
-	// bus has a delete or a foreign event at this position. It enqueues the key.
-	MarkOutlived(k event.Key, position uint64)
+	// bus has a delete or a foreign event. It enqueues the key.
+	MarkOutlived(event.Key, event.Outlived)
 
 	EnqueueLowPriority(event.Key)
 
@@ -135,7 +135,7 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 	p := pass{Comparer: c, resource: r.Resource, epoch: r.Epoch, namespaces: map[string][]pair{}, leaving: map[string][]pair{}}
 	for k, a := range acked {
 		if a.UID != "" {
-			p.compare(pair{k, a})
+			p.compare(pair{key: k, acked: a})
 		}
 	}
 	err := p.readObjects(ctx)
@@ -153,8 +153,13 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 
 // pair is a key and its last known event on the bus.
 type pair struct {
-	key   event.Key
-	acked event.Acked
+	key      event.Key
+	acked    event.Acked
+	absentAt string // the version at which a consistent read found no object; "" for none
+}
+
+func (p pair) outlived() event.Outlived {
+	return event.Outlived{Position: p.acked.Position, Version: p.absentAt}
 }
 
 // pass is one comparison of a watched resource: its findings, and the keys that need a read.
@@ -212,7 +217,7 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 		found.OutOfScope++
 	case markOutlived:
 		found.Outlived++
-		c.Informers.MarkOutlived(of.key, of.acked.Position)
+		c.Informers.MarkOutlived(of.key, of.outlived())
 	case restored:
 		found.Restored = true
 	}
@@ -223,6 +228,6 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 func (c *Comparer) addTombstone(of pair, deselected bool) {
 	c.Informers.AddTombstone(of.key, event.Tombstone{UID: of.acked.UID, Deselected: deselected, Confirmed: true, Observed: c.Now(), Cause: event.CauseReconcile})
 	if of.acked.Foreign {
-		c.Informers.MarkOutlived(of.key, of.acked.Position)
+		c.Informers.MarkOutlived(of.key, of.outlived())
 	}
 }

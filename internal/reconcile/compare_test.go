@@ -87,7 +87,7 @@ func TestReconcile(t *testing.T) {
 			want: Comparison{Waiting: 1}},
 		"nothing covers it": {view: func(v *ObjectView) { v.Covered, v.Synced = false, false }, acked: live("A", "5"),
 			want: Comparison{Waiting: 1}},
-		"a create is due after its delete": {view: func(v *ObjectView) { v.Outlived = 8 }, live: object("A", "5"), acked: event.Acked{UID: "A", ResourceVersion: "5", Deleted: true, Position: 8},
+		"a create is due after its delete": {view: func(v *ObjectView) { v.Outlived.Position = 8 }, live: object("A", "5"), acked: event.Acked{UID: "A", ResourceVersion: "5", Deleted: true, Position: 8},
 			enqueued: true},
 		"selected, but behind": {view: func(v *ObjectView) { v.Filtered = true }, live: object("A", "4"), acked: live("A", "5"), read: &read{o: stored("A", "5")},
 			want: Comparison{Waiting: 1}},

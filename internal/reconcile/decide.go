@@ -43,7 +43,7 @@ type ObjectView struct {
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
 	PublishDeselected bool
 
-	Outlived uint64 // see [event.View.Outlived]
+	Outlived event.Outlived // see [event.View.Outlived]
 }
 
 // shows reports whether the informer shows a UID.
@@ -62,7 +62,7 @@ func (v ObjectView) hasSeen(version string) bool {
 // for only one position on the bus.
 func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 	switch {
-	case a.Position == 0 || v.Outlived != a.Position:
+	case a.Position == 0 || v.Outlived.Position != a.Position:
 		return false
 	case a.Foreign:
 		return !a.Live() || v.shows(a.UID) // otherwise a delete is due first
@@ -106,7 +106,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 		return decideDeselected(a, v)
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied
-	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived != a.Position:
+	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived.Position != a.Position:
 		return markOutlived // the object is not selected, so the foreign event is wrong
 	case !v.Covered, !v.Selected:
 		return agree
@@ -185,10 +185,24 @@ const (
 	isUnseen                 // the object is gone, but the watch has not reached it yet
 )
 
-// readResult is the finding of a read, with the UID and version of the object that exists, if any.
+// readResult is the finding of a read, with the UID and version of the object that exists.
 type readResult struct {
 	finding
-	uid, version string
+	uid     string // "" if no object exists
+	version string // if no object exists, the version at which the read found none; "" if unknown
+}
+
+// isAbsent reports whether the read found no object.
+func (f readResult) isAbsent() bool {
+	return f.uid == "" && (f.finding == isThere || f.finding == isGone)
+}
+
+// absentAt returns the version at which the read found no object, or "" if it found one.
+func (f readResult) absentAt() string {
+	if f.uid != "" {
+		return ""
+	}
+	return f.version
 }
 
 // isOf reports whether the read found exactly this state.

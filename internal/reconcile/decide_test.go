@@ -117,7 +117,7 @@ func TestDecideLeaving(t *testing.T) {
 		"nothing is told": {nil, apierrors.NewInternalError(errors.New("webhook")), agree, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := decideLeaving(pair{testKey, live("A", "5")}, c.uids, c.err); got != c.want || (err != nil) != c.fails {
+			if got, err := decideLeaving(pair{key: testKey, acked: live("A", "5")}, c.uids, c.err); got != c.want || (err != nil) != c.fails {
 				t.Errorf("got %d, %v; want %d", got, err, c.want)
 			}
 		})

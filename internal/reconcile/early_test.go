@@ -47,7 +47,7 @@ func TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject(t *testing.T) {
 				return list, c.failure
 			}})
 			p := &pass{Comparer: b.Comparer, resource: testResource}
-			got, err := p.readObject(t.Context(), pair{testKey, live("A", "20")}, c.behind)
+			got, err := p.readObject(t.Context(), pair{key: testKey, acked: live("A", "20")}, c.behind)
 			if got.finding != c.want || got.uid != c.uid || !errors.Is(err, c.failure) {
 				t.Errorf("got %+v, %v; want %v of %q, %v", got, err, c.want, c.uid, c.failure)
 			}

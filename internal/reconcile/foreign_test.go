@@ -14,7 +14,7 @@ func TestDecideForeign(t *testing.T) {
 	covered := ObjectView{Covered: true, Synced: true, Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true}
 	with := func(live *event.Object, outlived uint64) ObjectView {
 		v := covered
-		v.Live, v.Outlived = live, outlived
+		v.Live, v.Outlived.Position = live, outlived
 		return v
 	}
 	unselected := covered
@@ -38,7 +38,7 @@ func TestDecideForeign(t *testing.T) {
 		"not selected, and it stays": {live("A", "5"), unselected, leaveOnBus},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := decide(event.Resource{Namespaced: true}, 0, pair{testKey, foreign(c.acked)}, c.view); got != c.want {
+			if got := decide(event.Resource{Namespaced: true}, 0, pair{key: testKey, acked: foreign(c.acked)}, c.view); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 		})
@@ -79,16 +79,17 @@ func TestConcludeForeign(t *testing.T) {
 }
 
 // TestConfirmForeign verifies that a read that finds no object allows both the delete of the object
-// and the repair of the foreign event. Otherwise the foreign event would cause reads again and
-// again.
+// and the repair of the foreign event, and returns the current version. Without the permission, the
+// foreign event would cause reads again and again. Without the version, the repair would not wait for
+// a watch that is behind the foreign event.
 func TestConfirmForeign(t *testing.T) {
 	b := contradicted(t, nil, live("A", "5"))
-	b.acked, b.err = foreign(live("A", "5")), notFound()
+	b.acked, b.err, b.version = foreign(live("A", "5")), notFound(), "20"
 	if _, err := b.confirm(t); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.tombstones[testKey]) != 1 || b.object.Outlived != 9 {
-		t.Errorf("%d tombstones, confirmed at %d; want a tombstone, and the position of the foreign event", len(b.tombstones[testKey]), b.object.Outlived)
+	if want := (event.Outlived{Position: 9, Version: "20"}); len(b.tombstones[testKey]) != 1 || b.object.Outlived != want {
+		t.Errorf("%d tombstones, confirmed at %+v; want a tombstone, and %+v", len(b.tombstones[testKey]), b.object.Outlived, want)
 	}
 }
 
@@ -98,10 +99,10 @@ func TestConfirmForeign(t *testing.T) {
 // compared in turn forever, and no read found the restore.
 func TestAMarkOfAnotherEvent(t *testing.T) {
 	v := ObjectView{Covered: true, Synced: true, Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true}
-	v.Live, v.Outlived = object("A", "5"), 9
+	v.Live, v.Outlived.Position = object("A", "5"), 9
 	later := live("A", "8")
 	later.Position = 9
-	if got := decide(event.Resource{Namespaced: true}, 0, pair{testKey, later}, v); got != readObject {
+	if got := decide(event.Resource{Namespaced: true}, 0, pair{key: testKey, acked: later}, v); got != readObject {
 		t.Errorf("got %d, want a read", got)
 	}
 }

@@ -45,6 +45,7 @@ func (p *pass) readObjects(ctx context.Context) error {
 		v := p.Informers.DescribeObject(of.key)
 		decision := answers[n].conclude(of.acked, v, p.epoch, p.PublishDeselected)
 		unseen = unseen || answers[n].finding == isUnseen
+		of.absentAt = answers[n].absentAt()
 		if v.Covered && v.Synced && v.Live != nil && answers[n].finding != isUnknown && answers[n].finding != isUnseen {
 			p.answers.record(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now())
 		}
@@ -79,8 +80,15 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	client := p.client(of.key.Namespace)
 	o, err := client.Get(ctx, of.key.Name, metav1.GetOptions{})
 	answer, err := classify(o, err, of.acked, p.epoch)
-	if err == nil && answer.finding == isGone && behind {
-		answer.finding, err = readVersion(ctx, client, of)
+	if behind = behind && answer.finding == isGone; err == nil && (behind || of.acked.Foreign && answer.isAbsent()) {
+		var current string
+		current, err = readVersion(ctx, client, of.key.Name)
+		if answer.uid == "" {
+			answer.version = current
+		}
+		if behind && !revision.IsEarlier(current, of.acked.ResourceVersion) {
+			answer.finding = isUnseen
+		}
 	}
 	if err != nil {
 		return readResult{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
@@ -88,19 +96,16 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	return answer, nil
 }
 
-// readVersion distinguishes a late watch (isUnseen) from a history that went back (isGone). In the
-// latter case, the current version, which a list returns, is earlier than the version on the bus, so
-// the watch may never reach the latter.
-func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair) (finding, error) {
-	name := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
-	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: name, Limit: 1})
-	switch {
-	case err != nil:
-		return isUnknown, err
-	case revision.IsEarlier(list.GetResourceVersion(), of.acked.ResourceVersion):
-		return isGone, nil
+// readVersion returns the current version of the resource. It distinguishes a late watch from a
+// history that went back: if the version on the bus is later than the current version, the watch may
+// never reach it.
+func readVersion(ctx context.Context, client dynamic.ResourceInterface, name string) (string, error) {
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named, Limit: 1})
+	if err != nil {
+		return "", err
 	}
-	return isUnseen, nil
+	return list.GetResourceVersion(), nil
 }
 
 // readNamespaces reads each namespace that the watch of namespaces does not show. It does not read

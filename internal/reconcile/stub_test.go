@@ -145,8 +145,8 @@ func (b *bench) AddTombstone(k event.Key, t event.Tombstone) {
 	b.EnqueueLowPriority(k)
 }
 
-func (b *bench) MarkOutlived(k event.Key, position uint64) {
-	b.object.Outlived = position
+func (b *bench) MarkOutlived(k event.Key, is event.Outlived) {
+	b.object.Outlived = is
 	b.EnqueueLowPriority(k)
 }
 

@@ -19,7 +19,7 @@ func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource
 	var live []pair
 	for k, a := range acked {
 		if a.Live() {
-			live = append(live, pair{k, a})
+			live = append(live, pair{key: k, acked: a})
 		}
 	}
 	if len(live) == 0 {

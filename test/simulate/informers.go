@@ -124,9 +124,9 @@ func (p *process) AddTombstone(k event.Key, t event.Tombstone) {
 }
 
 // MarkOutlived implements [reconcile.Informers].
-func (p *process) MarkOutlived(k event.Key, position uint64) {
-	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, position)
-	p.ledger.MarkOutlived(k, position, p.now())
+func (p *process) MarkOutlived(k event.Key, is event.Outlived) {
+	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, is.Position)
+	p.ledger.MarkOutlived(k, is, p.now())
 	p.enqueue(k)
 }
 
