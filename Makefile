@@ -45,15 +45,9 @@ build: ## Build bin/forwarder
 # servers, so it is more than the number of CPUs. The longest package is the first.
 TEST_PARALLEL ?= 4
 
-# SLOW has the names of the tests that only "make test-slow" runs.
-SLOW := TestTorture TestPlantedBugs TestFaultsOfAKafkaCluster TestEveryPatchApplies TestLostAcknowledgements \
-	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
-	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestClusterAPIRotatesACredential TestExamplesWhoseBusComesBackEmpty \
-	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestOneForwarderOfSeveralClusters TestProcessesShareTheClusters TestRotationKafka TestRotationNATS \
-	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
-SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka ./test/lab/kafkabroker/kafkacluster
-empty :=
-SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
+# "make test" skips the tests whose names end in _Slow. "make test-slow" runs them.
+SLOW := _Slow$$
+SLOW_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Test.*_Slow\b' . | xargs -n 1 dirname | sort -u)
 
 # RUN_TESTS runs "go test" with the race detector and the arguments in $$@.
 RUN_TESTS = echo '==> control plane for the tests: the first use builds it, which takes minutes'; \
@@ -74,12 +68,12 @@ RUN_TESTS = echo '==> control plane for the tests: the first use builds it, whic
 
 .PHONY: test
 test: ## Run the tests, with the race detector, against a real control plane
-	@set -- -p $(TEST_PARALLEL) -skip '$(SLOW_PATTERN)' ./test/e2e ./...; $(RUN_TESTS)
+	@set -- -p $(TEST_PARALLEL) -skip '$(SLOW)' ./test/e2e ./...; $(RUN_TESTS)
 	@$(MAKE) --no-print-directory simulate SECONDS=30 SEEDS=20000 SINK=nats && $(MAKE) --no-print-directory simulate SECONDS=30 SEEDS=20000 SINK=kafka
 
 .PHONY: test-slow
 test-slow: ## Run the slow tests: torture, planted bugs, long end-to-end tests
-	@set -- -run '$(SLOW_PATTERN)' $(SLOW_PACKAGES); $(RUN_TESTS)
+	@set -- -run '$(SLOW)' ./test/e2e $(SLOW_PACKAGES); $(RUN_TESTS)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) chart-lint ## Run the linters of .golangci.yml and of the chart
@@ -164,7 +158,7 @@ simulate: ## Run the core against models of the cluster and of the bus (SECONDS=
 # JOBS=n divides the seeds among n processes, each with its own control plane and bus.
 JOBS ?= 1
 TORTURE = SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) FOREIGN=$(FOREIGN) CLUSTER=$(CLUSTER) SEEDS=$(SEEDS) SEED=$(SEED) ../../bin/torture.test \
-	-test.run '^TestTorture$$' -test.v -test.timeout 0 -results "$$results"
+	-test.run '^TestTorture_Slow$$' -test.v -test.timeout 0 -results "$$results"
 .PHONY: torture
 torture: ## Run the forwarder with random faults and write docs/reliability.md (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3; FOREIGN=1; CLUSTER=3; JOBS=2)
 	@$(GO) run ./hack/binaries
@@ -176,7 +170,7 @@ torture: ## Run the forwarder with random faults and write docs/reliability.md (
 LOSTACKS ?= 1000
 .PHONY: lostacks
 lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
-	$(GO) test ./internal/publish/kafka -run '^TestLostAcknowledgements$$' -count 1 -v -timeout 0 -lostacks=$(LOSTACKS)
+	$(GO) test ./internal/publish/kafka -run '^TestLostAcknowledgements_Slow$$' -count 1 -v -timeout 0 -lostacks=$(LOSTACKS)
 
 .PHONY: outage
 outage: ## Measure an outage of the bus while objects change (OUTAGE=10m)
@@ -246,7 +240,7 @@ image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman o
 golden: ## Keep what this build writes to NATS and Kafka, for the tests of later releases (VERSION=v1.2.3)
 	@test ! -e 'test/e2e/testdata/golden/$(VERSION)' || { echo 'make golden: test/e2e/testdata/golden/$(VERSION) exists; a golden bus never changes' >&2; exit 1; }
 	@$(GO) run ./hack/binaries
-	$(GO) test ./test/e2e -run '^TestGoldenBuses$$' -count 1 -timeout $(TEST_TIMEOUT) -golden '$(VERSION)'
+	$(GO) test ./test/e2e -run '^TestGoldenBuses_Slow$$' -count 1 -timeout $(TEST_TIMEOUT) -golden '$(VERSION)'
 
 .PHONY: upgrade-test
 upgrade-test: ## Test an upgrade from a commit or tag and the way back, under load, on NATS and Kafka (FROM=v1.2.3)
@@ -255,7 +249,7 @@ upgrade-test: ## Test an upgrade from a commit or tag and the way back, under lo
 	@set -e; tmp=$$(mktemp -d); trap 'git worktree remove --force "$$tmp/source"; rm -rf "$$tmp"' EXIT; \
 	git worktree add --quiet --detach "$$tmp/source" '$(FROM)'; \
 	(cd "$$tmp/source" && $(GO) build -ldflags '-X main.version=$(FROM)' -o "$$tmp/forwarder" ./cmd/forwarder); \
-	$(GO) test ./test/e2e -run '^TestUpgrade$$' -count 1 -timeout $(TEST_TIMEOUT) -earlier "$$tmp/forwarder"
+	$(GO) test ./test/e2e -run '^TestUpgrade_Slow$$' -count 1 -timeout $(TEST_TIMEOUT) -earlier "$$tmp/forwarder"
 
 # The same commit and the same version of Go give the same files. ARCHES="amd64" builds for one architecture.
 ARCHES ?= amd64 arm64

@@ -64,9 +64,9 @@ deleted pods default/web-1 v5 watch
 	}
 }
 
-// TestTailKafkaWaits verifies the messages that a user sees while tail waits for a broker, for a topic,
+// TestTailKafkaWaits_Slow verifies the messages that a user sees while tail waits for a broker, for a topic,
 // for events, and for a broker that restarts.
-func TestTailKafkaWaits(t *testing.T) {
+func TestTailKafkaWaits_Slow(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	b.Stop()
 	t.Setenv("KUBERELAY_SINK", "kafka")

@@ -45,8 +45,8 @@ func TestCouldNotLook(t *testing.T) {
 	}
 }
 
-// TestVerify verifies 'forwarder verify' while a forwarder runs, and after it has stopped.
-func TestVerify(t *testing.T) {
+// TestVerify_Slow verifies 'forwarder verify' while a forwarder runs, and after it has stopped.
+func TestVerify_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	server := natstest.Start(t)
 	for name, value := range map[string]string{

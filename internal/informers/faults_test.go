@@ -193,10 +193,10 @@ func TestTheEndWithoutAnAPIServer(t *testing.T) {
 	}
 }
 
-// TestTheWatchExpires verifies the list that follows an expired watch. The connection is cut,
+// TestTheWatchExpires_Slow verifies the list that follows an expired watch. The connection is cut,
 // objects change, and etcd is compacted, so the API server can no longer return these changes. An
 // object that the list does not contain was really deleted.
-func TestTheWatchExpires(t *testing.T) {
+func TestTheWatchExpires_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	was := map[string]*unstructured.Unstructured{}

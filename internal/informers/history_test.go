@@ -30,11 +30,11 @@ func pathNotFound() error {
 	return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
 }
 
-// TestEtcdIsRestoredUnnoticed verifies that an informer detects a restore of etcd after the
+// TestEtcdIsRestoredUnnoticed_Slow verifies that an informer detects a restore of etcd after the
 // restored cluster has made more changes than the restore lost. The API server then accepts the
 // version of the old watch. Without a proof of the history, the indexer would show lost objects
 // forever.
-func TestEtcdIsRestoredUnnoticed(t *testing.T) {
+func TestEtcdIsRestoredUnnoticed_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, change := range map[string]struct {
 		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // returns the object that the watch shows next
@@ -82,11 +82,11 @@ func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 	}
 }
 
-// TestEtcdIsRestoredAndItsLastChangeRepeated verifies that repeating the last change after a
+// TestEtcdIsRestoredAndItsLastChangeRepeated_Slow verifies that repeating the last change after a
 // restore does not prove the history. The last change that the watch showed is a delete, which is
 // made again after the restore. This says nothing about other changes before it. Seed 104 of the
 // torture suite lost an object in this way.
-func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
+func TestEtcdIsRestoredAndItsLastChangeRepeated_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	elsewhere := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))

@@ -105,9 +105,9 @@ func (r *running) footprint(t *testing.T, ids *identities) footprint {
 	return f
 }
 
-// TestNothingIsLeftOfWhatIsStopped verifies that two hundred definitions that are created and
+// TestNothingIsLeftOfWhatIsStopped_Slow verifies that two hundred definitions that are created and
 // deleted, each with one object, leave no goroutines, memory, client-go names or metric series.
-func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
+func TestNothingIsLeftOfWhatIsStopped_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
 	ids := &identities{}

@@ -65,9 +65,9 @@ func (m mixed) answers(t *testing.T, r *running, server string) {
 	})
 }
 
-// TestMixedVersions verifies that a resource that only one of two API servers serves does not count
+// TestMixedVersions_Slow verifies that a resource that only one of two API servers serves does not count
 // as gone, and that their alternating responses start and stop no informers.
-func TestMixedVersions(t *testing.T) {
+func TestMixedVersions_Slow(t *testing.T) {
 	m := newMixed(t)
 	o := newObjects(t, m.cp, budgets, "PodDisruptionBudget", "default")
 	one := o.create("one", nil)

@@ -257,9 +257,9 @@ func TestJudgeHealthy(t *testing.T) {
 	}
 }
 
-// TestJudgeBroken verifies that verify finds a broken forwarder, unless the object has the state of
+// TestJudgeBroken_Slow verifies that verify finds a broken forwarder, unless the object has the state of
 // the bus by chance.
-func TestJudgeBroken(t *testing.T) {
+func TestJudgeBroken_Slow(t *testing.T) {
 	for name, breaks := range map[string]func(e *replica.Event) bool{
 		"stuck":   func(*replica.Event) bool { return false },
 		"no data": func(e *replica.Event) bool { e.Digest = normal.Digest{}; return true },

@@ -80,10 +80,10 @@ func TestKafkaClean(t *testing.T) {
 	}
 }
 
-// TestKafkaPlanted verifies that verify finds problems that only Kafka can have, and some that any
+// TestKafkaPlanted_Slow verifies that verify finds problems that only Kafka can have, and some that any
 // bus can have. Of the objects a and b, only b has a problem. After a consistency point, verify
 // must find the same problems without waiting for the settle time.
-func TestKafkaPlanted(t *testing.T) {
+func TestKafkaPlanted_Slow(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		plant func(w *world, b *unstructured.Unstructured)

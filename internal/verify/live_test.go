@@ -161,10 +161,10 @@ const (
 	busyRounds  = 3
 )
 
-// TestContinuousChange verifies a cluster whose objects change constantly, with a bus that keeps
+// TestContinuousChange_Slow verifies a cluster whose objects change constantly, with a bus that keeps
 // only a few messages of each object. While the bus follows the cluster, verify must report no
 // problem. When the bus stops following one object, verify must find exactly that object.
-func TestContinuousChange(t *testing.T) {
+func TestContinuousChange_Slow(t *testing.T) {
 	w := newWorld(t)
 	for i := range stillOnes {
 		u := w.create(configMaps, fmt.Sprintf("still-%d", i), nil)

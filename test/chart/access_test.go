@@ -197,9 +197,9 @@ func describe(a authorizationv1.ResourceAttributes) string {
 	return a.Verb + " " + resource + " in " + a.Namespace
 }
 
-// TestMetricsAuth verifies that with config.metricsAuth, the chart grants the forwarder the
+// TestMetricsAuth_Slow verifies that with config.metricsAuth, the chart grants the forwarder the
 // permissions it needs to decide who may read metrics.
-func TestMetricsAuth(t *testing.T) {
+func TestMetricsAuth_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	release := s.namespace(t, "kuberelay", restricted)
 	m := render(t, release, values{"config": values{

@@ -45,9 +45,9 @@ func alerts(t *testing.T, v values) (file string, all map[string]alertRule) {
 	return file, all
 }
 
-// TestAlertRules runs promtool's unit tests for each alert, with series that make the alert fire
+// TestAlertRules_Slow runs promtool's unit tests for each alert, with series that make the alert fire
 // and series that don't.
-func TestAlertRules(t *testing.T) {
+func TestAlertRules_Slow(t *testing.T) {
 	for bus, of := range map[string]struct {
 		config values
 		cases  []alertCase

@@ -208,8 +208,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestUnits runs the test suites in charts/kuberelay/tests.
-func TestUnits(t *testing.T) {
+// TestUnits_Slow runs the test suites in charts/kuberelay/tests.
+func TestUnits_Slow(t *testing.T) {
 	if out, stderr, err := run(t.Context(), "", tool(t, "helm-unittest"), "--strict", chart); err != nil {
 		t.Errorf("%v\n%s%s", err, out, stderr)
 	}

@@ -71,9 +71,9 @@ func (m manifests) hookPod(t *testing.T, name string) *corev1.Pod {
 	return nil
 }
 
-// TestConfigCheck verifies that a pod finds the mistakes that the chart can't find, before an
+// TestConfigCheck_Slow verifies that a pod finds the mistakes that the chart can't find, before an
 // installation or an upgrade changes anything.
-func TestConfigCheck(t *testing.T) {
+func TestConfigCheck_Slow(t *testing.T) {
 	buildForwarder(t)
 	for name, c := range map[string]struct{ wrong, right any }{
 		"namespaceSelector": {"team in (", "team in (a,b)"},
@@ -138,9 +138,9 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// TestHelmTest verifies that helm test succeeds while the forwarder reports that all is well, and
+// TestHelmTest_Slow verifies that helm test succeeds while the forwarder reports that all is well, and
 // fails if the forwarder doesn't respond.
-func TestHelmTest(t *testing.T) {
+func TestHelmTest_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "test", restricted)
 	address := freeAddress(t)

@@ -280,10 +280,10 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// TestInstalled applies the chart to a real API server and runs the forwarder with the chart's
+// TestInstalled_Slow applies the chart to a real API server and runs the forwarder with the chart's
 // environment and permissions. It verifies that the forwarder publishes what was configured,
 // including later changes, and nothing else, and that it sends no forbidden request.
-func TestInstalled(t *testing.T) {
+func TestInstalled_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	watched := s.namespace(t, "watched", map[string]string{"team": "a"})
 	other := s.namespace(t, "other", nil)
@@ -416,7 +416,7 @@ func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 var ownMetric = regexp.MustCompile(`kuberelay_[a-z_]+`)
 
 // checkAlerts verifies that the alerts use only metrics that the forwarder serves or that
-// docs/metrics.md describes. Some metrics have no value before the first fault. TestAlerts in
+// docs/metrics.md describes. Some metrics have no value before the first fault. TestAlerts_Slow in
 // test/e2e causes the faults.
 func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	t.Helper()

@@ -229,9 +229,9 @@ func allBuiltInGroups(t *testing.T) (selectors []string) {
 	return slices.Compact(selectors)
 }
 
-// TestSelectorsThatAreRefused verifies that the error for a selector without an RBAC equivalent
+// TestSelectorsThatAreRefused_Slow verifies that the error for a selector without an RBAC equivalent
 // says what to write instead.
-func TestSelectorsThatAreRefused(t *testing.T) {
+func TestSelectorsThatAreRefused_Slow(t *testing.T) {
 	for selector, words := range map[string]string{
 		"deploy":             "write deployments.apps",
 		"Deployment":         "write deployments.apps",

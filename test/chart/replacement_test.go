@@ -105,9 +105,9 @@ func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 	return false
 }
 
-// TestOnePodAtATime verifies that with the built-in bus, no pod starts before its predecessor is
+// TestOnePodAtATime_Slow verifies that with the built-in bus, no pod starts before its predecessor is
 // gone. It also verifies that an upgrade replaces a pod that never became ready.
-func TestOnePodAtATime(t *testing.T) {
+func TestOnePodAtATime_Slow(t *testing.T) {
 	s := connect(t, controlplanetest.New(t, controlplane.Options{ControllerManager: true}))
 	namespace := s.namespace(t, "replaced", restricted)
 	helm := s.helm(t, namespace)
@@ -169,10 +169,10 @@ func TestOnePodAtATime(t *testing.T) {
 	await("there is a new pod", "warn")
 }
 
-// TestClaimOutlives verifies that the built-in bus keeps the same claim in three cases: when the
+// TestClaimOutlives_Slow verifies that the built-in bus keeps the same claim in three cases: when the
 // claim grows, when the bus moves out of the pod and back, and when the release is uninstalled and
 // installed again.
-func TestClaimOutlives(t *testing.T) {
+func TestClaimOutlives_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "claim", restricted)
 	grows := true

@@ -26,10 +26,10 @@ import (
 
 const goldenRights = "testdata/rights.golden"
 
-// TestExampleRights compares the permissions that each example in the documentation grants with
+// TestExampleRights_Slow compares the permissions that each example in the documentation grants with
 // testdata/rights.golden. A real API server with exactly these roles confirms the list. It also
 // confirms that no role allows a subresource, a Secret, or a write other than to the Lease.
-func TestExampleRights(t *testing.T) {
+func TestExampleRights_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	var golden strings.Builder
 	for _, e := range examples(t) {
@@ -78,11 +78,11 @@ func TestExampleRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s\nIf this is intended, run: go test ./test/chart -run TestExampleRights -update", goldenRights, diff)
+		t.Errorf("%s (-want +got):\n%s\nIf this is intended, run: go test ./test/chart -run TestExampleRights_Slow -update", goldenRights, diff)
 	}
 }
 
-// TestHarmfulRightsAreFound verifies that the checks of TestExampleRights detect the harmful
+// TestHarmfulRightsAreFound verifies that the checks of TestExampleRights_Slow detect the harmful
 // permissions in a rule for all resources.
 func TestHarmfulRightsAreFound(t *testing.T) {
 	s := newAPIServer(t)
@@ -177,9 +177,9 @@ func (s *apiServer) applyRights(t *testing.T, namespace string, m manifests) {
 	}
 }
 
-// TestWildcardRights verifies that a forwarder that watches everything works with the permissions
+// TestWildcardRights_Slow verifies that a forwarder that watches everything works with the permissions
 // that the chart renders for it, and sends no forbidden request.
-func TestWildcardRights(t *testing.T) {
+func TestWildcardRights_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	nats := natstest.Start(t)
 	release := s.namespace(t, "kuberelay", restricted)

@@ -69,9 +69,9 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsTheLease verifies that neither an upgrade nor a new installation changes the
+// TestUpgradeKeepsTheLease_Slow verifies that neither an upgrade nor a new installation changes the
 // Lease of a running forwarder, whether the chart or an earlier forwarder created it.
-func TestUpgradeKeepsTheLease(t *testing.T) {
+func TestUpgradeKeepsTheLease_Slow(t *testing.T) {
 	s := newAPIServer(t)
 	for name, existed := range map[string]bool{"of the chart": false, "of a forwarder": true} {
 		t.Run(name, func(t *testing.T) {

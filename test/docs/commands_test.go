@@ -85,10 +85,10 @@ var (
 	variable = regexp.MustCompile(config.Prefix + `[A-Z0-9_]*[A-Z0-9]`)
 )
 
-// TestCommands verifies the commands in the documentation. A shell runs every command block with a
+// TestCommands_Slow verifies the commands in the documentation. A shell runs every command block with a
 // stand-in for each command. The test then checks the recorded calls as far as possible without a
 // cluster or a registry.
-func TestCommands(t *testing.T) {
+func TestCommands_Slow(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "forwarder")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, root+"/cmd/forwarder").CombinedOutput(); err != nil {
 		t.Fatalf("build the forwarder: %v\n%s", err, out)

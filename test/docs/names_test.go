@@ -10,33 +10,6 @@ import (
 	"testing"
 )
 
-// TestSlowTestsExist verifies that every name in the Makefile's list of slow tests is a test of a
-// package in its list of slow packages. No target would run a slow test of any other package.
-func TestSlowTestsExist(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.ReplaceAll(string(makefile), "\\\n", " ")
-	list := func(variable string) []string {
-		m := regexp.MustCompile(`(?m)^` + variable + ` := (.*)$`).FindStringSubmatch(text)
-		if m == nil {
-			t.Fatalf("the Makefile does not set %s", variable)
-		}
-		return strings.Fields(m[1])
-	}
-	packages := tests(t)
-	slow := list("SLOW")
-	if len(slow) == 0 {
-		t.Error("the Makefile lists no slow test")
-	}
-	for _, name := range slow {
-		if !slices.ContainsFunc(list("SLOW_PACKAGES"), func(dir string) bool { return slices.Contains(packages[name], filepath.Clean(dir)) }) {
-			t.Errorf("the Makefile lists %s as slow, and no package of SLOW_PACKAGES has such a test", name)
-		}
-	}
-}
-
 // TestFilesThatDecideByTheSink verifies that the section about a new sink names exactly the files
 // whose code depends on the configured sink.
 func TestFilesThatDecideByTheSink(t *testing.T) {

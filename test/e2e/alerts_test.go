@@ -66,14 +66,14 @@ func (l *alertsLab) change() {
 	l.u.create(configMaps, l.namespace, configMap(fmt.Sprintf("change-%d", l.objects), "1"))
 }
 
-// TestAlerts plants one fault after the other. It verifies that at least one fault fires each alert
+// TestAlerts_Slow plants one fault after the other. It verifies that at least one fault fires each alert
 // of the chart, and that no fault fires an unrelated alert.
 //
 // The test lowers the limits of the alerts, so that the faults show sooner. A condition must hold
 // for 5 minutes instead of 15. The limit for unpublished changes is 1 s instead of 60 s. Where a
 // fault needs it, the limit for the lag is 3 s instead of 60 s, and the limit for the age of a
 // consistency point is 5 s instead of 15 minutes.
-func TestAlerts(t *testing.T) {
+func TestAlerts_Slow(t *testing.T) {
 	go func() { _, _ = program() }() // compiles the program in the background
 	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m", "prometheusRule.thresholds.unsentSeconds=1"), fired: map[string]bool{}}
 	busAlerts(t, a)

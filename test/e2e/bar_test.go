@@ -77,10 +77,10 @@ func holding(t *testing.T, cp *controlplane.ControlPlane, path string, held <-ch
 	return file
 }
 
-// TestVerifyShowsItsProgress verifies the progress bar of verify. On a terminal, verify shows a bar
+// TestVerifyShowsItsProgress_Slow verifies the progress bar of verify. On a terminal, verify shows a bar
 // while a list request hangs, and removes the bar at the end. In a pipe, verify writes no control
 // characters.
-func TestVerifyShowsItsProgress(t *testing.T) {
+func TestVerifyShowsItsProgress_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

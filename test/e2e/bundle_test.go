@@ -98,10 +98,10 @@ var ofForwarder = map[string]string{
 	"goroutines.txt": "relay.(*Relay).Run(...)", "heap.pprof": "inuse_space", "log.txt": `"msg":"serving metrics and health"`,
 }
 
-// TestBundle and TestBundleKafka verify that a bundle contains every part. If one part can't be
+// TestBundle_Slow and TestBundleKafka verify that a bundle contains every part. If one part can't be
 // collected, the bundle still contains the others, and the manifest and the exit code report the
 // error.
-func TestBundle(t *testing.T) {
+func TestBundle_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

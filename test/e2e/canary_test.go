@@ -300,9 +300,9 @@ func (h *hidden) fails(t *testing.T, what string, set map[string]string) {
 	h.canaries.search(t, "the error of "+what, []byte(stdout+stderr))
 }
 
-// TestCanaryNATS and TestCanaryKafka verify that no secret value leaks, neither in normal operation
+// TestCanaryNATS_Slow and TestCanaryKafka_Slow verify that no secret value leaks, neither in normal operation
 // nor in errors.
-func TestCanaryNATS(t *testing.T) {
+func TestCanaryNATS_Slow(t *testing.T) {
 	const visible = "visible-on-nats"
 	c := canaries{}
 	password := c.add("NATS password")
@@ -391,7 +391,7 @@ func TestCanaryNATS(t *testing.T) {
 	})
 }
 
-func TestCanaryKafka(t *testing.T) {
+func TestCanaryKafka_Slow(t *testing.T) {
 	const visible, topicName, user = "visible-on-kafka", "canary", "relay"
 	c := canaries{}
 	password := c.add("Kafka password")

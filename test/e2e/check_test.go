@@ -59,9 +59,9 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-// TestCheck causes one fault after the other. The command must name the cause and nothing else, and
+// TestCheck_Slow causes one fault after the other. The command must name the cause and nothing else, and
 // must change nothing.
-func TestCheck(t *testing.T) {
+func TestCheck_Slow(t *testing.T) {
 	bus := natstest.StartProcess(t, `
 accounts: {
   A: {
@@ -209,8 +209,8 @@ func TestCheckPermissions(t *testing.T) {
 	newForwarder(t, withToken(t, cp, "wrong"), bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
 }
 
-// TestCheckKafka is TestCheck for Kafka.
-func TestCheckKafka(t *testing.T) {
+// TestCheckKafka_Slow is TestCheck_Slow for Kafka.
+func TestCheckKafka_Slow(t *testing.T) {
 	const name = "checked"
 	broker, as := guardedBroker(t, name)
 	admin := &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}

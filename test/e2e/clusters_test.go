@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TestClustersShareABus verifies that two clusters can share one bus. Both change objects with the
+// TestClustersShareABus_Slow verifies that two clusters can share one bus. Both change objects with the
 // same names at the same time, and the test kills the forwarder of one cluster. In the end, the bus
 // agrees with both clusters. A forwarder purges only the events of its own cluster.
-func TestClustersShareABus(t *testing.T) {
+func TestClustersShareABus_Slow(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	onFleets(t, "fleet", func(t *testing.T, bus fleetBus) {
 		management, workload := management.in(t), workload.in(t)
@@ -95,10 +95,10 @@ func TestClustersShareABus(t *testing.T) {
 	})
 }
 
-// TestTwoClustersWithOneName verifies that the bus refuses a second cluster with the same name, and
+// TestTwoClustersWithOneName_Slow verifies that the bus refuses a second cluster with the same name, and
 // that the first keeps running. A rebuilt cluster takes over the name when its configuration says
 // so, and the forwarder of the first cluster then ends.
-func TestTwoClustersWithOneName(t *testing.T) {
+func TestTwoClustersWithOneName_Slow(t *testing.T) {
 	old, anew := newMember(t, "prod"), newMember(t, "prod")
 	onFleets(t, "namesakes", func(t *testing.T, bus fleetBus) {
 		old, anew := old.in(t), anew.in(t)

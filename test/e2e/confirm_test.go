@@ -63,10 +63,10 @@ func (f *forwarder) undecided(most int) {
 	}
 }
 
-// TestASelectorIsWidened verifies that an object can return in the version of its delete. The object
+// TestASelectorIsWidened_Slow verifies that an object can return in the version of its delete. The object
 // leaves a label selector, and its delete has the version of that change. After the selector is
 // widened, the object exists in the same version.
-func TestASelectorIsWidened(t *testing.T) {
+func TestASelectorIsWidened_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)
@@ -100,10 +100,10 @@ func TestASelectorIsWidened(t *testing.T) {
 	})
 }
 
-// TestADefinitionLosesItsFinalizer verifies that objects can return with the UIDs and versions of
+// TestADefinitionLosesItsFinalizer_Slow verifies that objects can return with the UIDs and versions of
 // their inferred deletes. If someone removes the finalizer of a CustomResourceDefinition, its
 // objects stay in etcd. They exist again when the definition is applied again.
-func TestADefinitionLosesItsFinalizer(t *testing.T) {
+func TestADefinitionLosesItsFinalizer_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

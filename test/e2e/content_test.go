@@ -33,10 +33,10 @@ func (u *user) served(of schema.GroupVersionResource, namespace, name, spec stri
 	return version
 }
 
-// TestContentChangesWithoutAVersion verifies that a content change without a new resourceVersion is
+// TestContentChangesWithoutAVersion_Slow verifies that a content change without a new resourceVersion is
 // published. A definition gains a default and then prunes a field, each while the forwarder runs and
 // while it is down.
-func TestContentChangesWithoutAVersion(t *testing.T) {
+func TestContentChangesWithoutAVersion_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

@@ -54,10 +54,10 @@ func dashboardQueries(t *testing.T, file string) map[string]string {
 	return queries
 }
 
-// TestDashboards evaluates every query of the dashboards with the metrics of one forwarder on NATS
+// TestDashboards_Slow evaluates every query of the dashboards with the metrics of one forwarder on NATS
 // and one on Kafka. Every query must return a series, and every metric selector in it must match
 // one.
-func TestDashboards(t *testing.T) {
+func TestDashboards_Slow(t *testing.T) {
 	go func() { _, _ = program() }() // compiles the program in the background
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

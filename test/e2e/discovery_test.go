@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestADefinitionThatComesAndGoesWhileWeRun creates and deletes a CustomResourceDefinition twice.
+// TestADefinitionThatComesAndGoesWhileWeRun_Slow creates and deletes a CustomResourceDefinition twice.
 // Each time, the forwarder must publish the creation and deletion of its objects.
-func TestADefinitionThatComesAndGoesWhileWeRun(t *testing.T) {
+func TestADefinitionThatComesAndGoesWhileWeRun_Slow(t *testing.T) {
 	const group = "coming.example.com"
 	of := gvr(group, "v1", "gadgets")
 	bus := natsServer(t)
@@ -124,10 +124,10 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	f.stop()
 }
 
-// TestAConversionWebhookThatIsDown verifies that a resource whose conversion webhook fails is
+// TestAConversionWebhookThatIsDown_Slow verifies that a resource whose conversion webhook fails is
 // reported as degraded. The events of its objects stay on the bus, and all other resources continue.
 // The resource recovers when the webhook does.
-func TestAConversionWebhookThatIsDown(t *testing.T) {
+func TestAConversionWebhookThatIsDown_Slow(t *testing.T) {
 	const group, other = "converted.example.com", "plain.example.com"
 	alpha, v1, plain := gvr(group, "v1alpha1", "gadgets"), gvr(group, "v1", "gadgets"), gvr(other, "v1", "gadgets")
 	bus := natsServer(t)

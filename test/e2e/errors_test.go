@@ -84,9 +84,9 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// TestStartWaitsForServers starts the forwarder before the API server and the bus. The forwarder
+// TestStartWaitsForServers_Slow starts the forwarder before the API server and the bus. The forwarder
 // must report on /readyz and in the log which server it waits for, and continue when both are up.
-func TestStartWaitsForServers(t *testing.T) {
+func TestStartWaitsForServers_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	if err := cp.StopAPIServer(t.Context()); err != nil {
 		t.Fatal(err)

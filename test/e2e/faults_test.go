@@ -20,7 +20,7 @@ import (
 // askLimit is the maximum time that a command may take to name a cause.
 const askLimit = 5 * time.Second
 
-// faultTable is the result of TestFaultsAreNamed. Each row contains a fault, the command that names
+// faultTable is the result of TestFaultsAreNamed_Slow. Each row contains a fault, the command that names
 // it, the duration of the command, and the line that names the fault.
 type faultTable struct{ rows [][]string }
 
@@ -63,9 +63,9 @@ func (x *faultTable) log(t *testing.T) {
 	t.Logf("faults that were named:\n%s", b.String())
 }
 
-// TestFaultsAreNamed plants one fault after the other. One of the commands status, check and trace
+// TestFaultsAreNamed_Slow plants one fault after the other. One of the commands status, check and trace
 // must name the cause, so that no other command is needed.
-func TestFaultsAreNamed(t *testing.T) {
+func TestFaultsAreNamed_Slow(t *testing.T) {
 	x := &faultTable{}
 	defer x.log(t)
 	t.Run("cluster", x.plantInCluster)

@@ -44,9 +44,9 @@ func (f *forwarder) awaitLeads(cluster string, want float64) {
 	})
 }
 
-// TestProcessesShareTheClusters runs two processes with the contexts of one kubeconfig. One process
+// TestProcessesShareTheClusters_Slow runs two processes with the contexts of one kubeconfig. One process
 // must lead each cluster. After one process is killed, the other must take over all its clusters.
-func TestProcessesShareTheClusters(t *testing.T) {
+func TestProcessesShareTheClusters_Slow(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	onFleets(t, "contexts", func(t *testing.T, bus fleetBus) {
 		members := []*member{management.in(t), workload.in(t)}

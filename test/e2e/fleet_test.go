@@ -168,10 +168,10 @@ func writeFile(t *testing.T, path string, content string) {
 	}
 }
 
-// TestOneForwarderOfSeveralClusters verifies that one forwarder copies the two clusters in a folder
+// TestOneForwarderOfSeveralClusters_Slow verifies that one forwarder copies the two clusters in a folder
 // of kubeconfigs. A cluster that appears, is broken, hangs, ends or is removed must not affect the
 // other.
-func TestOneForwarderOfSeveralClusters(t *testing.T) {
+func TestOneForwarderOfSeveralClusters_Slow(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	management.addCRD("Machine", "machines")
 	machines, nodes := gvr("cluster.x-k8s.io", "v1beta2", "machines"), gvr("", "v1", "nodes")
@@ -271,10 +271,10 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 	})
 }
 
-// TestClusterAPIRotatesACredential verifies the rotation of a credential. A forwarder copies the
+// TestClusterAPIRotatesACredential_Slow verifies the rotation of a credential. A forwarder copies the
 // clusters of Cluster API objects. The test replaces a Secret and revokes the credentials in the old
 // one.
-func TestClusterAPIRotatesACredential(t *testing.T) {
+func TestClusterAPIRotatesACredential_Slow(t *testing.T) {
 	onFleets(t, "clusterapi", rotateACredential)
 }
 

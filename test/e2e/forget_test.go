@@ -48,10 +48,10 @@ func (b *anyBus) eventsOf(cluster string) (kinds map[string]string, tombstones i
 	return kinds, tombstones
 }
 
-// TestForget verifies the command forget. Two clusters share a bus, and the forwarder of one is gone
+// TestForget_Slow verifies the command forget. Two clusters share a bus, and the forwarder of one is gone
 // for good. After forget, no table and no command shows an object of that cluster, and the other
 // cluster's events are unchanged. If the forwarder returns, it publishes every object again.
-func TestForget(t *testing.T) {
+func TestForget_Slow(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -161,10 +161,10 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestVerifyNamesOtherSettings verifies that verify names the variables that differ from the
+// TestVerifyNamesOtherSettings_Slow verifies that verify names the variables that differ from the
 // forwarder's. A start with other settings records them on the bus once. A start without a change
 // writes nothing.
-func TestVerifyNamesOtherSettings(t *testing.T) {
+func TestVerifyNamesOtherSettings_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestGet compares the output of get with a list from the API server. One object is deleted while no
+// TestGet_Slow compares the output of get with a list from the API server. One object is deleted while no
 // forwarder runs, and the events use the data form change.
-func TestGet(t *testing.T) {
+func TestGet_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)

@@ -54,9 +54,9 @@ func goldenKinds() []goldenBus {
 // type.
 var changedLater = map[string]int{"created": 1, "updated": 1, "deleted": 1}
 
-// TestGoldenBuses starts a forwarder on the buses that earlier releases wrote. The forwarder must
+// TestGoldenBuses_Slow starts a forwarder on the buses that earlier releases wrote. The forwarder must
 // publish only the changes since then. A restart must publish nothing.
-func TestGoldenBuses(t *testing.T) {
+func TestGoldenBuses_Slow(t *testing.T) {
 	if *writeGolden != "" {
 		makeGolden(t, filepath.Join(goldenBuses, *writeGolden))
 	}

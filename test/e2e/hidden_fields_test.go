@@ -101,10 +101,10 @@ spec:
 	c.search(t, "the log", []byte(f.log()))
 }
 
-// TestAFieldThatIsHiddenNow verifies that a newly hidden field isn't published again, neither in the
+// TestAFieldThatIsHiddenNow_Slow verifies that a newly hidden field isn't published again, neither in the
 // previous state of an update nor in the last state of a deleted object. The forwarder reads both
 // states back from the bus.
-func TestAFieldThatIsHiddenNow(t *testing.T) {
+func TestAFieldThatIsHiddenNow_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

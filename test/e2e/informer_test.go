@@ -139,10 +139,10 @@ type restartable interface {
 	Start()
 }
 
-// TestInformersOnTheBus verifies that stock informers that read the bus hold the same objects as the
+// TestInformersOnTheBus_Slow verifies that stock informers that read the bus hold the same objects as the
 // API server, whatever happens to the forwarder and the bus. The informers list again only after the
 // bus has lost its messages.
-func TestInformersOnTheBus(t *testing.T) {
+func TestInformersOnTheBus_Slow(t *testing.T) {
 	t.Run("nats", func(t *testing.T) {
 		server := natsServer(t)
 		bus, err := replica.NATS(t.Context(), replica.NATSOptions{URLs: []string{server.URL}})

@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestKafkaPermissions verifies that the ACLs in docs/permissions.md suffice for the forwarder and for
+// TestKafkaPermissions_Slow verifies that the ACLs in docs/permissions.md suffice for the forwarder and for
 // readers, and that readers can't write.
-func TestKafkaPermissions(t *testing.T) {
+func TestKafkaPermissions_Slow(t *testing.T) {
 	const name = "guarded"
 	broker, as := guardedBroker(t, name)
 	cp := cluster.ControlPlane(t)

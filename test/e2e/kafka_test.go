@@ -129,9 +129,9 @@ func sameJSON(t *testing.T, a, b json.RawMessage) bool {
 	return reflect.DeepEqual(decode(t, a), decode(t, b))
 }
 
-// TestKafkaOutage kills the broker under load. After the broker's return, the topic must contain
+// TestKafkaOutage_Slow kills the broker under load. After the broker's return, the topic must contain
 // every change, once and in order.
-func TestKafkaOutage(t *testing.T) {
+func TestKafkaOutage_Slow(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	bus := topic{t, broker.Addr(), "outage"}
 	cp := cluster.ControlPlane(t)

@@ -19,10 +19,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// TestKubeStateMetrics runs two processes of kube-state-metrics. One lists and watches a replica of
+// TestKubeStateMetrics_Slow runs two processes of kube-state-metrics. One lists and watches a replica of
 // the bus, the other the API server. Their metrics must be identical, even after the forwarder was
 // killed.
-func TestKubeStateMetrics(t *testing.T) {
+func TestKubeStateMetrics_Slow(t *testing.T) {
 	program := buildProgram(t, "-C", "../kubestatemetrics", ".")
 	server := natsServer(t)
 	cp := cluster.ControlPlane(t)

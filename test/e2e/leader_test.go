@@ -195,9 +195,9 @@ func (r *replicas) begin() (leader, other int, endLoad func()) {
 	return 0, 1, endLoad
 }
 
-// TestLeadershipIsHandedOver verifies that the standby continues where the leader stopped when the
+// TestLeadershipIsHandedOver_Slow verifies that the standby continues where the leader stopped when the
 // leader shuts down under load.
-func TestLeadershipIsHandedOver(t *testing.T) {
+func TestLeadershipIsHandedOver_Slow(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
 		r.all[other].await("it stands by", func(ctx context.Context) error {
@@ -222,9 +222,9 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestALeaderIsKilled verifies that the standby takes over when the lease has expired, and that it
+// TestALeaderIsKilled_Slow verifies that the standby takes over when the lease has expired, and that it
 // publishes the changes in between.
-func TestALeaderIsKilled(t *testing.T) {
+func TestALeaderIsKilled_Slow(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
 		r.user.create(configMaps, r.namespace, configMap("gone", "1"))
@@ -243,10 +243,10 @@ func TestALeaderIsKilled(t *testing.T) {
 	})
 }
 
-// TestALeaderThatWakesUp verifies that a leader that was frozen for longer than its lease neither
+// TestALeaderThatWakesUp_Slow verifies that a leader that was frozen for longer than its lease neither
 // overwrites nor repeats its successor's events. The former leader becomes a standby and can lead
 // again.
-func TestALeaderThatWakesUp(t *testing.T) {
+func TestALeaderThatWakesUp_Slow(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
 		r.user.create(configMaps, r.namespace, configMap("gone", "1"))
@@ -276,11 +276,11 @@ func TestALeaderThatWakesUp(t *testing.T) {
 	})
 }
 
-// TestAnIdleLeaderThatWakesUpAlone verifies a former leader that was frozen for longer than its
+// TestAnIdleLeaderThatWakesUpAlone_Slow verifies a former leader that was frozen for longer than its
 // lease and wakes up with nothing to write and without the API server. On Kafka, it learns from the
 // bus that another writer replaced it, before its elector gives up. It becomes a standby and can
 // lead again.
-func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
+func TestAnIdleLeaderThatWakesUpAlone_Slow(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
 		endLoad()
@@ -307,9 +307,9 @@ func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 	})
 }
 
-// TestTheAPIServerIsAwayForLongerThanALease verifies that no replica leads while the API server is
+// TestTheAPIServerIsAwayForLongerThanALease_Slow verifies that no replica leads while the API server is
 // away for longer than a lease. Afterward, one replica leads, and both still have their caches.
-func TestTheAPIServerIsAwayForLongerThanALease(t *testing.T) {
+func TestTheAPIServerIsAwayForLongerThanALease_Slow(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		_, _, endLoad := r.begin()
 		for _, api := range r.api {

@@ -33,9 +33,9 @@ func leafNode(t *testing.T) *natstest.Server {
 	})
 }
 
-// TestLeafNode verifies a forwarder and readers that connect to a leaf node, while the stream is in
+// TestLeafNode_Slow verifies a forwarder and readers that connect to a leaf node, while the stream is in
 // the hub's domain. The readers also read a mirror of the stream in the leaf's domain.
-func TestLeafNode(t *testing.T) {
+func TestLeafNode_Slow(t *testing.T) {
 	leaf := leafNode(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestMessagesAreDeletedByHand deletes the messages of a thousand objects from the stream. verify
+// TestMessagesAreDeletedByHand_Slow deletes the messages of a thousand objects from the stream. verify
 // must name these objects. After the next refresh of the checkpoint, the bus must have the objects
 // again, and verify must find no problem.
-func TestMessagesAreDeletedByHand(t *testing.T) {
+func TestMessagesAreDeletedByHand_Slow(t *testing.T) {
 	const objects, lost = 1_200, 1_000
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)

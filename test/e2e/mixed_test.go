@@ -11,10 +11,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// TestMixedVersionsOfTheAPIServer verifies that API servers of different versions behind one address
+// TestMixedVersionsOfTheAPIServer_Slow verifies that API servers of different versions behind one address
 // cause no delete. One of them doesn't serve a built-in resource. Discovery must not stop the
 // resource's informer, neither while the forwarder runs nor when it starts.
-func TestMixedVersionsOfTheAPIServer(t *testing.T) {
+func TestMixedVersionsOfTheAPIServer_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	older, err := cp.AddAPIServer(t.Context(), "--runtime-config=policy/v1=false")
 	if err != nil {

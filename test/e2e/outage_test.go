@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes and recreates some,
+// TestTheBusIsDownUnderChange_Slow stops the bus, changes objects many times, deletes and recreates some,
 // and starts the bus again. The forwarder must publish the last state of every object once.
-func TestTheBusIsDownUnderChange(t *testing.T) {
+func TestTheBusIsDownUnderChange_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -160,9 +160,9 @@ func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 	f.stop()
 }
 
-// TestTheAPIServerIsRestartedUnderChange kills the API server twice. The second time, it also
+// TestTheAPIServerIsRestartedUnderChange_Slow kills the API server twice. The second time, it also
 // compacts etcd, so that the watch can't resume.
-func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
+func TestTheAPIServerIsRestartedUnderChange_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := controlplanetest.New(t, controlplane.Options{})
 	u := newUser(t, cp)

@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/browsertest"
 )
 
-// TestStatusPageDocument verifies how the page shows states that the forwarder of TestStatusPage
+// TestStatusPageDocument_Slow verifies how the page shows states that the forwarder of TestStatusPage_Slow
 // doesn't have: long work, failing resources, a standby, and a document without names.
-func TestStatusPageDocument(t *testing.T) {
+func TestStatusPageDocument_Slow(t *testing.T) {
 	var mu sync.Mutex
 	number := func(n int64) *int64 { return &n }
 	clean := 0

@@ -156,10 +156,10 @@ const contrastScript = `(() => {
 	return low.slice(0, 10);
 })()`
 
-// TestStatusPage opens the page of a real forwarder in a real browser. It verifies that the page
+// TestStatusPage_Slow opens the page of a real forwarder in a real browser. It verifies that the page
 // shows events as they happen, traces an object, sends no request to another host, fits on a phone,
 // and reports faults.
-func TestStatusPage(t *testing.T) {
+func TestStatusPage_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

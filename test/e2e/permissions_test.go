@@ -29,9 +29,9 @@ func documentedPermissions(t *testing.T, heading string) string {
 	return code
 }
 
-// TestPermissionsNATS verifies that the permissions in docs/permissions.md suffice for readers and
+// TestPermissionsNATS_Slow verifies that the permissions in docs/permissions.md suffice for readers and
 // for a forwarder that publishes, purges and restarts. It also verifies that readers can't write.
-func TestPermissionsNATS(t *testing.T) {
+func TestPermissionsNATS_Slow(t *testing.T) {
 	configuration := strings.ReplaceAll(documentedPermissions(t, "NATS"), "prod-eu1", clusterName)
 	bus := natstest.StartProcess(t, configuration)
 	cp := cluster.ControlPlane(t)

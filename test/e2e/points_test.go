@@ -20,10 +20,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestConsistencyPoints rebuilds the objects from the bus at every consistency point and compares
+// TestConsistencyPoints_Slow rebuilds the objects from the bus at every consistency point and compares
 // them with a list from the API server at the same version. Objects change meanwhile, and the
 // forwarder is killed.
-func TestConsistencyPoints(t *testing.T) {
+func TestConsistencyPoints_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)
@@ -192,9 +192,9 @@ func (b *anyBus) listAt(u *user, namespace, version string) map[string]seen {
 	return objects
 }
 
-// TestStoreAtPoints compares the store of an informer on the bus with the API server at the version
+// TestStoreAtPoints_Slow compares the store of an informer on the bus with the API server at the version
 // of the store's consistency point. It compares repeatedly while objects change.
-func TestStoreAtPoints(t *testing.T) {
+func TestStoreAtPoints_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)

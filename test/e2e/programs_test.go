@@ -54,10 +54,10 @@ func buildProgram(t *testing.T, args ...string) (program string) {
 	return program
 }
 
-// TestReplicaExample verifies that the example's table equals the cluster after each of three
+// TestReplicaExample_Slow verifies that the example's table equals the cluster after each of three
 // faults: the forwarder was killed, the example was stopped, or the stream was lost. The table
 // keeps all its rows while the forwarder has published only some of the objects again.
-func TestReplicaExample(t *testing.T) {
+func TestReplicaExample_Slow(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -175,9 +175,9 @@ func loseAllBut(t *testing.T, url, subject string) {
 	}
 }
 
-// TestWorkqueueExample runs client-go's example controller with its informer on the bus. The
+// TestWorkqueueExample_Slow runs client-go's example controller with its informer on the bus. The
 // example's source is unchanged except for the list-watch.
-func TestWorkqueueExample(t *testing.T) {
+func TestWorkqueueExample_Slow(t *testing.T) {
 	const (
 		listWatch = `cache.NewListWatchFromClient(clientset.CoreV1().RESTClient(), "pods", v1.NamespaceDefault, fields.Everything())`
 		onTheBus  = `package main

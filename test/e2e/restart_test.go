@@ -45,9 +45,9 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	}
 }
 
-// TestARestartOfTwentyThousandObjects uses its own control plane, where no one else changes
+// TestARestartOfTwentyThousandObjects_Slow uses its own control plane, where no one else changes
 // objects.
-func TestARestartOfTwentyThousandObjects(t *testing.T) {
+func TestARestartOfTwentyThousandObjects_Slow(t *testing.T) {
 	const objects = 20_000
 	bus := natsServer(t)
 	cp := controlplanetest.New(t, controlplane.Options{})

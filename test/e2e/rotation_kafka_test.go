@@ -137,9 +137,9 @@ func replacedSince(t *testing.T, before map[string]bool, pid func() int, address
 	}
 }
 
-// TestRotationKafka replaces Kafka passwords, certificates and authorities under load and revokes
+// TestRotationKafka_Slow replaces Kafka passwords, certificates and authorities under load and revokes
 // the former ones, in either order. No event may be lost or repeated.
-func TestRotationKafka(t *testing.T) {
+func TestRotationKafka_Slow(t *testing.T) {
 	const user, firstPassword, secondPassword, thirdPassword = "alice", "first-password", "second-password", "third-password"
 	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
 	broker := newSecuredKafka(t, first, map[string]string{user: firstPassword})

@@ -84,9 +84,9 @@ func (s *securedNATS) refused(what, creds string, ca *tlstest.CA, cert, key stri
 	}
 }
 
-// TestRotationNATS replaces every NATS credential under load and revokes the former one, in either
+// TestRotationNATS_Slow replaces every NATS credential under load and revokes the former one, in either
 // order. No event may be lost or repeated.
-func TestRotationNATS(t *testing.T) {
+func TestRotationNATS_Slow(t *testing.T) {
 	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
 	bus := &securedNATS{t: t, operator: natstest.NewOperator(t), others: tlstest.NewCA(t)}
 	security := bus.tls(first, first)

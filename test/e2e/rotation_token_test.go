@@ -129,10 +129,10 @@ func (a *serviceAccount) used(token boundToken) func(context.Context) error {
 	}
 }
 
-// TestRotationToken replaces the service account's token under load and revokes the former one, in
+// TestRotationToken_Slow replaces the service account's token under load and revokes the former one, in
 // either order. In the second order, it also restarts the API server, so that every watch must
 // reconnect.
-func TestRotationToken(t *testing.T) {
+func TestRotationToken_Slow(t *testing.T) {
 	dir := t.TempDir()
 	a := &serviceAccount{t: t, namespace: "default", auditLog: filepath.Join(dir, "audit.log")}
 	policy := filepath.Join(dir, "policy.yaml")

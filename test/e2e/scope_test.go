@@ -32,10 +32,10 @@ func (f *forwarder) verifyClean() {
 	}
 }
 
-// TestNamespacesChangeLabels verifies that the selection follows the labels of namespaces, both
+// TestNamespacesChangeLabels_Slow verifies that the selection follows the labels of namespaces, both
 // while the forwarder runs and while it is down. Up to ten namespaces have their own watches. With
 // more, one watch of all namespaces is used.
-func TestNamespacesChangeLabels(t *testing.T) {
+func TestNamespacesChangeLabels_Slow(t *testing.T) {
 	for name, others := range map[string]int{"few": 0, "many": 11} {
 		t.Run(name, func(t *testing.T) {
 			bus := natsServer(t)
@@ -112,9 +112,9 @@ func (s *subscriber) checkIDs() {
 	}
 }
 
-// TestOnDeselectPublish verifies that, with ON_DESELECT=publish, objects that only an earlier
+// TestOnDeselectPublish_Slow verifies that, with ON_DESELECT=publish, objects that only an earlier
 // configuration selected receive a deselected event.
-func TestOnDeselectPublish(t *testing.T) {
+func TestOnDeselectPublish_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

@@ -74,9 +74,9 @@ func (u *user) awaitHeartbeats() {
 	})
 }
 
-// TestHeartbeatsAreNotSent verifies that heartbeats of 50 nodes cause no events, both while the
+// TestHeartbeatsAreNotSent_Slow verifies that heartbeats of 50 nodes cause no events, both while the
 // forwarder runs and after a restart. Other changes of the nodes are published.
-func TestHeartbeatsAreNotSent(t *testing.T) {
+func TestHeartbeatsAreNotSent_Slow(t *testing.T) {
 	const many = 50
 	cp := controlplanetest.New(t, controlplane.Options{Kwok: true, Heartbeat: 2 * time.Second})
 	u := newUser(t, cp)
@@ -126,9 +126,9 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestAFilter verifies the events of objects that start or stop matching the filter, both while the
+// TestAFilter_Slow verifies the events of objects that start or stop matching the filter, both while the
 // forwarder runs and while it is down. An object for which the expression fails is published.
-func TestAFilter(t *testing.T) {
+func TestAFilter_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)
@@ -200,9 +200,9 @@ func TestAFilter(t *testing.T) {
 	})
 }
 
-// TestTheFilterChanges verifies that objects that a new filter doesn't select are deselected,
+// TestTheFilterChanges_Slow verifies that objects that a new filter doesn't select are deselected,
 // exactly once.
-func TestTheFilterChanges(t *testing.T) {
+func TestTheFilterChanges_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)
@@ -236,9 +236,9 @@ func TestTheFilterChanges(t *testing.T) {
 	})
 }
 
-// TestTheProjectionChanges verifies that objects whose published data a new projection changes are
+// TestTheProjectionChanges_Slow verifies that objects whose published data a new projection changes are
 // published again, exactly once.
-func TestTheProjectionChanges(t *testing.T) {
+func TestTheProjectionChanges_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

@@ -142,10 +142,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.stop()
 }
 
-// TestWhatMatchesNothing verifies the reports of a misspelled name, in each setting that takes
+// TestWhatMatchesNothing_Slow verifies the reports of a misspelled name, in each setting that takes
 // names. The log, the metrics and status contain the name, and /readyz fails if
 // READY_REQUIRES_MATCHES is set. The reports end when something with that name exists.
-func TestWhatMatchesNothing(t *testing.T) {
+func TestWhatMatchesNothing_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

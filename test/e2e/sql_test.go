@@ -11,10 +11,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestFlinkSQL compares a Flink table with the API server. Flink reads the table from the topic
+// TestFlinkSQL_Slow compares a Flink table with the API server. Flink reads the table from the topic
 // with its upsert-kafka connector. Some objects are deleted while the forwarder runs, and some
 // while it is down.
-func TestFlinkSQL(t *testing.T) {
+func TestFlinkSQL_Slow(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
 			bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("sql-" + mode)}

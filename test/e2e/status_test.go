@@ -46,9 +46,9 @@ func (f *forwarder) document() (d status.Document) {
 	return d
 }
 
-// TestStatus causes several faults, one after the other. For each fault, status must name the cause
+// TestStatus_Slow causes several faults, one after the other. For each fault, status must name the cause
 // and end with the right exit code. After the fault, status must report OK again.
-func TestStatus(t *testing.T) {
+func TestStatus_Slow(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -152,8 +152,8 @@ func TestStatusWithoutGet(t *testing.T) {
 	f.stop()
 }
 
-// TestStatusKafka verifies that status names the cause while a Kafka broker is down.
-func TestStatusKafka(t *testing.T) {
+// TestStatusKafka_Slow verifies that status names the cause while a Kafka broker is down.
+func TestStatusKafka_Slow(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

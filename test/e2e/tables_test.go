@@ -299,8 +299,8 @@ func fileRows(file, cluster string) (string, error) {
 	return strings.Join(rows, ""), err
 }
 
-// TestTableKeyValue verifies the table of examples/nats-kv.
-func TestTableKeyValue(t *testing.T) {
+// TestTableKeyValue_Slow verifies the table of examples/nats-kv.
+func TestTableKeyValue_Slow(t *testing.T) {
 	program := buildProgram(t, "../../examples/nats-kv")
 	checkCredentials(t, program)
 	checkTable(t, tableSample{[]string{program}, fileRows, "", true, nil}, tableOnNATS(t))

@@ -43,9 +43,9 @@ func (f *forwarder) refuses(words string, args ...string) {
 	}
 }
 
-// TestTrace verifies the verdicts of trace for an object through its life, and after each way to
+// TestTrace_Slow verifies the verdicts of trace for an object through its life, and after each way to
 // deselect it.
-func TestTrace(t *testing.T) {
+func TestTrace_Slow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)

@@ -10,11 +10,11 @@ import (
 )
 
 // Without the flag, the earlier version is the current code with another version number.
-var earlierBinary = flag.String("earlier", "", "forwarder of an earlier release, for TestUpgrade")
+var earlierBinary = flag.String("earlier", "", "forwarder of an earlier release, for TestUpgrade_Slow")
 
-// TestUpgrade verifies an upgrade, a rollback and a second upgrade under load. Each time, one
+// TestUpgrade_Slow verifies an upgrade, a rollback and a second upgrade under load. Each time, one
 // version takes over from the other. No event is missing, repeated or out of order.
-func TestUpgrade(t *testing.T) {
+func TestUpgrade_Slow(t *testing.T) {
 	earlier := *earlierBinary
 	if earlier == "" {
 		earlier = filepath.Join(t.TempDir(), "forwarder")

@@ -49,9 +49,9 @@ func (b *anyBus) awaitPoint(version string) {
 	})
 }
 
-// TestVerifyAtPoints verifies that verify finds no difference while objects change continuously. It
+// TestVerifyAtPoints_Slow verifies that verify finds no difference while objects change continuously. It
 // compares at consistency points, so it doesn't wait for the settle time.
-func TestVerifyAtPoints(t *testing.T) {
+func TestVerifyAtPoints_Slow(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)
@@ -136,11 +136,11 @@ func TestVerifyFindsAtPoints(t *testing.T) {
 	})
 }
 
-// TestVerifyWithoutPoints verifies that verify waits for the settle time in two cases: the bus has
+// TestVerifyWithoutPoints_Slow verifies that verify waits for the settle time in two cases: the bus has
 // no consistency point, or the API server no longer has the version of the last point. After the
 // settle time, verify also finds the objects that the forwarder didn't publish after its last
 // point.
-func TestVerifyWithoutPoints(t *testing.T) {
+func TestVerifyWithoutPoints_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	const namespace = "default"
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

@@ -51,8 +51,8 @@ func read(t *testing.T, name string) []byte {
 	return content
 }
 
-// TestRelease verifies that two builds in different folders produce the same release.
-func TestRelease(t *testing.T) {
+// TestRelease_Slow verifies that two builds in different folders produce the same release.
+func TestRelease_Slow(t *testing.T) {
 	var lists []string
 	var dist string
 	for range 2 {

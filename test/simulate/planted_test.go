@@ -22,10 +22,10 @@ var planted = []string{
 // plantedOnKafka lists the bugs of the torture suite that are in the decisions of a takeover.
 var plantedOnKafka = []string{"only-what-survived", "trust-any-record", "trust-checkpoint"}
 
-// TestPlantedBugs verifies that the simulator finds each planted bug, and logs how many histories it
+// TestPlantedBugs_Slow verifies that the simulator finds each planted bug, and logs how many histories it
 // needs. The bugs directory contains bugs that the simulator once found in the forwarder, and bugs
 // that were added to show that one of the oracle's checks detects them.
-func TestPlantedBugs(t *testing.T) {
+func TestPlantedBugs_Slow(t *testing.T) {
 	patches, err := filepath.Glob(filepath.Join("bugs", "*.patch"))
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("no patches: %v", err)

@@ -48,9 +48,9 @@ func plant(ctx context.Context, bug, dir string) (file string, err error) {
 	return file, harness.BuildWith(ctx, overlay, file, failpoints)
 }
 
-// TestEveryPatchApplies verifies that the patch of every planted bug applies and compiles.
-// TestPlantedBugs would find a stale patch much later.
-func TestEveryPatchApplies(t *testing.T) {
+// TestEveryPatchApplies_Slow verifies that the patch of every planted bug applies and compiles.
+// TestPlantedBugs_Slow would find a stale patch much later.
+func TestEveryPatchApplies_Slow(t *testing.T) {
 	for _, bug := range plantedBugs(t) {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()

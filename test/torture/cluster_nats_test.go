@@ -228,7 +228,7 @@ func (b *natsBus) stepDown(ctx context.Context, times int) error {
 // isOfOneReplica reports whether verify found an object that doesn't exist because it read a message
 // that the leader of the stream lacks. Later messages of the object must have been removed. With
 // nats-server 2.15, such a message returns on a server that is killed: see
-// TestAMessageReturnsOnOneServer in internal/publish/nats.
+// TestAMessageReturnsOnOneServer_Slow in internal/publish/nats.
 func (w *world) isOfOneReplica(ctx context.Context, p verifyreport.Problem, all []harness.Received) bool {
 	b, ok := w.bus.(*natsBus)
 	at := slices.IndexFunc(all, func(m harness.Received) bool { return m.Sequence == p.Position })

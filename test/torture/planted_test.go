@@ -34,9 +34,9 @@ var usual = settings{
 // depends on the partitions of the objects, and so on the name of the world, and on the order of the acknowledgements.
 const plays = 2
 
-// TestPlantedBugs tests the tests. It plays each scenario with the unchanged forwarder, which must
+// TestPlantedBugs_Slow tests the tests. It plays each scenario with the unchanged forwarder, which must
 // pass, and with each planted bug of the scenario, which the checks must find.
-func TestPlantedBugs(t *testing.T) {
+func TestPlantedBugs_Slow(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Run("as it is", func(t *testing.T) {

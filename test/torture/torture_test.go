@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestTorture runs plans with random faults. By default it runs the seeds that together have every
+// TestTorture_Slow runs plans with random faults. By default it runs the seeds that together have every
 // kind of fault once on every bus, some seeds with replicas, and some seeds with a foreign writer.
 // Environment variables choose other runs:
 //
@@ -26,7 +26,7 @@ import (
 //   - SHARD=2/3: every third of these seeds, from the second on, to divide them among processes
 //   - FAULT=name: only this kind of fault
 //   - BUG=name: the forwarder has this planted bug
-func TestTorture(t *testing.T) {
+func TestTorture_Slow(t *testing.T) {
 	all, err := chosenRounds(os.Getenv)
 	if err != nil {
 		t.Fatal(err)

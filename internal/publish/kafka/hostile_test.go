@@ -239,9 +239,9 @@ func (h *hostile) pack(topic, key, value string, headers ...recordbatch.Header) 
 	}
 }
 
-// TestLongTexts verifies that a bus does not keep keys, UIDs, versions and IDs that are longer than
+// TestLongTexts_Slow verifies that a bus does not keep keys, UIDs, versions and IDs that are longer than
 // any API server serves. A compressed record of many MiB is only a few KiB on the wire.
-func TestLongTexts(t *testing.T) {
+func TestLongTexts_Slow(t *testing.T) {
 	_, w := newFakeWriters(t)
 	first := w.open()
 	want := w.publishSome(first, "web-", 2)

@@ -25,12 +25,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestInterop verifies that independent consumers read the same events, in the same order for each
+// TestInterop_Slow verifies that independent consumers read the same events, in the same order for each
 // object, in either mode and with every compression. The consumers are the CloudEvents SDK's
 // receiver for Go, a plain Java consumer, a Java consumer that reads only committed records, and
 // the CloudEvents SDK's deserializer for Java. To these consumers, idempotent batches are like any
 // other.
-func TestInterop(t *testing.T) {
+func TestInterop_Slow(t *testing.T) {
 	addr := kafkabrokertest.Shared(t).Addr()
 	published := map[string]*publication{}
 	var topics []string

@@ -48,10 +48,10 @@ func runJavaConsumer(t *testing.T, addr string, topics ...string) (records []jav
 	return records
 }
 
-// TestTables verifies that the rows of a KTable and of a versioned KTable are the existing objects,
+// TestTables_Slow verifies that the rows of a KTable and of a versioned KTable are the existing objects,
 // whichever writer published the deletes, and even if the clock of the first writer was ahead. The
 // claim, the markers of two writers and of first syncs, and consistency points are not rows.
-func TestTables(t *testing.T) {
+func TestTables_Slow(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
 	w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(time.Now().Add(30 * time.Minute))

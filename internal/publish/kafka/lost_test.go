@@ -225,11 +225,11 @@ func TestATopicIsNotSeenForAWhile(t *testing.T) {
 	w.wantLoaded(w.open(), wantElsewhere)
 }
 
-// TestATakeoverIsKilledWhileItSetsATopicAside verifies that the next takeover trusts no entry of a
+// TestATakeoverIsKilledWhileItSetsATopicAside_Slow verifies that the next takeover trusts no entry of a
 // topic if the previous one was killed while it set the topic aside. Some entries of the topic are
 // then removed already. The checkpoint topic has two partitions: one may have stored all records of
 // the killed takeover, and the other none.
-func TestATakeoverIsKilledWhileItSetsATopicAside(t *testing.T) {
+func TestATakeoverIsKilledWhileItSetsATopicAside_Slow(t *testing.T) {
 	for taken := range 6 { // the takeover's marker, the topic's state, and some of the removals
 		t.Run(fmt.Sprint(taken, " batches are stored"), func(t *testing.T) {
 			w := newWriters(t, 2)

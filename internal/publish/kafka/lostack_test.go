@@ -21,13 +21,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-var lostAcks = flag.Int("lostacks", 30, "how often TestLostAcknowledgements loses acknowledgements")
+var lostAcks = flag.Int("lostacks", 30, "how often TestLostAcknowledgements_Slow loses acknowledgements")
 
-// TestLostAcknowledgements drops acknowledgements of stored batches at random moments, while
+// TestLostAcknowledgements_Slow drops acknowledgements of stored batches at random moments, while
 // hundreds of objects change, and breaks the connections. It verifies that every event is in the
 // topic once, in the order of its object. Either the bus recovers by itself, or the caller
 // publishes again.
-func TestLostAcknowledgements(t *testing.T) {
+func TestLostAcknowledgements_Slow(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
 	o.AckTimeout = time.Second // so that the caller has to handle some losses

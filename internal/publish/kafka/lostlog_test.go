@@ -60,11 +60,11 @@ func (w *writers) wantLost(b *Bus, lost event.Key, left map[event.Key]uint64) {
 	})
 }
 
-// TestALostLogIsWrittenTo verifies that a bus detects the complete loss of a partition even if the
+// TestALostLogIsWrittenTo_Slow verifies that a bus detects the complete loss of a partition even if the
 // log has grown beyond its old length. Another cluster that shares the topic writes to it, and then
 // the session does. The session's last record is in its place, but says nothing about the earlier
 // ones.
-func TestALostLogIsWrittenTo(t *testing.T) {
+func TestALostLogIsWrittenTo_Slow(t *testing.T) {
 	for _, anew := range []bool{false, true} { // whether the next writer starts before the loss is noticed
 		t.Run(fmt.Sprint("started anew ", anew), func(t *testing.T) {
 			w, kb, log := brokerOfOne(t)
@@ -100,10 +100,10 @@ func TestALostLogIsWrittenTo(t *testing.T) {
 	}
 }
 
-// TestALostTailEndsWithATombstone verifies that a bus detects a lost tail that ends with a
+// TestALostTailEndsWithATombstone_Slow verifies that a bus detects a lost tail that ends with a
 // tombstone. Compaction can remove a tombstone that is the last record of a partition, but it never
 // shortens the log.
-func TestALostTailEndsWithATombstone(t *testing.T) {
+func TestALostTailEndsWithATombstone_Slow(t *testing.T) {
 	w, kb, log := brokerOfOne(t)
 	w.opts.Tombstones = true
 	b := w.open()
@@ -134,10 +134,10 @@ func TestALostTailEndsWithATombstone(t *testing.T) {
 	w.wantLost(b, lost.Key, map[event.Key]uint64{})
 }
 
-// TestALostTailHadAPurgedDelete verifies that a bus detects a lost tail that starts with a purged
+// TestALostTailHadAPurgedDelete_Slow verifies that a bus detects a lost tail that starts with a purged
 // delete. The entries of later events must reveal the loss. Otherwise, no forwarder would know the
 // object, which exists according to the topic.
-func TestALostTailHadAPurgedDelete(t *testing.T) {
+func TestALostTailHadAPurgedDelete_Slow(t *testing.T) {
 	for _, tombstones := range []bool{false, true} {
 		t.Run(fmt.Sprint("tombstones ", tombstones), func(t *testing.T) {
 			w, kb, log := brokerOfOne(t)

@@ -34,11 +34,11 @@ func (w *writers) live(b *Bus) map[event.Key]uint64 {
 	return all
 }
 
-// TestARestoredLog verifies that no delete is lost if the log of the event topic is restored from
+// TestARestoredLog_Slow verifies that no delete is lost if the log of the event topic is restored from
 // an earlier copy. The copy lacks all deletes, which the checkpoint topic has recorded. Load
 // returns the objects as existing, so that each delete is published again. In an earlier version,
 // 78 of 80 deletes were lost permanently.
-func TestARestoredLog(t *testing.T) {
+func TestARestoredLog_Slow(t *testing.T) {
 	const objects = 80
 	for _, anew := range []bool{false, true} { // whether another writer starts before the loss is noticed
 		t.Run(fmt.Sprint("started anew ", anew), func(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestLoadFromAReplicaThatIsAhead verifies that a load does not read from a replica that is ahead of
+// TestLoadFromAReplicaThatIsAhead_Slow verifies that a load does not read from a replica that is ahead of
 // the leader. In this test, two of three servers return with earlier copies of their files. The
 // third server keeps the messages that they lost, and lacks the messages that they store afterwards.
 // After minutes it stores later messages too, but still has other messages at the sequences in
 // between. An earlier version read from the third server. It returned events that the leader lacked,
 // and missed events that the leader had.
-func TestLoadFromAReplicaThatIsAhead(t *testing.T) {
+func TestLoadFromAReplicaThatIsAhead_Slow(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
 	want := map[event.Key]event.Acked{}

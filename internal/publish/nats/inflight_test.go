@@ -16,9 +16,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestCompletedOnce verifies that each message is completed exactly once when timeouts and
+// TestCompletedOnce_Slow verifies that each message is completed exactly once when timeouts and
 // acknowledgements race, and that a late acknowledgement is harmless.
-func TestCompletedOnce(t *testing.T) {
+func TestCompletedOnce_Slow(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
 	const objects = 1_000

@@ -166,10 +166,10 @@ func TestLoadPurged(t *testing.T) {
 	}
 }
 
-// TestLoadBroken verifies that Load returns either an error or the whole checkpoint, never a part of
+// TestLoadBroken_Slow verifies that Load returns either an error or the whole checkpoint, never a part of
 // it, if the connection breaks, the server restarts, or the context ends. This test found a server
 // bug that dropped one message of 12,000 during a reconnect.
-func TestLoadBroken(t *testing.T) {
+func TestLoadBroken_Slow(t *testing.T) {
 	failure := errors.New("the caller's")
 	for _, test := range []struct {
 		name  string

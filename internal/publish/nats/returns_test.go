@@ -12,11 +12,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestAMessageReturnsOnOneServer shows a bug of nats-server 2.15. A limit removes a message between
+// TestAMessageReturnsOnOneServer_Slow shows a bug of nats-server 2.15. A limit removes a message between
 // others, somebody deletes the message after it, and a server is killed. Then the first message
 // returns on that server only. A load must not return it before that server leads, and the election
 // of that server counts as a possible loss.
-func TestAMessageReturnsOnOneServer(t *testing.T) {
+func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3, History: 1})
 	put := func(name string, version int, expected uint64) uint64 {

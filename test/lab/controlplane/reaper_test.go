@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// startChild starts the processes that TestKilledParentLeavesNothing checks.
+// startChild starts the processes that TestKilledParentLeavesNothing_Slow checks.
 func startChild() (childprocesstest.Started, error) {
 	cp, err := controlplane.Start(context.Background(), controlplane.Options{})
 	if err != nil {
@@ -17,4 +17,4 @@ func startChild() (childprocesstest.Started, error) {
 	return childprocesstest.Started{Dir: cp.Dir(), Pids: cp.Pids()}, nil
 }
 
-func TestKilledParentLeavesNothing(t *testing.T) { childprocesstest.KilledParent(t) }
+func TestKilledParentLeavesNothing_Slow(t *testing.T) { childprocesstest.KilledParent(t) }

@@ -49,7 +49,7 @@ func flunderNames(t *testing.T, client dynamic.Interface) []string {
 	return names
 }
 
-func TestAggregated(t *testing.T) {
+func TestAggregated_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{Aggregated: true})
 	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
@@ -129,7 +129,7 @@ func serves(t *testing.T, config *rest.Config) bool {
 	return err == nil
 }
 
-func TestTwoAPIServersBehindOneAddress(t *testing.T) {
+func TestTwoAPIServersBehindOneAddress_Slow(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	link := faultproxy.Start(t, cp.EtcdAddress())
 	second, err := cp.AddAPIServer(t.Context(), "--runtime-config=apps/v1=false", "--etcd-servers=http://"+link.Addr())

@@ -71,7 +71,7 @@ func values(t *testing.T, addr, topic string) []string {
 	}
 }
 
-func TestLives(t *testing.T) {
+func TestLives_Slow(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext},
 		Users: map[string]string{"alice": "secret"}})
 	if _, err := os.Stat(b.Classes()); err != nil {
@@ -193,7 +193,7 @@ func TestStartErrorShowsBrokerOutput(t *testing.T) {
 	}
 }
 
-func TestStartTakesOtherPorts(t *testing.T) {
+func TestStartTakesOtherPorts_Slow(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -209,9 +209,9 @@ func TestStartTakesOtherPorts(t *testing.T) {
 	}
 }
 
-// TestStartWithoutClasses verifies that a broker starts with a broken or missing class archive. The
+// TestStartWithoutClasses_Slow verifies that a broker starts with a broken or missing class archive. The
 // archive only makes the start faster.
-func TestStartWithoutClasses(t *testing.T) {
+func TestStartWithoutClasses_Slow(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.jsa")
 	if err := os.WriteFile(broken, []byte("not an archive"), 0o600); err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func (s *secured) bearer(t *testing.T, tokens OAuth) *Client {
 	})
 }
 
-func TestBearerTokens(t *testing.T) {
+func TestBearerTokens_Slow(t *testing.T) {
 	i := newIssuer(t)
 	s := withTokens(t, i)
 	fromEndpoint := func(secret string) OAuth {

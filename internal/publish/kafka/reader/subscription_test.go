@@ -176,9 +176,9 @@ func TestWaitsForTheTopic(t *testing.T) {
 	s.want(ids("a", 1, 2)...)
 }
 
-// TestBreak verifies that subscriptions continue after a broker was killed, or was down when they
+// TestBreak_Slow verifies that subscriptions continue after a broker was killed, or was down when they
 // began.
-func TestBreak(t *testing.T) {
+func TestBreak_Slow(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	w := readertest.NewTopic(t, b, "break", 1, nil)
 	put(t, w, "a", 1)

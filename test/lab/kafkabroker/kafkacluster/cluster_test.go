@@ -15,9 +15,9 @@ import (
 
 const topic = "topic"
 
-// TestFaultsOfAKafkaCluster injects each fault of a cluster and verifies that acknowledged records
+// TestFaultsOfAKafkaCluster_Slow injects each fault of a cluster and verifies that acknowledged records
 // survive all of them, except an unclean election.
-func TestFaultsOfAKafkaCluster(t *testing.T) {
+func TestFaultsOfAKafkaCluster_Slow(t *testing.T) {
 	c, err := kafkacluster.Start(t, kafkacluster.Options{Size: 3})
 	must(t, err)
 	must(t, c.CreateTopic(t.Context(), topic, 1, nil))
