@@ -95,6 +95,11 @@ type View struct {
 	// unknown. Live is at least as new.
 	Version string
 
+	// Reported is a version up to which the informers have reported every change of the key: this
+	// view has the tombstones of all objects that were gone by then. It can be earlier than
+	// Version. It is "" if unknown, and for a key whose last event on the bus is not foreign.
+	Reported string
+
 	// Live is the object in the indexer, or nil.
 	Live *Object
 

@@ -199,6 +199,9 @@ func (d departed) Lookup(k event.Key) event.View {
 	return v
 }
 
+// Reported implements [forward.Informers].
+func (d departed) Reported(event.Key) string { return "" }
+
 // Interest implements [forward.Informers].
 func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
 

@@ -137,7 +137,7 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 // decided again after a back-off, although nothing enqueues the key.
 func TestSyncWaitsForTheWatch(t *testing.T) {
 	b := &bench{view: view(nil), acked: foreign(deleted("A", "3")), shown: at(live("B", "5"), foreignAt)}
-	b.view.Version, b.view.Outlived = "4", event.Outlived{Position: foreignAt, Version: "7"}
+	b.view.Version, b.view.Reported, b.view.Outlived = "6", "4", event.Outlived{Position: foreignAt, Version: "7"}
 	if again, err := b.sync(t); again || !errors.Is(err, errUnseen) || len(b.sent) > 0 {
 		t.Errorf("got again %v, err %v, %d events; want an error", again, err, len(b.sent))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// errUnseen makes the caller call Sync again after a back-off. Only the watch can decide about the
-// event, and it may show nothing that enqueues the key.
+// errUnseen makes the caller call Sync again after a back-off, because the watch may reach the
+// version without a change that enqueues the key.
 var errUnseen = errors.New("the watch has not reached the version of the event on the bus")
 
 // syncForeign is Sync for a foreign entry. It may block on the bus.
@@ -24,7 +24,9 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		done(false, err)
 		return
 	}
+	reported := f.Informers.Reported(key) // before the view, which then has every change up to this version
 	view := f.Informers.Lookup(key)
+	view.Reported = reported
 	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {

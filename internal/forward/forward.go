@@ -28,6 +28,9 @@ import (
 type Informers interface {
 	// Lookup returns the current view of a key. It does not block.
 	Lookup(event.Key) event.View
+	// Reported returns a version up to which every change of this key is in the views that Lookup
+	// returns, or "" if unknown. It does not block.
+	Reported(event.Key) string
 	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
 	// Settled is called when the bus may have received missing changes of this key.

@@ -66,6 +66,7 @@ type bench struct {
 }
 
 func (b *bench) Lookup(event.Key) event.View { return b.view }
+func (b *bench) Reported(event.Key) string   { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }

@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -26,8 +28,8 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		}
 	}()
 	for _, i := range all {
-		version, at, reached := i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.none())
-		if !reached {
+		version, at, ok := i.reached()
+		if !ok {
 			return ledger.Point{}, false
 		}
 		if p.Version == "" || revision.IsEarlier(version, p.Version) {
@@ -40,6 +42,27 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	}
 	p.Mark = s.ledger.Mark(gr)
 	return p, len(all) > 0
+}
+
+// reached returns the version up to which the handler has reported every change, and the time when
+// that version arrived. The caller holds the lock of the progress.
+func (i *informer) reached() (version string, at time.Time, ok bool) {
+	return i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.none())
+}
+
+// Reported returns a version up to which the informers have reported every change of a key to the
+// ledger, or "" if unknown.
+func (s *Set) Reported(k event.Key) (version string) {
+	w := s.watchedFor(k.GroupResource())
+	if w == nil {
+		return ""
+	}
+	if i := w.informer(k); i != nil {
+		i.progress.Lock()
+		defer i.progress.Unlock()
+		version, _, _ = i.reached()
+	}
+	return version
 }
 
 // Selection returns a number that changes whenever the selected objects of a resource may have

@@ -20,8 +20,8 @@ import (
 //	a foreign writer                      anything else: the event contradicts the cluster,
 //	                                      as a consistent read confirms
 //
-// Another forwarder's watch can be ahead of ours. So the decision waits until our watch has seen the
-// version that the event claims, unless that version is later than the consistent read. Such a version
+// Another forwarder's watch can be ahead of ours. So the decision waits until the informers have
+// reported the version that the event claims, unless that version is later than the consistent read. Such a version
 // is forged, because the read follows the event.
 //
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
@@ -31,8 +31,8 @@ import (
 // to publish the state of the object again.
 const ReasonForeign Reason = "foreign"
 
-// ReasonUnseen: the bus has an event of another writer, with a version that the watch has not seen
-// yet. The decision waits for the watch.
+// ReasonUnseen: the bus has an event of another writer, with a version that the informers have not
+// reported yet. The decision waits for them.
 const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
@@ -90,11 +90,12 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	return nil, repair(c, acked), reason
 }
 
-// isUnseen reports whether our watch may still show the object in an event on the bus. The object did
-// not exist at the time of the consistent read, and the event claims a version between the last one
-// that our watch has seen and the read.
+// isUnseen reports whether the informers may still report the object in an event on the bus, or its
+// delete. The consistent read found no object, and the event does not claim a later version than the
+// read.
 func isUnseen(v event.View, a event.Acked) bool {
-	return a.Epoch == v.Epoch && revision.IsEarlier(v.Version, a.ResourceVersion) && v.Outlived.Version != "" && !revision.IsEarlier(v.Outlived.Version, a.ResourceVersion)
+	isReported := revision.IsUpTo(a.ResourceVersion, v.Reported) && revision.IsUpTo(v.Version, v.Reported)
+	return a.Epoch == v.Epoch && revision.IsUpTo(a.ResourceVersion, v.Outlived.Version) && !isReported
 }
 
 func repair(c *event.Change, acked event.Acked) *event.Change {

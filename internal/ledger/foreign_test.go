@@ -247,22 +247,27 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 // forwarder had published, for a forgery, and deleted the object on the bus again.
 func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	for name, c := range map[string]struct {
-		known      event.Acked
-		shown      event.Acked
-		seen, read string // the versions of the watch and of the consistent read
-		waits      bool
+		known, shown event.Acked
+		stored       string // the version of the indexer
+		reported     string
+		read         string // the version of the consistent read
+		waits        bool
 	}{
-		"behind the create":                 {deleted("A", "3"), live("B", "5"), "4", "7", true},
-		"at the version of the read":        {deleted("A", "3"), live("B", "7"), "4", "7", true},
-		"behind a delete, an object before": {live("A", "3"), deleted("B", "5"), "4", "7", true},
-		"the watch has seen the version":    {deleted("A", "3"), live("B", "5"), "5", "7", false},
-		"the version follows the read":      {deleted("A", "3"), live("B", "9"), "4", "7", false},
-		"the read found an object":          {deleted("A", "3"), live("B", "5"), "4", "", false},
-		"in another epoch":                  {deleted("A", "3"), withEpoch(live("B", "5"), 1), "4", "7", false},
+		"behind the create":                 {deleted("A", "3"), live("B", "5"), "4", "4", "7", true},
+		"at the version of the read":        {deleted("A", "3"), live("B", "7"), "4", "4", "7", true},
+		"behind a delete, an object before": {live("A", "3"), deleted("B", "5"), "4", "4", "7", true},
+		"nothing is reported yet":           {deleted("A", "3"), live("B", "5"), "6", "", "7", true},
+		"the create is not reported yet":    {deleted("A", "3"), live("B", "5"), "6", "4", "7", true},
+		"the delete is not reported yet":    {deleted("A", "3"), live("B", "5"), "6", "5", "7", true},
+		"all is reported":                   {deleted("A", "3"), live("B", "5"), "6", "6", "7", false},
+		"the version follows the read":      {deleted("A", "3"), live("B", "9"), "4", "4", "7", false},
+		"the read found an object":          {deleted("A", "3"), live("B", "5"), "4", "4", "", false},
+		"in another epoch":                  {deleted("A", "3"), withEpoch(live("B", "5"), 1), "4", "4", "7", false},
+		"without a version":                 {deleted("A", "3"), live("B", ""), "4", "4", "7", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil)
-			v.Version, v.Outlived = c.seen, event.Outlived{Position: foreignAt, Version: c.read}
+			v.Version, v.Reported, v.Outlived = c.stored, c.reported, event.Outlived{Position: foreignAt, Version: c.read}
 			adopt, change, reason := DecideForeign(testKey, v, foreign(c.known), shown(c.shown, nil), false)
 			if waits := reason == ReasonUnseen; waits != c.waits || waits && (adopt != nil || change != nil) {
 				t.Errorf("got %+v, %+v, %s; want to wait: %t", adopt, change, reason, c.waits)

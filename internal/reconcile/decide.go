@@ -5,7 +5,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -53,8 +52,7 @@ func (v ObjectView) shows(uid string) bool {
 
 // hasSeen reports whether the informer has seen a version.
 func (v ObjectView) hasSeen(version string) bool {
-	order, err := resourceversion.CompareResourceVersion(v.Version, version)
-	return err == nil && order >= 0
+	return revision.IsUpTo(version, v.Version)
 }
 
 // isOutlived reports whether a consistent read has already confirmed the informer's state. The

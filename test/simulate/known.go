@@ -6,19 +6,25 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // tolerates. If you fix a weakness, remove its function.
 
 // isOfWriterBehind reports whether the known weakness of two forwarders without leader election
-// explains an event. The watch of one forwarder is behind: it hasn't shown the object in the other
-// forwarder's last event, or the delete of that object. See ledger.DecideForeign. The forwarder that
-// is behind does one of these:
+// explains an event of one of them. The watch of this forwarder hasn't shown the object in the other
+// forwarder's last event, or the delete of that object. See ledger.DecideForeign. The forwarder does
+// one of these:
 //
 //   - It adopts the event without its version, and then publishes every state from its watch,
 //     including states before that event.
-//   - It takes the event for foreign, and repairs it with an event of the object that it knows.
+//   - It takes the event for foreign, and repairs it with an event of the object that it knows,
+//     because a list or a restore of etcd hid the state in the event from its watch, or because its
+//     ledger has dropped the tombstone of that object. If no object exists, it
+//     doesn't do so before its watch has reached the version of the event.
 //
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
-func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
-	if o.world.writers == 1 {
+func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, last published, by *process) bool {
+	switch {
+	case o.world.writers == 1:
 		return false
+	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && !o.world.cluster.objects[object].exists() && !by.reflector.hasReported(last.version):
+		return false // the forwarder doesn't wait for its watch
 	}
 	isSame := follows.ResourceVersion == last.ResourceVersion && (!o.lossy || follows.Digest == last.Digest)
 	return e.isRepair() || follows.Foreign || follows.UID == last.UID && follows.Position == last.Position && !isSame

@@ -168,9 +168,9 @@ func (o *oracle) purged(object int, upTo uint64) {
 	}
 }
 
-// stored checks an event that the bus has stored. follows is the event that the forwarder considered
-// the last one.
-func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
+// stored checks an event of a forwarder that the bus has stored. follows is the event that the
+// forwarder considered the last one.
+func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *process) {
 	w := o.world
 	e, previous, err := decode(m)
 	if err != nil {
@@ -183,7 +183,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 		return
 	}
 	last, ok := o.last(object)
-	if o.isOfWriterBehind(e, follows, last) {
+	if o.isOfWriterBehind(object, e, follows, last, by) {
 		for n := range o.events[object] {
 			o.events[object][n].id = "" // the ID may occur again
 		}

@@ -3,10 +3,12 @@ package simulate
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/resolve"
@@ -34,9 +36,7 @@ func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 	if !r.synced() {
 		return ledger.Point{}, false
 	}
-	r.progress.Lock()
-	defer r.progress.Unlock()
-	version, at, ok := r.progress.Reached(versionText(r.applied), r.handled == 0)
+	version, at, ok := r.reached()
 	if !ok || version == "" {
 		return ledger.Point{}, false
 	}
@@ -44,6 +44,25 @@ func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 		Point: event.Point{Resource: resource, Version: version, Objects: r.selected, AsOf: at, Taken: p.now()},
 		Mark:  p.ledger.Mark(gr), Selection: p.selection,
 	}, true
+}
+
+// reached returns the version up to which the handler has reported every change.
+func (r *reflector) reached() (version string, at time.Time, ok bool) {
+	r.progress.Lock()
+	defer r.progress.Unlock()
+	return r.progress.Reached(versionText(r.applied), r.handled == 0)
+}
+
+// hasReported reports whether the handler has reported every change up to a version.
+func (r *reflector) hasReported(version uint64) bool {
+	reached, _, ok := r.reached()
+	return ok && revision.IsUpTo(versionText(version), reached)
+}
+
+// Reported implements [forward.Informers].
+func (p *process) Reported(event.Key) string {
+	version, _, _ := p.reflector.reached()
+	return version
 }
 
 // Marked implements [resolve.Informers].

@@ -123,10 +123,10 @@ func (c *streamCheck) check(all []harness.Received) {
 		case c.foreign[m.Subject] || w.foreign.entries[m.Subject] || c.isSecondAnswer(m):
 			c.answer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
-		case c.world.mayAnswerOther() && c.world.answersOther(m, c.last[m.Subject]):
+		case c.world.mayAnswerOther(m) && c.world.answersOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
-		case w.restored && w.mayAnswerOther() && w.deletesOther(m, c.last[m.Subject]):
+		case w.restored && w.mayAnswerOther(m) && w.deletesOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.forgetIDs(m.Subject)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run

@@ -11,3 +11,10 @@ func IsEarlier(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order < 0
 }
+
+// IsUpTo reports whether a version is known to be at most another version of the same resource and
+// epoch. It returns false for versions that cannot be compared.
+func IsUpTo(version, limit string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, limit)
+	return err == nil && order <= 0
+}
