@@ -131,9 +131,9 @@ func deep(text []byte) bool {
 	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= MaxDepth
 }
 
-// TestChangedAtRandom compares Each with the reference implementation on random pairs of similar
+// TestChangedAtRandom_Slow compares Each with the reference implementation on random pairs of similar
 // objects.
-func TestChangedAtRandom(t *testing.T) {
+func TestChangedAtRandom_Slow(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	different := 0
 	for range 20_000 {
