@@ -140,6 +140,8 @@ func (c *candidate) contradicts(o observation) bool {
 	switch {
 	case s == nil, e.Live() && s.present && !o.unread && !isAlike(*s, e):
 		return false
+	case o.unread && s.projected && s.present && e.Live() && s.uid == e.UID && replica.Newer(s.version, e.Version):
+		return false // only a comparison of the data shows whether a published field has changed since
 	case isSame(*s, e) && (o.unread || sameData(*s, e)):
 		c.compared, c.differs = true, false
 		return false

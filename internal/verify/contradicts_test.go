@@ -12,6 +12,7 @@ func TestContradicts(t *testing.T) {
 		name              string
 		past, now, bus    string
 		noPoint, returns  bool
+		projected, unread bool
 		want              bool
 		compared, differs bool
 	}{
@@ -34,11 +35,19 @@ func TestContradicts(t *testing.T) {
 		{name: "unchanged, so it never left the selection", past: "A 5", now: "A 5", bus: "deleted A 5", returns: true, want: true},
 		{name: "stale without a point", past: "A 5", now: "A 9", bus: "A 4", noPoint: true},
 		{name: "right without a point", past: "A 4", now: "A 9", bus: "A 4", noPoint: true, compared: true},
+		{name: "stale and published in part", past: "A 5 y", now: "A 5", bus: "A 4 x", projected: true, want: true},
+		{name: "an unpublished field has changed", past: "A 5 x", now: "A 9", bus: "A 4 x", projected: true, compared: true},
+		{name: "an API version that is not served, and published in part", past: "A 5 y", now: "A 5", bus: "A 4 x", projected: true, unread: true},
+		{name: "an API version that is not served, and another uid", past: "B 5 y", now: "B 5", bus: "A 4 x", projected: true, unread: true, want: true},
+		{name: "an API version that is not served, and stale", past: "A 5", now: "A 5", bus: "A 4", unread: true, want: true},
 		{name: "other data without a point", past: "A 4 x", now: "A 9", bus: "A 4 y", noPoint: true, differs: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			past := present(tc.past)
-			g := observation{cluster: present(tc.now), bus: onBus(tc.bus), past: &past, point: replica.Point{Version: "8"}}
+			g := observation{cluster: present(tc.now), bus: onBus(tc.bus), past: &past, point: replica.Point{Version: "8"}, unread: tc.unread}
+			if tc.projected {
+				past, g.bus = projectedIn(tc.past), onProjectedBus(tc.bus)
+			}
 			if tc.noPoint {
 				g.point = replica.Point{}
 			}
