@@ -14,8 +14,9 @@ ARG COMMIT
 ENV CGO_ENABLED=0
 WORKDIR /src
 COPY . .
-# The Makefile explains -gcflags.
-RUN go build -trimpath -buildvcs=true -gcflags=k8s.io/api/...=-l -ldflags="-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /forwarder ./cmd/forwarder
+# The Makefile explains -tags and -gcflags.
+RUN go build -trimpath -buildvcs=true -tags nethttpomithttp2 -gcflags all=-l -gcflags std= -gcflags github.com/kuberelay/kuberelay/...= \
+    -gcflags github.com/nats-io/nats.go/...= -gcflags github.com/segmentio/...= -gcflags github.com/klauspost/...= -ldflags="-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /forwarder ./cmd/forwarder
 
 FROM ${BASE_IMAGE}
 ARG VERSION
