@@ -137,9 +137,10 @@ type View struct {
 // event, it returned Live in this or an earlier version, or no object.
 type Outlived struct {
 	Position uint64 // of the delete or the foreign event; 0 for none
-	// Version is the version at which no object existed, or "" if the read returned an object. Every
-	// earlier state of the key has an event in a watch that has seen this version.
+	// Version is a version at which no object existed, or "" if the read returned an object. A watch
+	// that has reached this version has shown every earlier state of the key.
 	Version string
+	At      time.Time // of the read
 }
 
 // Tombstone records that an object is deleted, or deselected.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -134,12 +135,22 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 }
 
 // TestSyncWaitsForTheWatch verifies that a foreign event in a version that the watch has not seen is
-// decided again after a back-off, although nothing enqueues the key.
+// decided again after a back-off, although nothing enqueues the key. If the watch never reaches the
+// version, the event is repaired after a while.
 func TestSyncWaitsForTheWatch(t *testing.T) {
-	b := &bench{view: view(nil), acked: foreign(deleted("A", "3")), shown: at(live("B", "5"), foreignAt)}
-	b.view.Version, b.view.Reported, b.view.Outlived = "6", "4", event.Outlived{Position: foreignAt, Version: "7"}
-	if again, err := b.sync(t); again || !errors.Is(err, errUnseen) || len(b.sent) > 0 {
-		t.Errorf("got again %v, err %v, %d events; want an error", again, err, len(b.sent))
+	for name, c := range map[string]struct {
+		age    time.Duration // of the consistent read
+		events int
+	}{"just read": {0, 0}, "read long ago": {unseenLimit + time.Minute, 1}} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: view(nil), acked: foreign(deleted("A", "3")), shown: at(live("B", "5"), foreignAt), answer: []answer{{position: 12}}}
+			b.view.Version, b.view.Reported = "6", "4"
+			b.view.Outlived = event.Outlived{Position: foreignAt, Version: "7", At: time.Now().Add(-c.age)}
+			again, err := b.sync(t)
+			if waits := errors.Is(err, errUnseen); waits != (c.events == 0) || len(b.sent) != c.events {
+				t.Errorf("got again %v, err %v, %d events; want %d", again, err, len(b.sent), c.events)
+			}
+		})
 	}
 }
 
@@ -249,7 +260,7 @@ func TestSyncFindsAnUnansweredPublishOfAnotherUID(t *testing.T) {
 // forged and repaired it. It published the object again when its watch showed the object.
 func TestSyncIsBehindAnother(t *testing.T) {
 	b := &bench{view: view(nil, tombstone("A", "6")), acked: foreign(live("A", "5")), shown: at(deleted("B", "8"), foreignAt)}
-	b.view.Version, b.view.Outlived.Position = "6", foreignAt
+	b.view.Version, b.view.Reported, b.view.Outlived.Position = "6", "6", foreignAt
 	f := b.forwarder()
 	sync := func(wantAgain bool, rechecks int) {
 		t.Helper()

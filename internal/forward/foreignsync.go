@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -11,6 +12,10 @@ import (
 // errUnseen makes the caller call Sync again after a back-off, because the watch may reach the
 // version without a change that enqueues the key.
 var errUnseen = errors.New("the watch has not reached the version of the event on the bus")
+
+// unseenLimit limits how long a decision waits for the watch. A watch receives a bookmark about once a
+// minute, but an aggregated API server may send none.
+const unseenLimit = 3 * time.Minute
 
 // syncForeign is Sync for a foreign entry. It may block on the bus.
 func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.Acked, done func(again bool, err error)) {
@@ -21,12 +26,16 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	<-f.reads
 	if err != nil {
 		f.Logger.Warn("cannot read the last event from the bus, retrying", append(attributes(key), "err", err)...)
+		f.unanswered(key, acked, event.Acked{})
 		done(false, err)
 		return
 	}
 	reported := f.Informers.Reported(key) // before the view, which then has every change up to this version
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
+	if f.Now().Sub(view.Outlived.At) > unseenLimit {
+		view.Outlived.Version, view.Reported = "", view.Version // don't wait any longer
+	}
 	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {
@@ -37,6 +46,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		}
 		done(true, nil)
 	case reason == ledger.ReasonUnseen:
+		f.outcomes.failed(key, errUnseen, f.Now())
 		done(false, errUnseen)
 	case c == nil:
 		if reason != ledger.ReasonHold {

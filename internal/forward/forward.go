@@ -177,6 +177,14 @@ func (f *Forwarder) settle(key event.Key, acked event.Acked) {
 	f.Informers.Settled(key)
 }
 
+// unanswered records that a publish or the read before it failed. The ledger drops what only a
+// success would need, so an outage costs at most one state for each object. sent is the event that
+// the bus may have stored, the zero value for none.
+func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked) {
+	f.Ledger.Unanswered(key, acked, sent, f.Informers.Interest(key))
+	f.Informers.Settled(key)
+}
+
 func attributes(k event.Key) []any {
 	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
 }
@@ -243,8 +251,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		if !notSent && !tooLarge {
 			sent = m.Acked
 		}
-		f.Ledger.Unanswered(c.Key, acked, sent, f.Informers.Interest(c.Key))
-		f.Informers.Settled(c.Key)
+		f.unanswered(c.Key, acked, sent)
 	}
 	switch {
 	case conflict != nil:

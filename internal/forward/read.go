@@ -35,6 +35,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 		<-f.reads
 		if err != nil && must {
 			f.Logger.Warn("cannot read the last state from the bus, retrying", append(attributes(c.Key), "err", err)...)
+			f.unanswered(c.Key, acked, event.Acked{})
 			done(false, err)
 			return
 		}

@@ -21,8 +21,8 @@ import (
 //	                                      as a consistent read confirms
 //
 // Another forwarder's watch can be ahead of ours. So the decision waits until the informers have
-// reported the version that the event claims, unless that version is later than the consistent read. Such a version
-// is forged, because the read follows the event.
+// reported the version that the event claims, unless that version is later than the consistent read.
+// Such a version is forged, because the read follows the event.
 //
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
 // again, with a new ID. It repairs each foreign event once.
@@ -91,11 +91,16 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 }
 
 // isUnseen reports whether the informers may still report the object in an event on the bus, or its
-// delete. The consistent read found no object, and the event does not claim a later version than the
-// read.
+// delete. They may if their handler is behind their store. They also may if the consistent read found
+// no object, and the event claims a version between the last reported one and the read.
 func isUnseen(v event.View, a event.Acked) bool {
-	isReported := revision.IsUpTo(a.ResourceVersion, v.Reported) && revision.IsUpTo(v.Version, v.Reported)
-	return a.Epoch == v.Epoch && revision.IsUpTo(a.ResourceVersion, v.Outlived.Version) && !isReported
+	switch {
+	case a.Epoch != v.Epoch:
+		return false
+	case v.Reported != v.Version && !revision.IsUpTo(v.Version, v.Reported):
+		return true
+	}
+	return revision.IsUpTo(a.ResourceVersion, v.Outlived.Version) && !revision.IsUpTo(a.ResourceVersion, v.Reported)
 }
 
 func repair(c *event.Change, acked event.Acked) *event.Change {

@@ -228,7 +228,7 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)
-			v.Version, v.Epoch, v.Outlived.Position = c.seen, c.epoch, foreignAt
+			v.Version, v.Reported, v.Epoch, v.Outlived.Position = c.seen, c.seen, c.epoch, foreignAt
 			_, change, reason := DecideForeign(testKey, v, c.known, shown(live("A", "5"), nil), false)
 			if change == nil || !change.Type.IsRemoval() {
 				t.Fatalf("got %+v, %s; want a removal", change, reason)
@@ -262,6 +262,7 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 		"all is reported":                   {deleted("A", "3"), live("B", "5"), "6", "6", "7", false},
 		"the version follows the read":      {deleted("A", "3"), live("B", "9"), "4", "4", "7", false},
 		"the read found an object":          {deleted("A", "3"), live("B", "5"), "4", "4", "", false},
+		"and the handler is behind":         {deleted("A", "3"), live("B", "5"), "6", "4", "", true},
 		"in another epoch":                  {deleted("A", "3"), withEpoch(live("B", "5"), 1), "4", "4", "7", false},
 		"without a version":                 {deleted("A", "3"), live("B", ""), "4", "4", "7", false},
 	} {
@@ -328,7 +329,7 @@ func TestForeignCreateOfAnotherObject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(c.live)
-			v.Version, v.Outlived.Position = c.seen, foreignAt
+			v.Version, v.Reported, v.Outlived.Position = c.seen, c.seen, foreignAt
 			stored := live("B", "5")
 			stored.Deleted = c.live == nil
 			adopt, _, _ := DecideForeign(testKey, v, foreign(c.known), shown(stored, nil), false)

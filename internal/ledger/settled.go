@@ -131,7 +131,7 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
 	}
-	if acked.Live() || acked.Position != d.confirmed().Position {
+	if acked.Live() && !acked.Foreign || acked.Position != d.confirmed().Position {
 		d.outlived = nil
 	}
 	if !attempts.mayShow() {

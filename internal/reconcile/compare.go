@@ -138,15 +138,10 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 			p.compare(pair{key: k, acked: a})
 		}
 	}
-	err := p.readObjects(ctx)
+	// One object or namespace that can't be read doesn't delay the others.
+	err := errors.Join(p.readObjects(ctx), p.readNamespaces(ctx), p.listLeaving(ctx))
 	if p.found.Restored {
 		c.Informers.RaiseEpoch(gr, event.NextEpoch(r.Epoch))
-	}
-	if err == nil {
-		err = p.readNamespaces(ctx)
-	}
-	if err == nil {
-		err = p.listLeaving(ctx)
 	}
 	return p.found, err
 }
@@ -158,8 +153,8 @@ type pair struct {
 	absentAt string // the version at which a consistent read found no object; "" for none
 }
 
-func (p pair) outlived() event.Outlived {
-	return event.Outlived{Position: p.acked.Position, Version: p.absentAt}
+func (p pair) outlived(now time.Time) event.Outlived {
+	return event.Outlived{Position: p.acked.Position, Version: p.absentAt, At: now}
 }
 
 // pass is one comparison of a watched resource: its findings, and the keys that need a read.
@@ -217,7 +212,7 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 		found.OutOfScope++
 	case markOutlived:
 		found.Outlived++
-		c.Informers.MarkOutlived(of.key, of.outlived())
+		c.Informers.MarkOutlived(of.key, of.outlived(c.Now()))
 	case restored:
 		found.Restored = true
 	}
@@ -228,6 +223,6 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 func (c *Comparer) addTombstone(of pair, deselected bool) {
 	c.Informers.AddTombstone(of.key, event.Tombstone{UID: of.acked.UID, Deselected: deselected, Confirmed: true, Observed: c.Now(), Cause: event.CauseReconcile})
 	if of.acked.Foreign {
-		c.Informers.MarkOutlived(of.key, of.outlived())
+		c.Informers.MarkOutlived(of.key, of.outlived(c.Now()))
 	}
 }

@@ -183,11 +183,11 @@ const (
 	isUnseen                 // the object is gone, but the watch has not reached it yet
 )
 
-// readResult is the finding of a read, with the UID and version of the object that exists.
+// readResult is the finding of a read, with the UID and version of the object that exists, if any.
 type readResult struct {
 	finding
-	uid     string // "" if no object exists
-	version string // if no object exists, the version at which the read found none; "" if unknown
+	uid, version string
+	listed       string // the version of a list that confirms the result; "" for none
 }
 
 // isAbsent reports whether the read found no object.
@@ -195,12 +195,12 @@ func (f readResult) isAbsent() bool {
 	return f.uid == "" && (f.finding == isThere || f.finding == isGone)
 }
 
-// absentAt returns the version at which the read found no object, or "" if it found one.
+// absentAt returns a version at which no object existed, or "" if one exists or no list followed.
 func (f readResult) absentAt() string {
-	if f.uid != "" {
-		return ""
+	if f.isAbsent() {
+		return f.listed
 	}
-	return f.version
+	return ""
 }
 
 // isOf reports whether the read found exactly this state.
@@ -229,11 +229,11 @@ func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint
 	case err != nil:
 		return readResult{}, err
 	case a.Live() && string(o.GetUID()) != a.UID:
-		return readResult{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
+		return readResult{finding: isGone, uid: string(o.GetUID()), version: o.GetResourceVersion()}, nil
 	case isBehind(o.GetResourceVersion(), a, epoch):
 		return readResult{finding: isOlder}, nil
 	}
-	return readResult{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
+	return readResult{finding: isThere, uid: string(o.GetUID()), version: o.GetResourceVersion()}, nil
 }
 
 // conclude decides about a key after the read. v is a view that was taken after the read.

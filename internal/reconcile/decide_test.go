@@ -44,7 +44,7 @@ func TestOutOfStep(t *testing.T) {
 
 // TestConclude has a case for each combination of a read's finding and the informers' view after it.
 func TestConclude(t *testing.T) {
-	gone, there := readResult{finding: isGone}, readResult{isThere, "A", "5"}
+	gone, there := readResult{finding: isGone}, readResult{isThere, "A", "5", ""}
 	synced := ObjectView{Covered: true, Synced: true}
 	for name, c := range map[string]struct {
 		found   readResult

@@ -48,7 +48,7 @@ func TestDecideForeign(t *testing.T) {
 // TestConcludeForeign verifies that a read confirms an informer that shows the state of the read or
 // a later state.
 func TestConcludeForeign(t *testing.T) {
-	there, nothing := readResult{isThere, "A", "5"}, readResult{finding: isThere}
+	there, nothing := readResult{isThere, "A", "5", ""}, readResult{finding: isThere}
 	synced := ObjectView{Covered: true, Synced: true}
 	for name, c := range map[string]struct {
 		found readResult
@@ -64,8 +64,8 @@ func TestConcludeForeign(t *testing.T) {
 		"nothing, and nothing":        {nothing, deleted("A", "4"), nil, markOutlived},
 		"nothing, and one is shown":   {nothing, deleted("A", "4"), object("B", "5"), wait},
 		"gone":                        {readResult{finding: isGone}, live("A", "5"), nil, inferDelete},
-		"gone, and recreated":         {readResult{isGone, "B", "6"}, live("A", "5"), object("B", "6"), inferDelete},
-		"gone, and not shown yet":     {readResult{isGone, "B", "6"}, live("A", "5"), nil, wait},
+		"gone, and recreated":         {readResult{isGone, "B", "6", ""}, live("A", "5"), object("B", "6"), inferDelete},
+		"gone, and not shown yet":     {readResult{isGone, "B", "6", ""}, live("A", "5"), nil, wait},
 		"gone, and it is shown still": {readResult{finding: isGone}, live("A", "5"), object("A", "5"), wait},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestConfirmForeign(t *testing.T) {
 	if _, err := b.confirm(t); err != nil {
 		t.Fatal(err)
 	}
-	if want := (event.Outlived{Position: 9, Version: "20"}); len(b.tombstones[testKey]) != 1 || b.object.Outlived != want {
+	if want := (event.Outlived{Position: 9, Version: "20", At: b.Now()}); len(b.tombstones[testKey]) != 1 || b.object.Outlived != want {
 		t.Errorf("%d tombstones, confirmed at %+v; want a tombstone, and %+v", len(b.tombstones[testKey]), b.object.Outlived, want)
 	}
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,13 +81,9 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	client := p.client(of.key.Namespace)
 	o, err := client.Get(ctx, of.key.Name, metav1.GetOptions{})
 	answer, err := classify(o, err, of.acked, p.epoch)
-	if behind = behind && answer.finding == isGone; err == nil && (behind || of.acked.Foreign && answer.isAbsent()) {
-		var current string
-		current, err = readVersion(ctx, client, of.key.Name)
-		if answer.uid == "" {
-			answer.version = current
-		}
-		if behind && !revision.IsEarlier(current, of.acked.ResourceVersion) {
+	if err == nil && (behind && answer.finding == isGone || of.acked.Foreign && answer.isAbsent()) {
+		answer, err = p.listObject(ctx, client, of, answer)
+		if behind && answer.finding == isGone && !revision.IsEarlier(answer.listed, of.acked.ResourceVersion) {
 			answer.finding = isUnseen
 		}
 	}
@@ -96,49 +93,57 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	return answer, nil
 }
 
-// readVersion returns the current version of the resource. It distinguishes a late watch from a
-// history that went back: if the version on the bus is later than the current version, the watch may
-// never reach it.
-func readVersion(ctx context.Context, client dynamic.ResourceInterface, name string) (string, error) {
-	named := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+// listObject adds the current version of the resource to the result of a read, and replaces the
+// result if the object was created meanwhile. The version distinguishes a late watch from a history
+// that went back: if the version on the bus is later, the watch may never reach it.
+func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface, of pair, read readResult) (readResult, error) {
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named, Limit: 1})
 	if err != nil {
-		return "", err
+		return readResult{}, err
 	}
-	return list.GetResourceVersion(), nil
+	for _, o := range list.Items { // an aggregated API server may ignore the selector
+		if o.GetName() == of.key.Name {
+			read, err = classify(&o, nil, of.acked, p.epoch)
+		}
+	}
+	read.listed = list.GetResourceVersion()
+	return read, err
 }
 
 // readNamespaces reads each namespace that the watch of namespaces does not show. It does not read
 // the objects: if a Role in the namespace granted access to them, they may no longer be readable.
-func (p *pass) readNamespaces(ctx context.Context) error {
+func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		_, err := p.Reads.Resource(discovery.NamespaceResource).Get(readCtx, namespace, metav1.GetOptions{})
 		cancel()
 		decision, err := decideNamespace(namespace, err)
 		if err != nil {
-			return err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		for _, of := range p.namespaces[namespace] {
 			p.apply(decision, of, &p.found)
 		}
 	}
-	return nil
+	return failed
 }
 
 // listLeaving lists each namespace in leaving to decide which deselected objects still exist.
-func (p *pass) listLeaving(ctx context.Context) error {
+func (p *pass) listLeaving(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.leaving)) {
 		uids, listErr := p.listUIDs(ctx, namespace)
 		for _, of := range p.leaving[namespace] {
 			decision, err := decideLeaving(of, uids, listErr)
 			if err != nil {
-				return err
+				failed = errors.Join(failed, err)
+				break
 			}
 			p.apply(decision, of, &p.found)
 		}
 	}
-	return nil
+	return failed
 }
 
 // listUIDs lists the objects in a namespace and returns their UIDs by name.

@@ -14,16 +14,16 @@ import "github.com/kuberelay/kuberelay/internal/event"
 //     including states before that event.
 //   - It takes the event for foreign, and repairs it with an event of the object that it knows,
 //     because a list or a restore of etcd hid the state in the event from its watch, or because its
-//     ledger has dropped the tombstone of that object. If no object exists, it
-//     doesn't do so before its watch has reached the version of the event.
+//     ledger has dropped the tombstone of that object. It doesn't do so before its watch has
+//     reached the version of the event.
 //
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
-func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, last published, by *process) bool {
+func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published, by *process) bool {
 	switch {
 	case o.world.writers == 1:
 		return false
-	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && !o.world.cluster.objects[object].exists() && !by.reflector.hasReported(last.version):
+	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && !by.reflector.hasReported(last.version):
 		return false // the forwarder doesn't wait for its watch
 	}
 	isSame := follows.ResourceVersion == last.ResourceVersion && (!o.lossy || follows.Digest == last.Digest)

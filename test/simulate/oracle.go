@@ -183,7 +183,12 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		return
 	}
 	last, ok := o.last(object)
-	if o.isOfWriterBehind(object, e, follows, last, by) {
+	if o.isOfWriterBehind(e, follows, last, by) {
+		if !e.Live() {
+			o.checkEnd(object, e, published{}, false)
+		} else if !o.isState(e) {
+			w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", objectNames[object], e.Position, e.UID, e.version)
+		}
 		for n := range o.events[object] {
 			o.events[object][n].id = "" // the ID may occur again
 		}
