@@ -30,7 +30,7 @@ func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now
 	case known && !n.SelectsMost() && len(selected) <= now.maxSeparate(n.maxSeparate):
 		return a.permitted(ctx, r, selected)
 	case now.Everywhere && now.Working:
-		return everywhere, nil // without a review: the API server ends a watch that it no longer allows
+		return everywhere, nil // without a review: the API server refuses a watch that it no longer allows
 	case !known || a.Denied(ctx, r, "") == nil:
 		return a.permitted(ctx, r, everywhere)
 	}
