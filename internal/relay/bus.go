@@ -82,7 +82,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 	case config.SinkNATS:
 		b, err = openNATS(ctx, c, claim.name, permit, r, invalid)
 	default:
-		err = &ConfigError{fmt.Errorf("KUBERELAY_SINK is %q, want nats, kafka or stdout", c.Settings.Event.Sink)}
+		err = &config.Error{Err: fmt.Errorf("KUBERELAY_SINK is %q, want nats, kafka or stdout", c.Settings.Event.Sink)}
 	}
 	if err != nil {
 		return nil, busError(err)
@@ -99,14 +99,14 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 	return b, nil
 }
 
-// busError converts an error that a retry cannot fix to a ConfigError.
+// busError converts an error that a retry cannot fix to a config.Error.
 func busError(err error) error {
-	var wrong *ConfigError
+	var wrong *config.Error
 	if errors.As(err, &wrong) {
 		return wrong // without the errors that wrap it
 	}
 	if errors.Is(err, nats.ErrMisconfigured) || errors.Is(err, kafka.ErrMisconfigured) {
-		return &ConfigError{err}
+		return &config.Error{Err: err}
 	}
 	return err
 }

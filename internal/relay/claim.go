@@ -42,7 +42,7 @@ type claim struct {
 func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 	if c.uid == "" {
 		if cfg.Event.ClusterReplaces != "" {
-			return nil, &ConfigError{errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
+			return nil, &config.Error{Err: errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
 		}
 		if cfg.Event.Sink != config.SinkStdout {
 			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "name", c.name)
@@ -51,16 +51,16 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
 }
 
-// admit returns a [ConfigError] if the claim on the bus shows that another cluster owns the name,
+// admit returns a [config.Error] if the claim on the bus shows that another cluster owns the name,
 // or that a later release wrote a format that this release may misread.
 func (c *claim) admit(found event.Claim) error {
 	if err := found.Refusal(); err != nil {
-		return &ConfigError{fmt.Errorf("%w: %s", err, event.FormatFix)}
+		return &config.Error{Err: fmt.Errorf("%w: %s", err, event.FormatFix)}
 	}
 	if found.Admits(c.uid, c.replaces) {
 		return nil
 	}
-	return &ConfigError{fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
+	return &config.Error{Err: fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
 		"Two clusters with the same name would delete each other's objects on the bus. Set KUBERELAY_CLUSTER_NAME to another name; "+
 		"or, if this cluster replaces the other one, which no longer exists, set KUBERELAY_CLUSTER_REPLACES=%s",
 		c.name, found.UID, found.Claimed.Format(time.RFC3339), c.uid, found.UID)}
@@ -95,7 +95,7 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFo
 		epoch = found.Epoch
 		return err
 	}, func(err error) error {
-		if isConfigError(err) || errors.Is(err, publish.ErrGone) {
+		if config.IsError(err) || errors.Is(err, publish.ErrGone) {
 			return err
 		}
 		waitFor(func() error { return err })
@@ -134,7 +134,7 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 }
 
 // try claims the name for the current stream, unless the bus already has an up-to-date claim by
-// this cluster. It returns the claim on the bus. A ConfigError is final; retry after any other
+// this cluster. It returns the claim on the bus. A config.Error is final; retry after any other
 // error.
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
@@ -186,7 +186,7 @@ func (c *claim) renew(ctx context.Context) error {
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
 	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
-	if isConfigError(err) {
+	if config.IsError(err) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.lost = &takenError{err}
@@ -195,7 +195,7 @@ func (c *claim) renew(ctx context.Context) error {
 	return err
 }
 
-// takenError wraps a [ConfigError]: another cluster took the name, or a later release took over
+// takenError wraps a [config.Error]: another cluster took the name, or a later release took over
 // with another format. It matches [publish.ErrGone], because this process can't continue on the
 // bus.
 type takenError struct{ error }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
@@ -42,14 +43,14 @@ func TestALaterFormat(t *testing.T) {
 				running := bus.settled("uid-1", "")
 				running.claimFormat(fmt.Sprintf(`"format":%d,`, event.Format+1))
 				want := fmt.Sprintf("in format %d, and this release reads formats up to %d", event.Format+1, event.Format)
-				if err := running.claim.renew(t.Context()); !isConfigError(err) || !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), want) {
+				if err := running.claim.renew(t.Context()); !config.IsError(err) || !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), want) {
 					t.Errorf("the running forwarder got %v", err)
 				}
 				if err := running.send("a"); !errors.Is(err, publish.ErrNotSent) {
 					t.Errorf("to publish gave %v", err)
 				}
 				_, err := bus.settle(uid, "")
-				if !isConfigError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
+				if !config.IsError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
 					t.Errorf("a start gave %v", err)
 				}
 			})

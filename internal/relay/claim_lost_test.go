@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -118,7 +119,7 @@ func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
 		}
 		gone = errors.Is(found.Topics[0].Error, kafkago.UnknownTopicOrPartition)
 	}
-	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+	if _, err := bus.settle("uid-2", ""); !config.IsError(err) {
 		t.Errorf("another cluster got %v", err)
 	}
 	bus.settled("uid-1", "")
@@ -134,7 +135,7 @@ func TestAClaimAmongTopicsOfResources(t *testing.T) {
 	bus.cfg.Kafka.Topic += ".{group}.{resource}"
 	bus.settled("uid-1", "")
 	bus.settled("uid-1", "")
-	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+	if _, err := bus.settle("uid-2", ""); !config.IsError(err) {
 		t.Errorf("another cluster got %v", err)
 	}
 	if got := bus.claimsOnKafka(); len(got) != 1 || got[0] != "uid-1" {

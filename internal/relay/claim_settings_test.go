@@ -4,6 +4,8 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
 )
 
 // with returns the same bus for forwarders that select other namespaces.
@@ -72,7 +74,7 @@ func TestAForgottenName(t *testing.T) {
 				if uid == "uid-1" {
 					return
 				}
-				if _, err := bus.settle("uid-3", ""); !isConfigError(err) {
+				if _, err := bus.settle("uid-3", ""); !config.IsError(err) {
 					t.Errorf("a third cluster got %v", err)
 				}
 			})

@@ -34,7 +34,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 		}
 
 		_, err := bus.settle("uid-2", "uid-3")
-		if !isConfigError(err) {
+		if !config.IsError(err) {
 			t.Fatalf("another cluster got %v", err)
 		}
 		for _, part := range []string{"prod", "uid-1", "uid-2", "KUBERELAY_CLUSTER_NAME", "KUBERELAY_CLUSTER_REPLACES=uid-1"} {
@@ -51,7 +51,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 			t.Errorf("the bus says %+v, and the epoch is %d", got, second.epoch)
 		}
 		position := second.last().Position
-		if _, err := bus.settle("uid-1", ""); !isConfigError(err) {
+		if _, err := bus.settle("uid-1", ""); !config.IsError(err) {
 			t.Errorf("the cluster that was replaced got %v", err)
 		}
 		second = bus.settled("uid-2", "uid-1") // KUBERELAY_CLUSTER_REPLACES may stay set
@@ -73,10 +73,10 @@ func TestAReplacedClusterEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus.settled("uid-2", "uid-1")
-	if err := old.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !isConfigError(err) {
+	if err := old.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
 		t.Errorf("to read the bus gave %v", err)
 	}
-	if err := old.bus.Ready(); !isConfigError(err) || !errors.Is(err, publish.ErrGone) {
+	if err := old.bus.Ready(); !config.IsError(err) || !errors.Is(err, publish.ErrGone) {
 		t.Errorf("Ready says %v", err)
 	}
 	if err := old.send("a"); !errors.Is(err, publish.ErrNotSent) {
@@ -125,7 +125,7 @@ func TestAClusterWithoutUID(t *testing.T) {
 		if err := nameless.claim.renew(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := bus.settle("", "uid-2"); !isConfigError(err) || !strings.Contains(err.Error(), "kube-system") {
+		if _, err := bus.settle("", "uid-2"); !config.IsError(err) || !strings.Contains(err.Error(), "kube-system") {
 			t.Errorf("to replace a cluster gave %v", err)
 		}
 	})
@@ -148,7 +148,7 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 			switch is := all[0].last().UID == all[n].claim.uid; {
 			case is && err != nil:
 				t.Errorf("the bus says it is %d's, which got %v", n, err)
-			case !is && !isConfigError(err):
+			case !is && !config.IsError(err):
 				t.Errorf("%d, which does not have the name, got %v", n, err)
 			}
 		}
@@ -164,7 +164,7 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 			switch {
 			case err == nil:
 				won++
-			case !isConfigError(err) && !errors.Is(err, publish.ErrGone):
+			case !config.IsError(err) && !errors.Is(err, publish.ErrGone):
 				t.Errorf("%d got %v", n, err)
 			}
 		}

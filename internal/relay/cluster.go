@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
@@ -43,7 +44,7 @@ type cluster struct {
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
-		return nil, &ConfigError{fmt.Errorf("find the cluster: %w", err)}
+		return nil, &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 	}
 	cl.name = c.Settings.Event.ClusterName
 	err = cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
@@ -146,17 +147,17 @@ func (c *cluster) readUID(ctx context.Context) error {
 	return nil
 }
 
-// explainAPIServer returns a ConfigError for an error that a retry cannot fix, else nil.
+// explainAPIServer returns a config.Error for an error that a retry cannot fix, else nil.
 func explainAPIServer(host string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: %w", host, refusal.Explain(err))}
+		return &config.Error{Err: fmt.Errorf("the API server %s does not accept the credentials: %w", host, refusal.Explain(err))}
 	case apierrors.IsForbidden(err):
-		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
+		return &config.Error{Err: fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
 	case errors.As(err, &unknown), errors.As(err, &certificate):
-		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
+		return &config.Error{Err: fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
 	default:
 		return nil
 	}

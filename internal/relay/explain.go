@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -149,7 +150,7 @@ func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
 func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explanation, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
-		return explain.Explanation{}, &ConfigError{fmt.Errorf("find the cluster: %w", err)}
+		return explain.Explanation{}, &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 	}
 	w := c.Settings.Watch
 	of := explain.Config{
@@ -174,7 +175,7 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) {
 	shape, err := newShapes(c.Settings.Content, nil)
 	if err != nil {
-		return explain.Explanation{}, &ConfigError{err}
+		return explain.Explanation{}, &config.Error{Err: err}
 	}
 	var watched []event.Resource
 	for _, r := range x.Resources {

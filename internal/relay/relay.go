@@ -71,21 +71,6 @@ type Config struct {
 	takeover, loading *longwork.Counter
 }
 
-// ConfigError is an error that only another configuration or other permissions can fix. A
-// retry cannot succeed.
-type ConfigError struct{ Err error }
-
-// Error implements error.
-func (e *ConfigError) Error() string { return e.Err.Error() }
-
-// Unwrap is for [errors.Is] and [errors.As].
-func (e *ConfigError) Unwrap() error { return e.Err }
-
-func isConfigError(err error) bool {
-	var wrong *ConfigError
-	return errors.As(err, &wrong)
-}
-
 // Relay copies the state of one cluster to one bus. Make one with [New].
 type Relay struct {
 	Config
@@ -109,7 +94,7 @@ func New(c Config) (*Relay, error) {
 	failed := newFilterErrors(c.Logger, c.Registerer)
 	shape, err := newShapes(c.Settings.Content, failed.add)
 	if err != nil {
-		return nil, &ConfigError{err}
+		return nil, &config.Error{Err: err}
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
 	r := &Relay{Config: c, shape: shape, filterErrors: failed, ledger: ledger.New()}
@@ -120,7 +105,7 @@ func New(c Config) (*Relay, error) {
 
 // Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes the
 // remaining changes within KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has
-// ended. It returns an error only if the forwarder stopped by itself. The error is a [ConfigError]
+// ended. It returns an error only if the forwarder stopped by itself. The error is a [config.Error]
 // if a retry cannot succeed.
 func (r *Relay) Run(ctx context.Context) error {
 	c, err := connectCluster(ctx, r.Config, r.state.waitFor)

@@ -10,6 +10,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -37,7 +38,7 @@ func (r *Relay) newElection() (*leader.Election, error) {
 func (r *Relay) runElected(ctx context.Context) error {
 	e, err := r.newElection()
 	if err != nil {
-		return &ConfigError{err}
+		return &config.Error{Err: err}
 	}
 	r.state.started(r, e)
 	w := r.watch(ctx)
@@ -80,8 +81,8 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 // took over late. If the other process ignores the lease, the two processes would end each other's
 // terms forever. So an error after a short term ends this process.
 func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
-	// A ConfigError means that the cluster name has another owner.
-	return errors.Is(err, publish.ErrGone) && !isConfigError(err) && term >= r.Settings.Leader.LeaseDuration
+	// A config.Error means that the cluster name has another owner.
+	return errors.Is(err, publish.ErrGone) && !config.IsError(err) && term >= r.Settings.Leader.LeaseDuration
 }
 
 // closeTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to

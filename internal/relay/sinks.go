@@ -61,7 +61,7 @@ func UsesBuiltInServer(cfg config.Config) bool {
 	return cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0
 }
 
-// StartServer starts the built-in NATS server of the settings. Its error is a [ConfigError].
+// StartServer starts the built-in NATS server of the settings. Its error is a [config.Error].
 func StartServer(ctx context.Context, c Config) (*natsserver.Server, error) {
 	s, n := c.Settings.Server, c.Settings.NATS
 	server, err := natsserver.Start(ctx, natsserver.Options{
@@ -72,7 +72,7 @@ func StartServer(ctx context.Context, c Config) (*natsserver.Server, error) {
 		},
 	})
 	if err != nil {
-		return nil, &ConfigError{err}
+		return nil, &config.Error{Err: err}
 	}
 	readers := "who give the token in " + natsserver.TokenFile(sinks.StoreDir(s))
 	switch {
@@ -111,10 +111,10 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 // OpenWriter connects to the bus as the writer of the cluster name in the settings, regardless of
 // which cluster owns the name. It waits until the bus is ready. On Kafka it takes over the topics,
 // so that the brokers reject the previous writer. The caller must call closeBus. The error is a
-// [ConfigError] if a retry cannot succeed.
+// [config.Error] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
 	if UsesBuiltInServer(c.Settings) {
-		return nil, nil, &ConfigError{errBuiltIn}
+		return nil, nil, &config.Error{Err: errBuiltIn}
 	}
 	b, err := openBus(ctx, c, &claim{name: c.Settings.Event.ClusterName, log: c.Logger}, nil, c.Registerer, func(func() error) {})
 	if err != nil {

@@ -175,7 +175,7 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
 	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
 	if err != nil {
-		return nil, nil, &ConfigError{err}
+		return nil, nil, &config.Error{Err: err}
 	}
 	o, err = event.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
 	return o, failed, err
