@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/references"
+	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -53,10 +54,11 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 		entries("KUBERELAY_NAMESPACE_SELECTOR", u.NamespaceSelector)
 	}
 	if watched := r.informers.Resources(); len(watched) > 0 {
-		entries("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
-		entries("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
+		drop, hash, filtered := r.shape.Unmatched(watched)
+		entries("KUBERELAY_DROP_FIELDS", drop...)
+		entries("KUBERELAY_HASH_FIELDS", hash...)
 		entries("KUBERELAY_FOLLOW", references.Unmatched(r.Settings.Watch.Follow, r.informers.Referring())...)
-		entries("KUBERELAY_FILTER", r.shape.neverSelected(watched)...)
+		entries("KUBERELAY_FILTER", filtered...)
 	}
 	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
 		entries("KUBERELAY_CLUSTER_REPLACES", r.Settings.Event.ClusterReplaces)
@@ -173,7 +175,7 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 
 // explainShape adds the filter, and the fields of the watched resources that are dropped or hashed.
 func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) {
-	shape, err := newShapes(c.Settings.Content, nil)
+	shapes, err := shape.New(c.Settings.Content, nil)
 	if err != nil {
 		return explain.Explanation{}, &config.Error{Err: err}
 	}
@@ -184,9 +186,10 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 			watched = append(watched, event.Resource{Group: gr.Group, Version: r.Version, Resource: gr.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 		}
 	}
-	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shape.hashed(watched)
-	x.ReadableFields = shape.readable(watched)
-	x.UnmatchedFields = append(shape.drop.Unmatched(watched), shape.hash.Unmatched(watched)...)
+	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shapes.Hashed(watched)
+	x.ReadableFields = shapes.Readable(watched)
+	drop, hash, _ := shapes.Unmatched(watched)
+	x.UnmatchedFields = append(drop, hash...)
 	x.UnmatchedFollow = references.Unmatched(c.Settings.Watch.Follow, append(watched, x.Followable...))
 	return x, nil
 }

@@ -29,12 +29,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/shape"
 )
 
 // Config is the configuration of a [Relay]. Every field is required unless its comment says
@@ -75,9 +77,9 @@ type Config struct {
 type Relay struct {
 	Config
 	state readiness
-	shape *shapes
+	shape *shape.Shapes
 
-	filterErrors *filterErrors
+	filterFailures *filter.Failures
 
 	cluster   *cluster         // nil until Run has connected to it
 	converter *event.Converter // nil until Run has connected to the cluster
@@ -91,13 +93,13 @@ type Relay struct {
 
 // New makes a Relay that does nothing until [Relay.Run].
 func New(c Config) (*Relay, error) {
-	failed := newFilterErrors(c.Logger, c.Registerer)
-	shape, err := newShapes(c.Settings.Content, failed.add)
+	failures := filter.NewFailures(c.Logger, c.Registerer)
+	shapes, err := shape.New(c.Settings.Content, failures.Add)
 	if err != nil {
 		return nil, &config.Error{Err: err}
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
-	r := &Relay{Config: c, shape: shape, filterErrors: failed, ledger: ledger.New()}
+	r := &Relay{Config: c, shape: shapes, filterFailures: failures, ledger: ledger.New()}
 	r.work = longwork.New(r.longWork(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
 	return r, nil
@@ -147,7 +149,7 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 		LabelSelector: s.Watch.LabelSelector, FieldSelector: s.Watch.FieldSelector, Follow: s.Watch.Follow,
 	}
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
-	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
+	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.Func()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
 	// Remember is twice the longest time without a leader, so that the next leader publishes the
 	// changes that happened in that time.

@@ -123,7 +123,9 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		addInformer(of[gr], st)
 	}
 	for _, s := range of {
-		s.FilterError = r.filterErrors.of(s.Name)
+		if since, err := r.filterFailures.First(s.Name); err != nil {
+			s.FilterError = &status.Error{Message: err.Error(), Since: since.UTC()}
+		}
 	}
 	if t != nil {
 		dirty, _ := r.informers.Dirty()

@@ -86,7 +86,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 // assemble connects the parts of a term.
 func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 	s := r.Settings
-	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.reshape(r.converter)}
+	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)}
 	acked := r.ledger.NewTerm()
 	t := &term{Relay: r, bus: b, claim: c, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {

@@ -80,7 +80,7 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 		s.Selected, s.Detail, s.Filter = trace.IsSelected, "KUBERELAY_FILTER fails for the object, which is published therefore", trace.FilterFailed
 	default:
 		s.Selected = trace.IsSelected
-		if o.Live != nil && r.shape.filter != nil {
+		if o.Live != nil && r.shape.HasFilter() {
 			s.Filter = trace.FilterTrue
 		}
 	}
@@ -168,15 +168,4 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 		return fmt.Sprintf("KUBERELAY_NAMESPACE_SELECTOR %s does not match the labels of %s", w.NamespaceSelector, namespace)
 	}
 	return ""
-}
-
-// Converted returns an object of the API server as a Relay with these settings publishes it.
-// failed is the error of KUBERELAY_FILTER for this object. An object with such an error is published.
-func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
-	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
-	if err != nil {
-		return nil, nil, &config.Error{Err: err}
-	}
-	o, err = event.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
-	return o, failed, err
 }
