@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -22,6 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/refusal"
+	"github.com/kuberelay/kuberelay/internal/relay/retry"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -81,7 +81,7 @@ func newCluster(rc *rest.Config) (_ *cluster, err error) {
 
 func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, waitFor func(func() error)) error {
 	logged := ""
-	return retry(ctx, func() error { return c.identify(ctx) }, func(err error) error {
+	return retry.Until(ctx, func() error { return c.identify(ctx) }, func(err error) error {
 		if permanent := explainAPIServer(host, err); permanent != nil {
 			return permanent
 		}
@@ -161,26 +161,4 @@ func explainAPIServer(host string, err error) error {
 	default:
 		return nil
 	}
-}
-
-var retryBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
-
-// retry calls try with back-off until it succeeds or ctx ends. It passes each error to failed. If
-// failed returns an error, a retry cannot succeed, and retry returns that error. When ctx ends,
-// retry returns the last error of try and the error of ctx.
-func retry(ctx context.Context, try func() error, failed func(error) error) error {
-	var last error
-	err := retryBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		switch last = try(); {
-		case last == nil:
-			return true, nil
-		case ctx.Err() != nil:
-			return false, ctx.Err()
-		}
-		return false, failed(last)
-	})
-	if err != nil && errors.Is(err, ctx.Err()) {
-		return errors.Join(last, err)
-	}
-	return err
 }

@@ -60,7 +60,7 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 		entries("KUBERELAY_FOLLOW", references.Unmatched(r.Settings.Watch.Follow, r.informers.Referring())...)
 		entries("KUBERELAY_FILTER", filtered...)
 	}
-	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
+	if t := r.term.Load(); t != nil && t.bus.ReplacesNobody() {
 		entries("KUBERELAY_CLUSTER_REPLACES", r.Settings.Event.ClusterReplaces)
 	}
 	return all, complete
@@ -196,10 +196,10 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 
 // risks returns the bus settings that can cause the loss of acknowledged events.
 func (t *term) risks() []publish.Risk {
-	if t == nil || t.bus.risks == nil {
+	if t == nil {
 		return nil
 	}
-	return t.bus.risks()
+	return t.bus.Risks()
 }
 
 // riskStatus returns the risks in the form of the status document.

@@ -4,8 +4,8 @@
 // leadership term, see [term]. A forwarder with leader election has one term after another.
 //
 // The package connects the other packages. It makes only the decisions that concern several of
-// them: when a term begins and ends, who owns the cluster's name on the bus, and how long a
-// shutdown takes. path.go shows the path of one event.
+// them: when a term begins and ends, and how long a shutdown takes. path.go shows the path of one
+// event.
 //
 // It guarantees that nothing is published outside of a term, or before the checkpoint is loaded and
 // the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8 s, even if
@@ -36,6 +36,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/shape"
 )
 
@@ -57,7 +58,7 @@ type Config struct {
 	// ask for a built-in server, the Relay runs its own.
 	Server *natsserver.Server
 	// Connections are the bus connections that several Relays share. If nil, the Relay opens its own.
-	Connections *Connections
+	Connections *bus.Connections
 
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random key
 	Out          io.Writer // where the sink stdout writes

@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
 // newElection returns a candidate for the lease. The candidate has its own client, so that no other
@@ -85,10 +86,6 @@ func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 	return errors.Is(err, publish.ErrGone) && !config.IsError(err) && term >= r.Settings.Leader.LeaseDuration
 }
 
-// closeTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to
-// close the bus. It includes no wait for the cluster or for acknowledgements.
-const closeTimeout = 8 * time.Second
-
 // shutdown holds the deadlines for the end of a term. All of them count from the moment at which
 // the term begins to end, for example from SIGTERM.
 type shutdown struct {
@@ -101,7 +98,7 @@ type shutdown struct {
 func newShutdown(ctx context.Context, drain time.Duration) (shutdown, context.CancelFunc) {
 	informers, cancelInformers := endsAfter(ctx, drain/2)
 	draining, cancelDrain := endsAfter(ctx, drain)
-	over, cancelOver := endsAfter(ctx, drain+closeTimeout)
+	over, cancelOver := endsAfter(ctx, drain+bus.CloseTimeout)
 	return shutdown{informers, draining, over}, func() { cancelInformers(); cancelDrain(); cancelOver() }
 }
 

@@ -12,11 +12,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
 // snapshots publishes the snapshot markers of first syncs, and the consistency points.
 type snapshots struct {
-	bus     *bus
+	bus     *bus.Bus
 	builder event.Builder
 
 	mu       sync.Mutex
@@ -26,17 +27,17 @@ type snapshots struct {
 
 var _ informers.Snapshots = (*snapshots)(nil)
 
-func newSnapshots(b *bus, builder event.Builder) *snapshots {
+func newSnapshots(b *bus.Bus, builder event.Builder) *snapshots {
 	return &snapshots{bus: b, builder: builder, sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}}
 }
 
 func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if s.bus.source == nil { // the bus cannot be read
+	if s.bus.Source == nil { // the bus cannot be read
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.finished[gr], nil
 	}
-	last, _, err := s.bus.lastMarker(ctx, gr)
+	last, _, err := s.bus.LastMarker(ctx, gr)
 	return last == event.SnapshotCompleted, err
 }
 
@@ -74,7 +75,7 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	}
 	// A marker has no expected position. So first check whether an earlier attempt that received no
 	// response was stored.
-	if _, id, err := s.bus.lastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
+	if _, id, err := s.bus.LastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
 	return publish.Put(ctx, s.bus, m)

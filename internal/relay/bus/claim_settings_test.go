@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // with returns the same bus for forwarders that select other namespaces.
@@ -79,5 +80,24 @@ func TestAForgottenName(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestReplacesNobody verifies that KUBERELAY_CLUSTER_REPLACES may stay set after a replacement, but
+// must name the cluster that was replaced.
+func TestReplacesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim *claim
+		want  bool
+	}{
+		"not set":          {&claim{held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"not claimed yet":  {&claim{replaces: "a"}, false},
+		"replaced":         {&claim{replaces: "a", held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"another":          {&claim{replaces: "x", held: event.Claim{UID: "b", Replaces: "a"}}, true},
+		"there was nobody": {&claim{replaces: "a", held: event.Claim{UID: "b"}}, true},
+	} {
+		if got := c.claim.replacesNobody(); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
 	}
 }

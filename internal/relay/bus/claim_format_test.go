@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func (c *claimant) claimFormat(member string) {
 	c.t.Helper()
 	next := c.last()
 	next.Claimed = time.Now() // the event ID is derived from it
-	m, err := event.Builder{Cluster: c.claim.name}.ClusterClaimed(next)
+	m, err := event.Builder{Cluster: c.name}.ClusterClaimed(next)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func (c *claimant) claimFormat(member string) {
 		c.t.Fatalf("the claim has no format: %s", m.Data)
 	}
 	m.Data = bytes.Replace(m.Data, present, []byte(member), 1)
-	if err := publish.Put(c.t.Context(), c.bus.claims, m); err != nil {
+	if err := publish.Put(c.t.Context(), c.bus.readable, m); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"errors"
@@ -73,7 +73,7 @@ func TestAReplacedClusterEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus.settled("uid-2", "uid-1")
-	if err := old.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
+	if err := old.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
 		t.Errorf("to read the bus gave %v", err)
 	}
 	if err := old.bus.Ready(); !config.IsError(err) || !errors.Is(err, publish.ErrGone) {
@@ -192,7 +192,7 @@ func TestNoClaimOnStdout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if epoch, err := claimant.claim.acquire(t.Context(), claimant.bus, ledger.New().NewTerm(), func(func() error) {}); err != nil || epoch != 0 {
+	if epoch, err := claimant.bus.Acquire(t.Context(), ledger.New().NewTerm()); err != nil || epoch != 0 {
 		t.Errorf("epoch %d, %v", epoch, err)
 	}
 	if err := claimant.send("a"); err != nil {
@@ -219,7 +219,7 @@ func TestClustersKeepApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		purge := func() error {
-			return here.bus.purger.Purge(t.Context(), configMapKey("a"), here.acked()["a"].Position)
+			return here.bus.Purger.Purge(t.Context(), configMapChange("prod", "a").Key, here.acked()["a"].Position)
 		}
 		err := purge()
 		for n := 0; errors.Is(err, event.ErrNewest); n++ { // Kafka can't purge the newest event of a partition
@@ -239,7 +239,7 @@ func TestClustersKeepApart(t *testing.T) {
 				}
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Errorf("%s has %q, want %q", c.claim.name, got, want)
+				t.Errorf("%s has %q, want %q", c.name, got, want)
 			}
 		}
 		check(here, "b-of-prod")
