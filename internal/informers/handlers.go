@@ -101,7 +101,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 	if apistream.IsExpected(err) {
 		return
 	}
-	i.doubtHistory()
+	i.history.Doubt()
 	err = refusal.Explain(err)
 	switch {
 	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:

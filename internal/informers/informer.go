@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
@@ -42,22 +42,23 @@ type informer struct {
 	stopped      chan struct{} // closed when the informer has ended
 	count        objectCount
 	progress     progress.Progress
+	history      *history.History
 
 	mu      sync.Mutex
 	failing error     // the error of the last list or watch, nil once a watch is open
 	since   time.Time // when the reason of failing last changed
 	began   time.Time // when the informer was created or, once it has synced, when it synced
-	history history
-	relist  bool               // the next watch must begin with a list
-	built   string             // the version of the API server before the last list
-	unwatch context.CancelFunc // ends the last watch, nil before the first
-	stops   int                // number of times that a watch was told to end
 }
 
 // newInformer returns an informer that does not run yet. It adds the handler before the informer
 // runs, so that the handler misses no notification.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
+	i.history = history.New(history.Config{
+		Resource: sc.resource.GroupResource(), Client: s.config.Dynamic.Resource(sc.resource.GroupVersionResource()),
+		Selected: s.selected(sc, metav1.ListOptions{}), Server: s.server,
+		MayBeRedefined: func() bool { return s.mayBeRedefined(sc.resource.Group) }, Now: s.config.Now,
+	})
 	// client-go accepts each name only once, so each informer gets a unique name.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
@@ -158,7 +159,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			if o.Continue == "" {
-				s.beginList(ctx, i)
+				i.history.BeginList(ctx)
 			}
 			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))
 			if err != nil {
@@ -166,31 +167,31 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			i.progress.List(meta.LenList(list), o.Continue == "", list.GetContinue() == "", s.config.Now())
 			if list.GetContinue() == "" {
-				i.listed(list.GetResourceVersion())
+				i.history.Listed(list.GetResourceVersion())
 			}
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			lists, stops := o.SendInitialEvents != nil, i.stopCount()
+			lists, stops := o.SendInitialEvents != nil, i.history.Stops()
 			if !lists {
-				from, err := s.sameHistory(ctx, i, o.ResourceVersion)
+				from, err := i.history.Continue(ctx, o.ResourceVersion)
 				if err != nil {
 					s.watchFailed(i, err)
 					return nil, err
 				}
 				o.ResourceVersion = from
 			} else {
-				s.beginList(ctx, i)
+				i.history.BeginList(ctx)
 				i.progress.List(0, true, false, s.config.Now())
 			}
-			ctx = i.watching(ctx, stops)
+			ctx = i.history.Watching(ctx, stops)
 			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
 				s.metrics.opened(i.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
-					i.listed("")
+					i.history.Listed("")
 				}
-				i.opened(s.config.Now(), o.TimeoutSeconds, stops)
+				i.history.Opened(o.TimeoutSeconds, stops)
 			}, func(e watch.Event) {
 				lists = i.progress.Watched(e, lists, s.config.Now())
 				s.shown(i, e)
@@ -213,7 +214,7 @@ func (s *Set) shown(i *informer, e watch.Event) {
 	if e.Type != watch.Bookmark {
 		s.metrics.changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
 	}
-	i.shown(e)
+	i.history.Shown(e)
 }
 
 // decode returns a function that reads an object into its cached form. The cached form has no body
@@ -247,12 +248,4 @@ func (s *Set) selected(sc scope, o metav1.ListOptions) metav1.ListOptions {
 	}
 	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
 	return o
-}
-
-func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterface {
-	r := client.Resource(sc.resource.GroupVersionResource())
-	if sc.namespace == "" {
-		return r
-	}
-	return r.Namespace(sc.namespace)
 }

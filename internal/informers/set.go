@@ -28,6 +28,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
@@ -112,7 +113,7 @@ type Set struct {
 	namespaces  *discovery.Namespaces
 	references  *references.Graph
 	definitions atomic.Pointer[discovery.Definitions] // nil before Run
-	server      server
+	server      *history.Server
 
 	mu         sync.RWMutex
 	watched    map[schema.GroupResource]*watched
@@ -137,7 +138,7 @@ func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
-		terms: newTerms(),
+		terms: newTerms(), server: history.NewServer(c.Discovery),
 	}
 	s.references = references.New(c.Follow, referring{s})
 	if !c.Standby {
