@@ -91,7 +91,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Enqueue, c.EnqueueLowPriority = r.onEnqueue, r.onEnqueue
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
-	c.Snapshots = r
+	c.Markers = r
 	c.Ledger = ledger.New()
 	r.Set = New(c)
 	r.stubForwarder = stubForwarder{r.Set, c.Ledger.NewTerm()}

@@ -28,11 +28,11 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
-		if s.config.Standby && !i.snapshot.begun.Load() {
+		if s.config.Standby && !i.of.joined.Load() {
 			return // begin enqueues the key when the next term starts
 		}
 		// If a namespace is selected later, its objects do not belong to the first sync.
-		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
+		cause, first = event.CauseReconcile, i.of.firstSync.IsListing()
 		if first {
 			cause = event.CauseSnapshot
 		}
@@ -90,7 +90,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w) // the first sync may have waited only for this object
+		w.firstSync.Advance() // the first sync may have waited only for this object
 	}
 	s.enqueue(k)
 }

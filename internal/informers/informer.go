@@ -33,7 +33,7 @@ type scope struct {
 // because a factory can neither stop nor forget a single informer.
 type informer struct {
 	scope
-	snapshot     *snapshot
+	of           *watched
 	packer       *event.Packer
 	name         *cache.InformerName // released when the informer has ended
 	shared       cache.SharedIndexInformer
@@ -52,8 +52,9 @@ type informer struct {
 
 // newInformer returns an informer that does not run yet. It adds the handler before the informer
 // runs, so that the handler misses no notification.
-func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
-	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
+func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
+	sc := scope{resource: w.resource, namespace: namespace, followed: w.followed}
+	i := &informer{scope: sc, of: w, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
 	i.history = history.New(history.Config{
 		Resource: sc.resource.GroupResource(), Client: s.config.Dynamic.Resource(sc.resource.GroupVersionResource()),
 		Selected: s.selected(sc, metav1.ListOptions{}), Server: s.server,

@@ -12,7 +12,7 @@ import (
 // not listed the resource, and while its first sync is not complete.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
-	if w == nil || !w.snapshot.done.Load() || !w.synced() {
+	if w == nil || !w.firstSync.IsDone() || !w.synced() {
 		return ledger.Point{}, false
 	}
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}

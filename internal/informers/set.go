@@ -28,6 +28,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
@@ -89,8 +90,8 @@ type Config struct {
 	// all references have become known. It must not block.
 	Discovered func()
 
-	// Snapshots stores the markers of first syncs.
-	Snapshots Snapshots
+	// Markers stores the markers of first syncs.
+	Markers firstsync.Markers
 
 	// InformerMetrics receives the metrics of client-go's informers; nil for none.
 	InformerMetrics cache.InformerMetricsProvider
@@ -194,7 +195,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w)
+		w.firstSync.Advance()
 	}
 }
 
@@ -229,7 +230,7 @@ func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 // sync that waited only for this key.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w)
+		w.firstSync.Advance()
 	}
 }
 

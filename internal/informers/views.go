@@ -66,7 +66,7 @@ func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(fro
 // find more objects.
 func (s *Set) FirstSync() (objects, left int, listing bool) {
 	s.eachWatched(func(w *watched) {
-		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
+		if !w.joined.Load() || w.firstSync.IsDone() {
 			return
 		}
 		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.isListing()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 )
 
 // watched is a resource and the informers that cover it.
@@ -21,7 +22,7 @@ type watched struct {
 	resource    event.Resource
 	followed    bool // watched only because objects of other resources refer to it
 	epoch       uint16
-	snapshot    *snapshot
+	firstSync   *firstsync.Sync
 	cancel      context.CancelFunc
 	stopped     chan struct{} // closed when all goroutines of the resource have ended
 	realign     chan struct{} // has a token when the namespaces to cover may have changed
@@ -29,6 +30,10 @@ type watched struct {
 	firstSynced chan struct{} // closed when synced was true for the first time
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
+
+	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
+	everJoined chan struct{} // closed when joined was true for the first time
+	onceJoined sync.Once     // closes everJoined
 
 	redefined chan struct{} // has a token when the resource must be listed again
 
@@ -44,13 +49,19 @@ type denial struct {
 	since time.Time
 }
 
-func newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
-	return &watched{
-		resource: r, followed: followed, snapshot: newSnapshot(), cancel: cancel,
+func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
+	w := &watched{
+		resource: r, followed: followed, cancel: cancel, everJoined: make(chan struct{}),
 		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
 		informers: map[string]*informer{}, denied: map[string]denial{},
 	}
+	w.firstSync = firstsync.New(firstsync.Config{
+		Resource: r, Markers: s.config.Markers, Logger: s.log,
+		Len: func() int { return s.len(w) }, Left: func() int { return s.ledger.FirstSyncLeft(r.GroupResource()) },
+		Missing: func() []event.Key { return s.missing(w) }, IsMissing: func(k event.Key) bool { return s.isMissing(w, k) },
+	})
+	return w
 }
 
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }

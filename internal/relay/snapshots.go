@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
@@ -25,7 +25,7 @@ type snapshots struct {
 	finished map[schema.GroupResource]bool
 }
 
-var _ informers.Snapshots = (*snapshots)(nil)
+var _ firstsync.Markers = (*snapshots)(nil)
 
 func newSnapshots(b *bus.Bus, builder event.Builder) *snapshots {
 	return &snapshots{bus: b, builder: builder, sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}}
@@ -93,7 +93,7 @@ func (s *snapshots) resolved(ctx context.Context, p event.Point) error {
 // leaderSnapshots publishes markers while this process is the leader.
 type leaderSnapshots struct{ *Relay }
 
-var _ informers.Snapshots = leaderSnapshots{}
+var _ firstsync.Markers = leaderSnapshots{}
 
 var errNotLeader = errors.New("not the leader")
 
