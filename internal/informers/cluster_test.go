@@ -151,7 +151,7 @@ func (r *running) onEnqueue(k event.Key) {
 	})
 }
 
-// Completed implements [Snapshots], like Started and Finished. They simulate a bus that stores
+// Completed implements [firstsync.Markers], like Started and Finished. They simulate a bus that stores
 // markers.
 func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, error) {
 	r.mu.Lock()

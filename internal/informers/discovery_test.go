@@ -151,9 +151,8 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 		return nil
 	})
 	poll(t, "it is known why it was stopped", func() error {
-		all := r.Stopped()
-		if len(all) != 1 || all[0].State != Stopped || all[0].Reason != notServed || all[0].Since.IsZero() {
-			return fmt.Errorf("got %+v", all)
+		if got := stopsOf(t, r.Set); len(got) != 1 || got[notServed] != 1 {
+			return fmt.Errorf("got %v", got)
 		}
 		return nil
 	})

@@ -123,7 +123,6 @@ type Set struct {
 	answer     *answer                         // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
 	selections atomic.Uint64                   // see reselect
-	stopped    stopped                         // the most recently stopped resources
 }
 
 // answer is the result of a discovery and of the selection that was applied to it.
@@ -222,9 +221,6 @@ func (s *Set) Referring() []event.Resource {
 	}
 	return all
 }
-
-// HasTombstone reports whether a removal of the key may be due.
-func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 
 // Settled is called when the bus may have received missing changes of a key. It completes a first
 // sync that waited only for this key.

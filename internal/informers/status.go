@@ -22,15 +22,14 @@ type Status struct {
 	Resource  event.Resource
 	Namespace string // "" for all namespaces
 	State     State
-	Reason    string // why the informer is degraded or stopped, one of a fixed set; otherwise ""
+	Reason    string // why the informer is degraded, one of a fixed set; otherwise ""
 	Since     time.Time
 	Synced    bool // the first list is complete, even if the informer is degraded now
 	Objects   int
 	Failing   error // the error of the last list or watch, nil for none
 }
 
-// Status returns the state of every informer, ordered by group, resource and namespace. It does not
-// include stopped informers. See [Set.Stopped].
+// Status returns the state of every informer, ordered by group, resource and namespace.
 func (s *Set) Status() []Status { return s.status(s.lenOf) }
 
 func (s *Set) status(count func(*informer) int) []Status {

@@ -10,11 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
@@ -77,9 +74,7 @@ func TestOutageCountsWhatWaits(t *testing.T) {
 		f := &flickering{}
 		slow := func() uint64 { time.Sleep(time.Second); return 0 } // on the synctest clock, so that workers can run
 		tm := newTestTerm(&bus.Bus{Publisher: f, PossibleLosses: slow, Probes: true}, 0, slog.New(slog.DiscardHandler))
-		keys := ledger.New()
-		tm.informers = informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: tm.Logger, Registerer: prometheus.NewRegistry()})
-		acked := keys.NewTerm()
+		keys, acked := tm.ledger, tm.acked
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = tm.monitorBus(ctx) })

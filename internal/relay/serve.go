@@ -154,13 +154,13 @@ func (t *term) monitorBus(ctx context.Context) error {
 			t.awaySince.Store(time.Now().UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
-			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
+			o.waiting = t.ledger.Between(o.began, o.ended)
 			t.outage.Store(o)
 		}
 		if away && t.bus.Probes {
 			// A publish would fail at once. But keys of deleted objects are handed out: if the bus
 			// does not have the object, no publish is needed, and the object's last state is freed.
-			t.queue.Pause(t.informers.HasTombstone)
+			t.queue.Pause(t.ledger.HasTombstone)
 		} else {
 			t.queue.Resume()
 		}

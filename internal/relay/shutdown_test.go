@@ -103,7 +103,7 @@ func configMapMessage(t *testing.T, name string) *event.Message {
 func newTestTerm(b *bus.Bus, drain time.Duration, log *slog.Logger) *term {
 	limit := workqueue.Limit{Keys: 2}
 	keys := ledger.New()
-	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	r := &Relay{Config: Config{Logger: log}, ledger: keys, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
 	acked := keys.NewTerm()
 	r.Settings.Work.DrainTimeout, r.Settings.Event.Sink = drain, config.SinkNATS
 	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},

@@ -47,8 +47,7 @@ func (r *Relay) Status() status.Document {
 	if t == nil {
 		return d
 	}
-	_, oldest := r.informers.Dirty()
-	d.OldestUnsent, d.Bus = moment(oldest), t.busStatus(d.Bus)
+	d.OldestUnsent, d.Bus = moment(r.ledger.Oldest()), t.busStatus(d.Bus)
 	d.Comparisons = t.comparisonStatus()
 	return d
 }
@@ -128,7 +127,7 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		}
 	}
 	if t != nil {
-		dirty, _ := r.informers.Dirty()
+		dirty := r.ledger.DirtyByResource()
 		for gr, s := range of {
 			n := dirty[gr]
 			s.Dirty, s.ConsistentAsOf, s.NoPointSince = &n, moment(t.resolver.ConsistentAsOf(gr)), moment(t.resolver.MissingSince(gr))

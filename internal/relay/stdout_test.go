@@ -55,8 +55,9 @@ func TestStdoutRecovers(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := workqueue.Limit{Keys: 10}
-		r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: ledger.New(), Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
-		acked := ledger.New().NewTerm()
+		keys := ledger.New()
+		r := &Relay{Config: Config{Logger: log}, ledger: keys, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+		acked := keys.NewTerm()
 		tm := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), queue: workqueue.New(workqueue.Config{
 			Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Second, MaxDelay: 10 * time.Second,
 		})}

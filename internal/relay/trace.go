@@ -118,7 +118,7 @@ func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
 func (t *term) trace(k event.Key, f *trace.Forwarder) {
 	d := t.forwarder.Describe(k)
 	f.Checkpoint = t.traceEntry(d.Acked)
-	if since, dirty := t.informers.DirtySince(k); dirty {
+	if since, dirty := t.ledger.DirtySince(k); dirty {
 		f.Unsent = moment(since)
 	}
 	place, failures := t.queue.Find(k)
