@@ -193,8 +193,7 @@ func (s *Set) drop(w *watched, i *informer) {
 	i.cancel()
 	<-i.stopped
 	now := s.config.Now()
-	for _, name := range i.shared.GetStore().ListKeys() {
-		k := i.key(name)
+	for k := range i.keys() {
 		if !s.selects(k) {
 			s.references.Update(k)
 		}

@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"crypto/rand"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,7 @@ type informer struct {
 	registration cache.ResourceEventHandlerRegistration
 	cancel       context.CancelFunc
 	stopped      chan struct{} // closed when the informer has ended
-	count        objectCount
+	count        progress.Count
 	progress     progress.Progress
 	history      *history.History
 
@@ -118,6 +119,17 @@ func (i *informer) key(name string) event.Key {
 	}
 	namespace, name, _ := strings.Cut(name, "/")
 	return i.resource.Key(namespace, name)
+}
+
+// keys returns the keys of all objects in the indexer.
+func (i *informer) keys() iter.Seq[event.Key] {
+	return func(yield func(event.Key) bool) {
+		for _, name := range i.shared.GetStore().ListKeys() {
+			if !yield(i.key(name)) {
+				return
+			}
+		}
+	}
 }
 
 // version returns the version up to which the indexer has every change. A later call of get returns

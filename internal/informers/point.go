@@ -26,7 +26,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		}
 	}()
 	for _, i := range all {
-		version, at, reached := i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.none())
+		version, at, reached := i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.None())
 		if !reached {
 			return ledger.Point{}, false
 		}
@@ -76,11 +76,9 @@ func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	if w == nil {
 		return
 	}
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			if k := i.key(name); !s.ledger.IsDirty(k) && !f(k) {
-				return
-			}
+	for k := range w.keys() {
+		if !s.ledger.IsDirty(k) && !f(k) {
+			return
 		}
 	}
 }

@@ -261,10 +261,8 @@ func (s *Set) EnqueueAll() {
 		s.EnqueueLowPriority(k)
 	}
 	s.eachWatched(func(w *watched) {
-		for _, i := range w.all() {
-			for _, name := range i.shared.GetStore().ListKeys() {
-				s.EnqueueLowPriority(i.key(name))
-			}
+		for k := range w.keys() {
+			s.EnqueueLowPriority(k)
 		}
 	})
 }

@@ -152,10 +152,8 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 		return true // nothing is listed yet
 	}
 	s.includeInFirstSync(w) // objects that arrived before joined was set
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			s.config.EnqueueLowPriority(i.key(name))
-		}
+	for k := range w.keys() {
+		s.config.EnqueueLowPriority(k)
 	}
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
 		s.config.Enqueue(k) // the object may be gone
@@ -172,8 +170,7 @@ func (s *Set) includeInFirstSync(w *watched) {
 	}
 	now := s.config.Now()
 	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			k := i.key(name)
+		for k := range i.keys() {
 			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) {
 				s.ledger.Include(k, o, now)
 			}

@@ -2,9 +2,9 @@ package informers
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +59,7 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 	w.firstSync = firstsync.New(firstsync.Config{
 		Resource: r, Markers: s.config.Markers, Logger: s.log,
 		Len: func() int { return s.len(w) }, Left: func() int { return s.ledger.FirstSyncLeft(r.GroupResource()) },
-		Missing: func() []event.Key { return s.missing(w) }, IsMissing: func(k event.Key) bool { return s.isMissing(w, k) },
+		Keys: w.keys, IsMissing: func(k event.Key) bool { return s.isMissing(w, k) },
 	})
 	return w
 }
@@ -71,6 +71,19 @@ func (w *watched) all() []*informer {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return slices.Collect(maps.Values(w.informers))
+}
+
+// keys returns the keys of all objects in the indexers.
+func (w *watched) keys() iter.Seq[event.Key] {
+	return func(yield func(event.Key) bool) {
+		for _, i := range w.all() {
+			for k := range i.keys() {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // informer returns the informer that covers a key, nil if none does.
@@ -86,13 +99,13 @@ func (w *watched) informer(k event.Key) *informer {
 // keysIn returns the objects of a namespace that an informer shows.
 func (w *watched) keysIn(namespace string) []event.Key {
 	i := w.informer(event.Key{Namespace: namespace})
-	if i == nil || i.count.in(namespace) == 0 { // for example, the namespace was just created
+	if i == nil || i.count.In(namespace) == 0 { // for example, the namespace was just created
 		return nil
 	}
 	var keys []event.Key
-	for _, name := range i.shared.GetStore().ListKeys() {
-		if strings.HasPrefix(name, namespace+"/") {
-			keys = append(keys, i.key(name))
+	for k := range i.keys() {
+		if k.Namespace == namespace {
+			keys = append(keys, k)
 		}
 	}
 	return keys

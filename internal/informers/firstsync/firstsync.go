@@ -9,6 +9,7 @@ package firstsync
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -36,10 +37,10 @@ type Config struct {
 	Resource event.Resource
 	Markers  Markers
 
-	Len       func() int           // the number of selected objects
-	Left      func() int           // the number of objects of the first sync that the bus has not acknowledged
-	Missing   func() []event.Key   // the objects that the bus lacks
-	IsMissing func(event.Key) bool // whether the bus still lacks an object
+	Len       func() int                 // the number of selected objects
+	Left      func() int                 // the number of objects of the first sync that the bus has not acknowledged
+	Keys      func() iter.Seq[event.Key] // the objects that the informers show
+	IsMissing func(event.Key) bool       // whether the bus lacks an object that is selected and can be published
 	Logger    *slog.Logger
 }
 
@@ -143,7 +144,12 @@ func (s *Sync) Keep(ctx context.Context) {
 // renew first waits until the bus has the objects that it lacks when renew is called.
 // It then writes the markers again if the bus has lost them.
 func (s *Sync) renew(ctx context.Context) {
-	missing := s.Missing()
+	var missing []event.Key
+	for k := range s.Keys() {
+		if s.IsMissing(k) {
+			missing = append(missing, k)
+		}
+	}
 	arrived := func(context.Context) (bool, error) {
 		missing = slices.DeleteFunc(missing, func(k event.Key) bool { return !s.IsMissing(k) })
 		return len(missing) == 0, nil
