@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
@@ -132,7 +133,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	undefine(t, cp, group)
 	poll(t, "its informer fails", func() error {
 		for _, st := range r.Status() {
-			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == Degraded && st.Reason != "" {
+			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == health.Degraded && st.Reason != "" {
 				return nil
 			}
 		}

@@ -163,60 +163,6 @@ func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
 	}
 }
 
-// TestMarkersAreTriedUntilTheyAreWritten verifies that each of the three marker requests is retried
-// while the bus is down.
-func TestMarkersAreTriedUntilTheyAreWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const failures = 20
-		calls := map[string]int{}
-		try := func(what string) error {
-			if calls[what]++; calls[what] <= failures {
-				return errors.New("bus down")
-			}
-			return nil
-		}
-		b := newBench(t, Config{Markers: stubMarkers{
-			completed: func() (bool, error) { return false, try("completed") },
-			started:   func() error { return try("started") },
-			finished: func(int) error {
-				if err := try("finished"); err != nil {
-					return err
-				}
-				return nil
-			},
-		}}, testResource)
-		if !b.watched.firstSync.Begin(t.Context()) {
-			t.Fatal("the first sync did not begin")
-		}
-		b.watched.firstSync.Finish(t.Context())
-		// If the started marker fails, the completed marker is also read again.
-		if calls["started"] != failures+1 || calls["finished"] != failures+1 || !b.watched.firstSync.IsDone() {
-			t.Errorf("got %v, done %v; want %d of each and done", calls, b.watched.firstSync.IsDone(), failures+1)
-		}
-	})
-}
-
-// TestMarkersEndWithTheirContext verifies that marker requests end with their context while the bus
-// is down.
-func TestMarkersEndWithTheirContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := func() error { return errors.New("bus down") }
-		b := newBench(t, Config{Markers: stubMarkers{started: down, finished: func(int) error { return down() }}}, testResource)
-		ctx, cancel := context.WithCancel(t.Context())
-		began := make(chan bool)
-		go func() { began <- b.watched.firstSync.Begin(ctx) }()
-		synctest.Wait()
-		cancel()
-		if <-began {
-			t.Error("the first sync began without a marker")
-		}
-		b.watched.firstSync.Finish(ctx) // returns
-		if b.watched.firstSync.IsDone() {
-			t.Error("done without a marker")
-		}
-	})
-}
-
 // TestTheFirstSyncDoesNotWaitForWhatCannotBePublished verifies that a first sync does not wait for
 // an unpublishable state, but its key stays dirty.
 func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
@@ -161,6 +162,32 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	}
 	i.failing = err
 	return changed
+}
+
+// status returns a consistent status of the informer.
+func (i *informer) status() health.Status {
+	st := health.Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	st.Failing, st.Since = i.failing, i.began
+	if i.since.After(st.Since) { // the informer began to fail or stopped failing
+		st.Since = i.since
+	}
+	switch {
+	case i.failing != nil:
+		st.State, st.Reason = health.Degraded, discovery.ErrorReason(i.failing)
+	case st.Synced:
+		st.State = health.Synced
+	default:
+		st.State = health.Starting
+	}
+	return st
+}
+
+func (i *informer) noteSynced(now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.began = now
 }
 
 // listerWatcher returns the functions that list and watch for an informer. They record whether the

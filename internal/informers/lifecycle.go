@@ -3,8 +3,6 @@ package informers
 import (
 	"context"
 	"maps"
-	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -87,22 +85,6 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 	return gone, stale, starting
 }
 
-// State is the state of an informer.
-type State string
-
-// The states of an informer. A degraded informer retries forever and keeps its objects.
-const (
-	Starting State = "starting" // the first list is not complete
-	Synced   State = "synced"
-	Degraded State = "degraded" // the last list or watch failed
-)
-
-// Worse reports whether a is a worse state than b.
-func (a State) Worse(b State) bool {
-	order := []State{Synced, Starting, Degraded}
-	return slices.Index(order, a) > slices.Index(order, b)
-}
-
 // The reasons why an informer was stopped, other than the end of the process.
 const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
@@ -110,32 +92,6 @@ const (
 	notWatchable = string(discovery.NotWatchable) // the resource no longer supports list and watch
 	moved        = "moved"                        // the informer was restarted in another version, kind or scope
 )
-
-// status returns a consistent status of the informer.
-func (i *informer) status() Status {
-	st := Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	st.Failing, st.Since = i.failing, i.began
-	if i.since.After(st.Since) { // the informer began to fail or stopped failing
-		st.Since = i.since
-	}
-	switch {
-	case i.failing != nil:
-		st.State, st.Reason = Degraded, discovery.ErrorReason(i.failing)
-	case st.Synced:
-		st.State = Synced
-	default:
-		st.State = Starting
-	}
-	return st
-}
-
-func (i *informer) noteSynced(now time.Time) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.began = now
-}
 
 // noteStopped counts and logs the resources that were stopped or restarted because of an answer
 // of discovery.

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
@@ -23,19 +24,19 @@ func TestALife(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		happen func()
-		want   State
+		want   health.State
 		reason string
 		same   bool // the state, and its start time, must not change
 	}{
-		{"it is made", func() {}, Starting, "", true},
-		{"forbidden", func() { i.setFailing(forbiddenError("configmaps", ""), later()) }, Degraded, "forbidden", false},
-		{"forbidden still", func() { i.setFailing(forbiddenError("configmaps", "web"), later()) }, Degraded, "forbidden", true},
-		{"not found", func() { i.setFailing(pathNotFound(), later()) }, Degraded, "not_found", false},
-		{"not any more", func() { i.setFailing(nil, later()) }, Starting, "", false},
-		{"synced", func() { b.sync(); i.noteSynced(later()) }, Synced, "", false},
-		{"fails", func() { i.setFailing(errors.New("away"), later()) }, Degraded, "failing", false},
-		{"works again", func() { i.setFailing(nil, later()) }, Synced, "", false},
-		{"works still", func() { i.setFailing(nil, later()) }, Synced, "", true},
+		{"it is made", func() {}, health.Starting, "", true},
+		{"forbidden", func() { i.setFailing(forbiddenError("configmaps", ""), later()) }, health.Degraded, "forbidden", false},
+		{"forbidden still", func() { i.setFailing(forbiddenError("configmaps", "web"), later()) }, health.Degraded, "forbidden", true},
+		{"not found", func() { i.setFailing(pathNotFound(), later()) }, health.Degraded, "not_found", false},
+		{"not any more", func() { i.setFailing(nil, later()) }, health.Starting, "", false},
+		{"synced", func() { b.sync(); i.noteSynced(later()) }, health.Synced, "", false},
+		{"fails", func() { i.setFailing(errors.New("away"), later()) }, health.Degraded, "failing", false},
+		{"works again", func() { i.setFailing(nil, later()) }, health.Synced, "", false},
+		{"works still", func() { i.setFailing(nil, later()) }, health.Synced, "", true},
 	} {
 		before := b.Status()[0].Since
 		c.happen()

@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 )
 
 // watched is a resource and the informers that cover it.
@@ -197,8 +198,8 @@ func (w *watched) refused() bool {
 // statusOf returns one entry for each informer and one for each namespace to which access is
 // denied. If the informers have not started, it adds one entry for the resource. It counts objects
 // with count.
-func (w *watched) statusOf(count func(*informer) int) []Status {
-	var all []Status
+func (w *watched) statusOf(count func(*informer) int) []health.Status {
+	var all []health.Status
 	for _, i := range w.all() {
 		st := i.status()
 		st.Objects = count(i)
@@ -207,12 +208,12 @@ func (w *watched) statusOf(count func(*informer) int) []Status {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for namespace, d := range w.denied {
-		all = append(all, Status{
-			Resource: w.resource, Namespace: namespace, State: Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
+		all = append(all, health.Status{
+			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})
 	}
 	if !w.aligned {
-		all = append(all, Status{Resource: w.resource, State: Starting})
+		all = append(all, health.Status{Resource: w.resource, State: health.Starting})
 	}
 	return all
 }

@@ -187,7 +187,7 @@ func (r *Relay) measureLists() (longwork.Amount, bool) {
 	if r.state.running() == nil {
 		return longwork.Amount{}, false
 	}
-	listing, all := r.informers.Listing()
+	listing, all := r.informers.Health().Listing()
 	return longwork.Amount{Done: int64(all - listing), Total: int64(all)}, listing > 0
 }
 

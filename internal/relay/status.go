@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -154,12 +154,12 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 
 // addInformer adds one informer to the status of its resource. The state of a resource is the
 // worst state of its informers.
-func addInformer(s *status.Resource, st informers.Status) {
+func addInformer(s *status.Resource, st health.Status) {
 	s.Objects += st.Objects
 	if st.Namespace != "" {
 		addNamespace(s, st)
 	}
-	if s.State != "" && !st.State.Worse(informers.State(s.State)) {
+	if s.State != "" && !st.State.Worse(health.State(s.State)) {
 		return
 	}
 	s.State, s.Reason, s.Since, s.WatchError = string(st.State), st.Reason, moment(st.Since), nil
@@ -169,9 +169,9 @@ func addInformer(s *status.Resource, st informers.Status) {
 }
 
 // addNamespace adds the informer of one namespace.
-func addNamespace(s *status.Resource, st informers.Status) {
+func addNamespace(s *status.Resource, st health.Status) {
 	s.Namespaces++
-	if st.State != informers.Degraded {
+	if st.State != health.Degraded {
 		return
 	}
 	s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/status"
@@ -103,13 +103,13 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 }
 
 // informerOf returns the state of the informer that covers a key.
-func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
+func (r *Relay) informerOf(k event.Key) (health.Status, bool) {
 	all := r.informers.Status()
-	i := slices.IndexFunc(all, func(s informers.Status) bool {
+	i := slices.IndexFunc(all, func(s health.Status) bool {
 		return s.Resource.GroupResource() == k.GroupResource() && (s.Namespace == "" || s.Namespace == k.Namespace)
 	})
 	if i < 0 {
-		return informers.Status{}, false
+		return health.Status{}, false
 	}
 	return all[i], true
 }
