@@ -22,7 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forget"
 	"github.com/kuberelay/kuberelay/internal/longwork"
-	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -102,12 +102,12 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 			return err
 		}
 	}
-	bus, closeBus, err := relay.OpenWriter(ctx, relay.Config{Settings: cfg, Writer: "forget@" + writerName(), Logger: log, Registerer: prometheus.NewRegistry()})
+	writer, closeBus, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(), Logger: log, Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		return err
 	}
 	done, err := forget.Run(ctx, forget.Config{
-		Bus: bus, Builder: event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data)},
+		Bus: writer, Builder: event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data)},
 		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
 	if err = errors.Join(err, closeBus()); err != nil {

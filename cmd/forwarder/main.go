@@ -28,7 +28,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
 const (
@@ -75,15 +74,14 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	}
 	fmt.Fprintf(stderr, "forwarder: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	var usage *usageError
-	var wrong *relay.ConfigError
-	if errors.As(err, &usage) || errors.As(err, &wrong) {
+	if errors.As(err, &usage) || config.IsError(err) {
 		return exitUsage
 	}
 	return exitFailure
 }
 
 // usageError is an error that only a change of the command line or configuration fixes. execute treats
-// a [relay.ConfigError] in the same way.
+// a [config.Error] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }

@@ -19,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
@@ -186,7 +187,7 @@ func (c *traced) applyFilter(s *trace.Selection) {
 	if err == nil {
 		var text []byte
 		if text, err = c.content.MarshalJSON(); err == nil {
-			o, failed, err = relay.Converted(c.cfg, key, c.resource, text)
+			o, failed, err = shape.Converted(c.cfg, key, c.resource, text)
 		}
 	}
 	switch {

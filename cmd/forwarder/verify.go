@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/verify"
@@ -141,9 +142,11 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		}
 		o.NATSHistory = cfg.NATS.History
 	}
-	if o.Shape, err = relay.Shape(cfg.Content); err != nil {
+	shapes, err := shape.New(cfg.Content, nil)
+	if err != nil {
 		return report.Report{}, err
 	}
+	o.Shape = shapes.Func()
 	if o.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return report.Report{}, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}

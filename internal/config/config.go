@@ -12,7 +12,10 @@
 // The package does not connect to anything, and does not know whether a selected resource exists.
 package config
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Prefix begins the name of every variable.
 const Prefix = "KUBERELAY_"
@@ -205,4 +208,20 @@ type Operations struct {
 // because of their content, events and leases because they change all the time.
 func UnlessNamed() []string {
 	return []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
+}
+
+// Error is an error that only another configuration or other permissions can fix. A retry cannot
+// succeed.
+type Error struct{ Err error }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap is for [errors.Is] and [errors.As].
+func (e *Error) Unwrap() error { return e.Err }
+
+// IsError reports whether err is or wraps an [Error].
+func IsError(err error) bool {
+	var wrong *Error
+	return errors.As(err, &wrong)
 }

@@ -45,6 +45,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
 // Config configures a Fleet.
@@ -78,7 +79,7 @@ type Fleet struct {
 
 // New returns a Fleet that does nothing until [Fleet.Run].
 func New(c Config) *Fleet {
-	c.Relay.Connections = relay.NewConnections(c.Logger)
+	c.Relay.Connections = bus.NewConnections(c.Logger)
 	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
 }
 
@@ -86,8 +87,8 @@ func New(c Config) *Fleet {
 // KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has ended. It returns an
 // error only if the built-in NATS server does not start or does not end.
 func (f *Fleet) Run(ctx context.Context) (err error) {
-	if relay.UsesBuiltInServer(f.Relay.Settings) {
-		server, err := relay.StartServer(ctx, f.Relay)
+	if bus.UsesBuiltInServer(f.Relay.Settings) {
+		server, err := bus.StartServer(ctx, f.Relay.Settings, f.Relay.Logger)
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Enqueue, c.EnqueueLowPriority = r.onEnqueue, r.onEnqueue
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
-	c.Snapshots = r
+	c.Markers = r
 	c.Ledger = ledger.New()
 	r.Set = New(c)
 	r.stubForwarder = stubForwarder{r.Set, c.Ledger.NewTerm()}
@@ -151,7 +151,7 @@ func (r *running) onEnqueue(k event.Key) {
 	})
 }
 
-// Completed implements [Snapshots], like Started and Finished. They simulate a bus that stores
+// Completed implements [firstsync.Markers], like Started and Finished. They simulate a bus that stores
 // markers.
 func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, error) {
 	r.mu.Lock()

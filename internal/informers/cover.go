@@ -13,7 +13,7 @@ import (
 // start creates the informers of a resource and runs them.
 func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := newWatched(r, followed, cancel)
+	w := s.newWatched(r, followed, cancel)
 	s.reselect(w)
 	s.mu.Lock()
 	w.epoch = s.epochOf(r.GroupResource())
@@ -35,7 +35,7 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.snapshot.everBegun:
+		case <-w.everJoined:
 		}
 	}
 	running.Go(func() { s.awaitSync(ctx, w) })
@@ -101,7 +101,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		if !missing[name] {
 			continue
 		}
-		i, err := s.newInformer(scope{resource: w.resource, namespace: name, followed: w.followed}, w.snapshot)
+		i, err := s.newInformer(w, name)
 		if err != nil { // client-go returns an error only for an informer that has started
 			s.log.Error("informer not started", "resource", w.groupResource().String(), "err", err)
 			continue
@@ -193,8 +193,7 @@ func (s *Set) drop(w *watched, i *informer) {
 	i.cancel()
 	<-i.stopped
 	now := s.config.Now()
-	for _, name := range i.shared.GetStore().ListKeys() {
-		k := i.key(name)
+	for k := range i.keys() {
 		if !s.selects(k) {
 			s.references.Update(k)
 		}

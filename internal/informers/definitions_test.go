@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
@@ -113,7 +114,7 @@ func undefineMany(t *testing.T, cp *controlplane.ControlPlane, all []schema.Grou
 }
 
 func (r *running) watches(gr schema.GroupResource) bool {
-	return slices.ContainsFunc(r.Status(), func(s Status) bool { return s.Resource.GroupResource() == gr })
+	return slices.ContainsFunc(r.Status(), func(s health.Status) bool { return s.Resource.GroupResource() == gr })
 }
 
 // awaitStopped waits until no informer watches the resource.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
@@ -132,7 +133,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	undefine(t, cp, group)
 	poll(t, "its informer fails", func() error {
 		for _, st := range r.Status() {
-			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == Degraded && st.Reason != "" {
+			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == health.Degraded && st.Reason != "" {
 				return nil
 			}
 		}
@@ -151,9 +152,8 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 		return nil
 	})
 	poll(t, "it is known why it was stopped", func() error {
-		all := r.Stopped()
-		if len(all) != 1 || all[0].State != Stopped || all[0].Reason != notServed || all[0].Since.IsZero() {
-			return fmt.Errorf("got %+v", all)
+		if got := stopsOf(t, r.Set); len(got) != 1 || got[notServed] != 1 {
+			return fmt.Errorf("got %v", got)
 		}
 		return nil
 	})

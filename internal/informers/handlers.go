@@ -16,7 +16,7 @@ import (
 // was in the first list.
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
-	i.count.change(nil, o)
+	i.count.Change(nil, o)
 	s.references.Update(k)
 	enqueue := s.enqueue
 	if initial {
@@ -28,11 +28,11 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
-		if s.config.Standby && !i.snapshot.begun.Load() {
+		if s.config.Standby && !i.of.joined.Load() {
 			return // begin enqueues the key when the next term starts
 		}
 		// If a namespace is selected later, its objects do not belong to the first sync.
-		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
+		cause, first = event.CauseReconcile, i.of.firstSync.IsListing()
 		if first {
 			cause = event.CauseSnapshot
 		}
@@ -50,7 +50,7 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	if old != o {
-		i.count.change(old, o)
+		i.count.Change(old, o)
 		s.references.Update(k)
 	}
 	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
@@ -78,7 +78,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	}
 	o, ok := deleted.(*event.Object)
 	if !ok { // client-go lost the object; reconciliation finds the delete
-		i.count.change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
+		i.count.Change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
 		if w := s.watchedFor(i.resource.GroupResource()); w != nil {
 			s.reselect(w)
 		}
@@ -86,11 +86,11 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		return
 	}
 	k := i.resource.Key(o.Namespace, o.Name)
-	i.count.change(o, nil)
+	i.count.Change(o, nil)
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w) // the first sync may have waited only for this object
+		w.firstSync.Advance() // the first sync may have waited only for this object
 	}
 	s.enqueue(k)
 }
@@ -101,7 +101,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 	if apistream.IsExpected(err) {
 		return
 	}
-	i.doubtHistory()
+	i.history.Doubt()
 	err = refusal.Explain(err)
 	switch {
 	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:

@@ -1,19 +1,15 @@
 package informers
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -117,100 +113,6 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated_Slow(t *testing.T) {
 	r.awaitView(t, "made before the version that the watch had", o.key("fresh"), fresh)
 }
 
-// TestAnOutageIsNoReasonToList verifies that after an outage, the watch continues after the last
-// change that it showed if that change is still in the history. If the change is not in the
-// history, or the API server cannot tell, the informer lists again, which is always correct.
-func TestAnOutageIsNoReasonToList(t *testing.T) {
-	// past maps a version to the object's version at that time in the API server's history.
-	type past map[string]string
-	expired := apierrors.NewResourceExpired("compacted")
-	for name, c := range map[string]struct {
-		quiet bool   // no outage
-		early bool   // a watch ended before its timeout
-		floor string // version of the last list, "4" by default
-		shown []watch.EventType
-		at    string // the version after which the watch would continue, "20" by default
-		past  past
-		err   error
-		from  string
-		want  func(error) bool
-	}{
-		"no outage":             {quiet: true, shown: []watch.EventType{watch.Modified}, from: "20", want: isNil},
-		"a watch ended early":   {quiet: true, early: true, shown: []watch.EventType{watch.Modified}, want: apierrors.IsResourceExpired},
-		"still so":              {shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, from: "5", want: isNil},
-		"made since the list":   {shown: []watch.EventType{watch.Added}, past: past{"5": "5"}, from: "5", want: isNil},
-		"not from the list":     {floor: "9", shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, want: apierrors.IsResourceExpired},
-		"nothing since":         {want: apierrors.IsResourceExpired},
-		"the list is not known": {floor: "-", shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, want: apierrors.IsResourceExpired},
-		"another version":       {shown: []watch.EventType{watch.Modified}, past: past{"5": "3"}, want: apierrors.IsResourceExpired},
-		"never made":            {shown: []watch.EventType{watch.Added}, want: apierrors.IsResourceExpired},
-		"deleted then":          {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"5": "5"}, from: "6", want: isNil},
-		"deleted before":        {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"4": "4"}, want: apierrors.IsResourceExpired},
-		"not deleted":           {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"5": "5", "6": "5"}, want: apierrors.IsResourceExpired},
-		"did not arrive":        {shown: []watch.EventType{watch.Modified}, at: "4", past: past{"5": "5"}, from: "4", want: isNil},
-		"compacted":             {shown: []watch.EventType{watch.Modified}, err: expired, want: apierrors.IsResourceExpired},
-		"it may not be read":    {shown: []watch.EventType{watch.Modified}, err: forbiddenError("configmaps", "web"), want: apierrors.IsResourceExpired},
-		"it cannot be read":     {shown: []watch.EventType{watch.Modified}, err: apierrors.NewInternalError(errors.New("no answer")), want: apierrors.IsInternalError},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Config{Dynamic: stubCluster{list: func(_ schema.GroupVersionResource, namespace string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-				if o.FieldSelector != "metadata.name=web" || namespace != "default" || o.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
-					t.Errorf("listed %q of %q with %+v", o.FieldSelector, namespace, o)
-				}
-				list := &unstructured.UnstructuredList{}
-				if version := c.past[o.ResourceVersion]; version != "" {
-					list.Items = append(list.Items, *stored("A", version))
-				}
-				return list, c.err
-			}}}, testResource)
-			i := b.watched.informers[""]
-			i.listed(strings.TrimPrefix(cmp.Or(c.floor, "4"), "-"))
-			seconds := new(int64(0))
-			if c.early {
-				*seconds = 3600
-			}
-			i.opened(time.Now(), seconds, i.stopCount())
-			for n, typ := range c.shown {
-				o := stored("A", fmt.Sprint(5+n))
-				o.SetNamespace("default")
-				i.shown(watch.Event{Type: typ, Object: o})
-			}
-			if !c.quiet {
-				b.watchFailed(i, errors.New("connection refused"))
-			}
-			from, err := b.sameHistory(t.Context(), i, cmp.Or(c.at, "20")) // 20 is the version of a bookmark
-			if !c.want(err) || from != c.from {
-				t.Errorf("got %q, %v; want %q", from, err, c.from)
-			}
-			i.listed("30")
-			if from, err := b.sameHistory(t.Context(), i, "30"); err != nil || from != "30" {
-				t.Errorf("after a list: got %s, %v", from, err)
-			}
-			b.watchFailed(i, errors.New("connection refused"))
-			if _, err := b.sameHistory(t.Context(), i, "30"); !apierrors.IsResourceExpired(err) {
-				t.Errorf("after a list with nothing since: got %v, want another list", err)
-			}
-		})
-	}
-}
-
-// TestAWatchThatBeginsWithAList verifies that the bookmark at the end of the initial list sets the
-// version of the list.
-func TestAWatchThatBeginsWithAList(t *testing.T) {
-	b := newBench(t, Config{}, testResource)
-	i := b.watched.informers[""]
-	i.listed("")
-	i.shown(watch.Event{Type: watch.Added, Object: stored("A", "5")})
-	end := stored("", "9")
-	end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	i.shown(watch.Event{Type: watch.Bookmark, Object: end})
-	i.shown(watch.Event{Type: watch.Bookmark, Object: stored("", "12")})
-	i.shown(watch.Event{Type: watch.Error, Object: &metav1.Status{}})
-	if h := i.history; h.floor != "9" || h.last.version != "5" {
-		t.Errorf("floor %q, last %+v; want 9 and 5", h.floor, h.last)
-	}
-}
-
 // TestACutShowsNothingAgain verifies that a watch does not repeat changes after its connection was
 // cut. Objects are created and deleted before the list or during the watch. An earlier version
 // showed these changes again, because the watch resumed after the newest remaining object.
@@ -256,8 +158,6 @@ func TestACutShowsNothingAgain(t *testing.T) {
 		})
 	}
 }
-
-func isNil(err error) bool { return err == nil }
 
 // TestEtcdIsRestored verifies that a restore of etcd from a backup begins a new epoch. Versions go
 // back, deleted objects exist again, and new objects are gone. Only a comparison can distinguish

@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"crypto/rand"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -12,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
+	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
@@ -33,31 +35,33 @@ type scope struct {
 // because a factory can neither stop nor forget a single informer.
 type informer struct {
 	scope
-	snapshot     *snapshot
+	of           *watched
 	packer       *event.Packer
 	name         *cache.InformerName // released when the informer has ended
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
 	cancel       context.CancelFunc
 	stopped      chan struct{} // closed when the informer has ended
-	count        objectCount
+	count        progress.Count
 	progress     progress.Progress
+	history      *history.History
 
 	mu      sync.Mutex
 	failing error     // the error of the last list or watch, nil once a watch is open
 	since   time.Time // when the reason of failing last changed
 	began   time.Time // when the informer was created or, once it has synced, when it synced
-	history history
-	relist  bool               // the next watch must begin with a list
-	built   string             // the version of the API server before the last list
-	unwatch context.CancelFunc // ends the last watch, nil before the first
-	stops   int                // number of times that a watch was told to end
 }
 
 // newInformer returns an informer that does not run yet. It adds the handler before the informer
 // runs, so that the handler misses no notification.
-func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
-	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
+func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
+	sc := scope{resource: w.resource, namespace: namespace, followed: w.followed}
+	i := &informer{scope: sc, of: w, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
+	i.history = history.New(history.Config{
+		Resource: sc.resource.GroupResource(), Client: s.config.Dynamic.Resource(sc.resource.GroupVersionResource()),
+		Selected: s.selected(sc, metav1.ListOptions{}), Server: s.server,
+		MayBeRedefined: func() bool { return s.mayBeRedefined(sc.resource.Group) }, Now: s.config.Now,
+	})
 	// client-go accepts each name only once, so each informer gets a unique name.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
@@ -118,6 +122,17 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
+// keys returns the keys of all objects in the indexer.
+func (i *informer) keys() iter.Seq[event.Key] {
+	return func(yield func(event.Key) bool) {
+		for _, name := range i.shared.GetStore().ListKeys() {
+			if !yield(i.key(name)) {
+				return
+			}
+		}
+	}
+}
+
 // version returns the version up to which the indexer has every change. A later call of get returns
 // no older state. version does not use LastSyncResourceVersion, because that is the version of the
 // reflector, which can be ahead of the indexer.
@@ -149,6 +164,32 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
+// status returns a consistent status of the informer.
+func (i *informer) status() health.Status {
+	st := health.Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	st.Failing, st.Since = i.failing, i.began
+	if i.since.After(st.Since) { // the informer began to fail or stopped failing
+		st.Since = i.since
+	}
+	switch {
+	case i.failing != nil:
+		st.State, st.Reason = health.Degraded, discovery.ErrorReason(i.failing)
+	case st.Synced:
+		st.State = health.Synced
+	default:
+		st.State = health.Starting
+	}
+	return st
+}
+
+func (i *informer) noteSynced(now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.began = now
+}
+
 // listerWatcher returns the functions that list and watch for an informer. They record whether the
 // requests succeed, because client-go does not report requests that it retries. An informer works
 // only when its watch is open, because the watch may be forbidden even after a successful list.
@@ -158,7 +199,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			if o.Continue == "" {
-				s.beginList(ctx, i)
+				i.history.BeginList(ctx)
 			}
 			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))
 			if err != nil {
@@ -166,31 +207,31 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			i.progress.List(meta.LenList(list), o.Continue == "", list.GetContinue() == "", s.config.Now())
 			if list.GetContinue() == "" {
-				i.listed(list.GetResourceVersion())
+				i.history.Listed(list.GetResourceVersion())
 			}
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			lists, stops := o.SendInitialEvents != nil, i.stopCount()
+			lists, stops := o.SendInitialEvents != nil, i.history.Stops()
 			if !lists {
-				from, err := s.sameHistory(ctx, i, o.ResourceVersion)
+				from, err := i.history.Continue(ctx, o.ResourceVersion)
 				if err != nil {
 					s.watchFailed(i, err)
 					return nil, err
 				}
 				o.ResourceVersion = from
 			} else {
-				s.beginList(ctx, i)
+				i.history.BeginList(ctx)
 				i.progress.List(0, true, false, s.config.Now())
 			}
-			ctx = i.watching(ctx, stops)
+			ctx = i.history.Watching(ctx, stops)
 			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
 				s.metrics.opened(i.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
-					i.listed("")
+					i.history.Listed("")
 				}
-				i.opened(s.config.Now(), o.TimeoutSeconds, stops)
+				i.history.Opened(o.TimeoutSeconds, stops)
 			}, func(e watch.Event) {
 				lists = i.progress.Watched(e, lists, s.config.Now())
 				s.shown(i, e)
@@ -213,7 +254,7 @@ func (s *Set) shown(i *informer, e watch.Event) {
 	if e.Type != watch.Bookmark {
 		s.metrics.changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
 	}
-	i.shown(e)
+	i.history.Shown(e)
 }
 
 // decode returns a function that reads an object into its cached form. The cached form has no body
@@ -247,12 +288,4 @@ func (s *Set) selected(sc scope, o metav1.ListOptions) metav1.ListOptions {
 	}
 	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
 	return o
-}
-
-func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterface {
-	r := client.Resource(sc.resource.GroupVersionResource())
-	if sc.namespace == "" {
-		return r
-	}
-	return r.Namespace(sc.namespace)
 }

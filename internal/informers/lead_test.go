@@ -19,7 +19,7 @@ type standby struct {
 
 func newStandby(t *testing.T) *standby {
 	s := &standby{}
-	s.bench = newBench(t, Config{Standby: true, Remember: time.Minute, Snapshots: stubSnapshots{
+	s.bench = newBench(t, Config{Standby: true, Remember: time.Minute, Markers: stubMarkers{
 		completed: func() (bool, error) { return s.done, nil },
 		started:   func() error { s.marks = append(s.marks, "started"); return nil },
 		finished:  func(int) error { s.marks = append(s.marks, "completed"); s.done = true; return nil },

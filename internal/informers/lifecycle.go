@@ -3,8 +3,6 @@ package informers
 import (
 	"context"
 	"maps"
-	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -87,24 +85,7 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 	return gone, stale, starting
 }
 
-// State is the state of an informer.
-type State string
-
-// The states of an informer. A degraded informer retries forever and keeps its objects.
-const (
-	Starting State = "starting" // the first list is not complete
-	Synced   State = "synced"
-	Degraded State = "degraded" // the last list or watch failed
-	Stopped  State = "stopped"
-)
-
-// Worse reports whether a is a worse state than b.
-func (a State) Worse(b State) bool {
-	order := []State{Synced, Starting, Degraded, Stopped}
-	return slices.Index(order, a) > slices.Index(order, b)
-}
-
-// The reasons why an informer is stopped, other than the end of the process.
+// The reasons why an informer was stopped, other than the end of the process.
 const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
 	notSelected  = string(discovery.NotSelected)  // no selector or reference selects the resource anymore
@@ -112,69 +93,10 @@ const (
 	moved        = "moved"                        // the informer was restarted in another version, kind or scope
 )
 
-// status returns a consistent status of the informer.
-func (i *informer) status() Status {
-	st := Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	st.Failing, st.Since = i.failing, i.began
-	if i.since.After(st.Since) { // the informer began to fail or stopped failing
-		st.Since = i.since
-	}
-	switch {
-	case i.failing != nil:
-		st.State, st.Reason = Degraded, discovery.ErrorReason(i.failing)
-	case st.Synced:
-		st.State = Synced
-	default:
-		st.State = Starting
-	}
-	return st
-}
-
-func (i *informer) noteSynced(now time.Time) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.began = now
-}
-
-// maxStopped limits the stopped resources to remember, because a cluster can create and remove
-// definitions forever.
-const maxStopped = 100
-
-// stopped holds the resources that are no longer watched, at most maxStopped. The most recently
-// stopped resource is last.
-type stopped []Status
-
-func (s *stopped) note(st Status) {
-	s.forget(st.Resource.GroupResource())
-	*s = append(*s, st)
-	if n := len(*s) - maxStopped; n > 0 {
-		*s = slices.Delete(*s, 0, n)
-	}
-}
-
-func (s *stopped) forget(gr schema.GroupResource) {
-	*s = slices.DeleteFunc(*s, func(st Status) bool { return st.Resource.GroupResource() == gr })
-}
-
-// Stopped returns the resources that are no longer watched, at most maxStopped, each with the reason
-// and the time. The most recently stopped resource is last.
-func (s *Set) Stopped() []Status {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Clone(s.stopped)
-}
-
-// noteStopped records and logs the resources that were stopped or restarted because of an answer
+// noteStopped counts and logs the resources that were stopped or restarted because of an answer
 // of discovery.
 func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *answer) {
 	now := s.resources()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for gr := range now {
-		s.stopped.forget(gr)
-	}
 	for gr, r := range before {
 		current, watched := now[gr]
 		if watched && current == r {
@@ -195,7 +117,6 @@ func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *ans
 			s.log.Info("resource restarted", "resource", gr.String(), "reason", why, "from", r.Version, "to", current.Version)
 		} else {
 			s.metrics.forget(gr.String())
-			s.stopped.note(Status{Resource: r, State: Stopped, Reason: why, Since: s.config.Now()})
 			s.log.Info("resource no longer watched", "resource", gr.String(), "reason", why)
 		}
 	}

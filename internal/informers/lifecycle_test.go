@@ -2,14 +2,15 @@ package informers
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
@@ -23,19 +24,19 @@ func TestALife(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		happen func()
-		want   State
+		want   health.State
 		reason string
 		same   bool // the state, and its start time, must not change
 	}{
-		{"it is made", func() {}, Starting, "", true},
-		{"forbidden", func() { i.setFailing(forbiddenError("configmaps", ""), later()) }, Degraded, "forbidden", false},
-		{"forbidden still", func() { i.setFailing(forbiddenError("configmaps", "web"), later()) }, Degraded, "forbidden", true},
-		{"not found", func() { i.setFailing(pathNotFound(), later()) }, Degraded, "not_found", false},
-		{"not any more", func() { i.setFailing(nil, later()) }, Starting, "", false},
-		{"synced", func() { b.sync(); i.noteSynced(later()) }, Synced, "", false},
-		{"fails", func() { i.setFailing(errors.New("away"), later()) }, Degraded, "failing", false},
-		{"works again", func() { i.setFailing(nil, later()) }, Synced, "", false},
-		{"works still", func() { i.setFailing(nil, later()) }, Synced, "", true},
+		{"it is made", func() {}, health.Starting, "", true},
+		{"forbidden", func() { i.setFailing(forbiddenError("configmaps", ""), later()) }, health.Degraded, "forbidden", false},
+		{"forbidden still", func() { i.setFailing(forbiddenError("configmaps", "web"), later()) }, health.Degraded, "forbidden", true},
+		{"not found", func() { i.setFailing(pathNotFound(), later()) }, health.Degraded, "not_found", false},
+		{"not any more", func() { i.setFailing(nil, later()) }, health.Starting, "", false},
+		{"synced", func() { b.sync(); i.noteSynced(later()) }, health.Synced, "", false},
+		{"fails", func() { i.setFailing(errors.New("away"), later()) }, health.Degraded, "failing", false},
+		{"works again", func() { i.setFailing(nil, later()) }, health.Synced, "", false},
+		{"works still", func() { i.setFailing(nil, later()) }, health.Synced, "", true},
 	} {
 		before := b.Status()[0].Since
 		c.happen()
@@ -49,47 +50,43 @@ func TestALife(t *testing.T) {
 	}
 }
 
-// TestStoppedForAReason verifies that stopped resources are remembered with a reason, up to a limit
-// and until they are watched again.
+// TestStoppedForAReason verifies that stopped resources are counted with a reason.
 func TestStoppedForAReason(t *testing.T) {
 	resource := func(gr schema.GroupResource, version string) event.Resource {
 		return event.Resource{Group: gr.Group, Resource: gr.Resource, Version: version, Namespaced: true}
 	}
-	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
-	metrics := schema.GroupResource{Group: "metrics.k8s.io", Resource: "pods"}
-	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	a := &answer{catalog: mustDiscover(t, discoverytest.Cluster())}
-	b := newBench(t, Config{}, resource(schema.GroupResource{Group: "example.com", Resource: "widgets"}, "v1"))
-	b.noteStopped(map[schema.GroupResource]event.Resource{
-		deployments: resource(deployments, "v1"), metrics: resource(metrics, "v1beta1"), gadgets: resource(gadgets, "v1"),
-		{Group: "example.com", Resource: "widgets"}: resource(schema.GroupResource{Group: "example.com", Resource: "widgets"}, "v1alpha1"),
-	}, a)
-	got := map[schema.GroupResource]string{}
-	for _, st := range b.Stopped() {
-		got[st.Resource.GroupResource()] = st.Reason
-		if st.State != Stopped || st.Since.IsZero() {
-			t.Errorf("got %+v", st)
+	for gr, c := range map[schema.GroupResource]struct{ version, want string }{
+		{Group: "apps", Resource: "deployments"}:    {"v1", notSelected},
+		{Group: "metrics.k8s.io", Resource: "pods"}: {"v1beta1", notWatchable},
+		{Group: "example.com", Resource: "gadgets"}: {"v1", notServed},
+		widgets: {"v1alpha1", moved},
+	} {
+		b := newBench(t, Config{}, resource(widgets, "v1"))
+		b.noteStopped(map[schema.GroupResource]event.Resource{gr: resource(gr, c.version)}, a)
+		if got := stopsOf(t, b.Set); len(got) != 1 || got[c.want] != 1 {
+			t.Errorf("%s: got %v, want one stop for %s", gr, got, c.want)
+		}
+		b.noteStopped(map[schema.GroupResource]event.Resource{widgets: resource(widgets, "v1")}, a) // still watched
+		if got := stopsOf(t, b.Set); len(got) != 1 || got[c.want] != 1 {
+			t.Errorf("%s: got %v after an answer that stops nothing", gr, got)
 		}
 	}
-	want := map[schema.GroupResource]string{deployments: notSelected, metrics: notWatchable, gadgets: notServed}
-	for gr := range want {
-		if got[gr] != want[gr] || len(got) != len(want) {
-			t.Errorf("got %v, want %v", got, want)
-			break
+}
+
+// stopsOf returns the number of stops of each reason.
+func stopsOf(t *testing.T, s *Set) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for _, reason := range []string{notServed, notSelected, notWatchable, moved} {
+		var m dto.Metric
+		if err := s.metrics.stops.WithLabelValues(reason).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if n := m.GetCounter().GetValue(); n > 0 {
+			all[reason] = n
 		}
 	}
-	b.Set.watched[deployments] = b.watched // the resource is watched again
-	b.noteStopped(nil, a)
-	if slices.ContainsFunc(b.Stopped(), func(st Status) bool { return st.Resource.GroupResource() == deployments }) {
-		t.Error("what is watched again is among what is stopped")
-	}
-	many := map[schema.GroupResource]event.Resource{}
-	for n := range 3 * maxStopped {
-		gr := schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("r%d", n)}
-		many[gr] = resource(gr, "v1")
-	}
-	b.noteStopped(many, a)
-	if n := len(b.Stopped()); n != maxStopped {
-		t.Errorf("%d are remembered, want %d", n, maxStopped)
-	}
+	return all
 }

@@ -197,7 +197,7 @@ func TestNamespacesNotKnownYet(t *testing.T) {
 func TestManyNamespacesAreOneWatch(t *testing.T) {
 	s := &Set{namespaces: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.Everything(), MaxSeparate: 4})}
 	s.namespaces.Synced()
-	w := newWatched(event.Resource{Resource: "pods", Namespaced: true}, false, func() {})
+	w := s.newWatched(event.Resource{Resource: "pods", Namespaced: true}, false, func() {})
 	n := 0
 	for _, step := range []struct {
 		namespaces int

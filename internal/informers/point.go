@@ -14,7 +14,7 @@ import (
 // not listed the resource, and while its first sync is not complete.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
-	if w == nil || !w.snapshot.done.Load() || !w.synced() {
+	if w == nil || !w.firstSync.IsDone() || !w.synced() {
 		return ledger.Point{}, false
 	}
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
@@ -47,7 +47,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 // reached returns the version up to which the handler has reported every change, and the time when
 // that version arrived. The caller holds the lock of the progress.
 func (i *informer) reached() (version string, at time.Time, ok bool) {
-	return i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.none())
+	return i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.None())
 }
 
 // Reported returns a version up to which the informers have reported every change of a key to the
@@ -99,11 +99,9 @@ func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	if w == nil {
 		return
 	}
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			if k := i.key(name); !s.ledger.IsDirty(k) && !f(k) {
-				return
-			}
+	for k := range w.keys() {
+		if !s.ledger.IsDirty(k) && !f(k) {
+			return
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestSelection(t *testing.T) {
 		"another object refers to one":     func(b *bench) { b.watched.followed = true; referring{b.Set}.ReferenceChanged(r.Key("default", "web")) },
 		"the informers stop":               func(b *bench) { close(b.watched.stopped); b.stop([]*watched{b.watched}) },
 		"an informer is dropped": func(b *bench) {
-			former, err := b.newInformer(scope{resource: r, namespace: "default"}, b.watched.snapshot)
+			former, err := b.newInformer(b.watched, "default")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestSelection(t *testing.T) {
 func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r) // with an informer of all namespaces
-	former, err := b.newInformer(scope{resource: r, namespace: "default"}, b.watched.snapshot)
+	former, err := b.newInformer(b.watched, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 func TestPointOfTwoInformers(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"a", "b"}}}, r)
-	b.watched.snapshot.done.Store(true)
+	b.watched.firstSync.Finish(t.Context())
 	b.sync()
 	at := time.Unix(100, 0)
 	for namespace, version := range map[string]string{"a": "9", "b": "12"} {
@@ -103,7 +103,7 @@ func TestPointOfTwoInformers(t *testing.T) {
 func TestPointCountsTheObjectsAtItsVersion(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r)
-	b.watched.snapshot.done.Store(true)
+	b.watched.firstSync.Finish(t.Context())
 	b.sync()
 	i := b.watched.informers[""]
 	i.progress.List(0, true, true, time.Now())

@@ -74,8 +74,8 @@ func (s *Set) updateReferences(w *watched, i *informer) {
 	if !s.references.Enabled() {
 		return
 	}
-	for _, name := range i.shared.GetStore().ListKeys() {
-		s.references.Update(i.key(name))
+	for k := range i.keys() {
+		s.references.Update(k)
 	}
 	for _, k := range s.references.Sources(w.groupResource()) {
 		if i.namespace == "" || i.namespace == k.Namespace {
@@ -96,10 +96,8 @@ func (s *Set) completeReferences() {
 		if !w.followed {
 			return
 		}
-		for _, i := range w.all() {
-			for _, name := range i.shared.GetStore().ListKeys() {
-				s.EnqueueLowPriority(i.key(name))
-			}
+		for k := range w.keys() {
+			s.EnqueueLowPriority(k)
 		}
 		s.config.Compare(w.groupResource())
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
@@ -91,7 +92,7 @@ func TestReviewsThatFail(t *testing.T) {
 	r.again(t) // the Set also does this after ReviewInterval
 	poll(t, "each is watched", func() error {
 		st := r.Status()
-		if len(st) != 2 || st[0].State != Synced || st[1].State != Synced {
+		if len(st) != 2 || st[0].State != health.Synced || st[1].State != health.Synced {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil

@@ -1,8 +1,6 @@
 package informers
 
 import (
-	"sync"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
@@ -20,16 +18,14 @@ func (s *Set) lenOf(i *informer) int {
 	switch {
 	case i.followed: // the selection depends on references, so count the objects one by one
 	case i.namespace != "" || !i.resource.Namespaced || s.namespaces.SelectsAll():
-		return i.count.selected(func(string) bool { return true })
+		return i.count.Selected(func(string) bool { return true })
 	default:
-		return i.count.selected(s.namespaces.Selects)
+		return i.count.Selected(s.namespaces.Selects)
 	}
 	n := 0
-	for _, name := range i.shared.GetStore().ListKeys() {
-		if k := i.key(name); s.selects(k) {
-			if o := i.get(k); o != nil && !o.Unselected {
-				n++
-			}
+	for k := range i.keys() {
+		if o := i.get(k); o != nil && !o.Unselected && s.selects(k) {
+			n++
 		}
 	}
 	return n
@@ -53,18 +49,6 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.EnqueueLowPriority(k)
 		}
 	})
-}
-
-// missing returns the keys of the objects that the bus lacks. See [Set.isMissing].
-func (s *Set) missing(w *watched) (keys []event.Key) {
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			if k := i.key(name); s.isMissing(w, k) {
-				keys = append(keys, k)
-			}
-		}
-	}
-	return keys
 }
 
 // isMissing reports whether the bus lacks an object that is selected and can be published.
@@ -144,73 +128,4 @@ func kept(o *event.Object) *event.Object {
 		return nil
 	}
 	return o
-}
-
-// objectCount counts the objects of an informer by namespace, so metrics and readiness checks need
-// not list the objects. The zero value is ready to use.
-type objectCount struct {
-	mu sync.Mutex
-	of map[string]tally
-}
-
-type tally struct {
-	all      int
-	selected int // objects that the filter selects
-}
-
-// change updates the counts for a change of an object. before or after is nil if the object did not
-// exist.
-func (c *objectCount) change(before, after *event.Object) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.add(before, -1)
-	c.add(after, 1)
-}
-
-func (c *objectCount) add(o *event.Object, n int) {
-	if o == nil {
-		return
-	}
-	if c.of == nil {
-		c.of = map[string]tally{}
-	}
-	at := c.of[o.Namespace]
-	if at.all += n; !o.Unselected {
-		at.selected += n
-	}
-	if c.of[o.Namespace] = at; at == (tally{}) {
-		delete(c.of, o.Namespace)
-	}
-}
-
-// in returns the number of objects in a namespace.
-func (c *objectCount) in(namespace string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.of[namespace].all
-}
-
-// none reports whether the informer has no objects, selected or not.
-func (c *objectCount) none() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, at := range c.of {
-		if at.all > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// selected returns the number of objects that the filter selects in the matching namespaces.
-func (c *objectCount) selected(namespace func(string) bool) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for name, at := range c.of {
-		if namespace(name) {
-			n += at.selected
-		}
-	}
-	return n
 }

@@ -28,6 +28,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
+	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
@@ -88,8 +90,8 @@ type Config struct {
 	// all references have become known. It must not block.
 	Discovered func()
 
-	// Snapshots stores the markers of first syncs.
-	Snapshots Snapshots
+	// Markers stores the markers of first syncs.
+	Markers firstsync.Markers
 
 	// InformerMetrics receives the metrics of client-go's informers; nil for none.
 	InformerMetrics cache.InformerMetricsProvider
@@ -112,7 +114,7 @@ type Set struct {
 	namespaces  *discovery.Namespaces
 	references  *references.Graph
 	definitions atomic.Pointer[discovery.Definitions] // nil before Run
-	server      server
+	server      *history.Server
 
 	mu         sync.RWMutex
 	watched    map[schema.GroupResource]*watched
@@ -121,7 +123,6 @@ type Set struct {
 	answer     *answer                         // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
 	selections atomic.Uint64                   // see reselect
-	stopped    stopped                         // the most recently stopped resources
 }
 
 // answer is the result of a discovery and of the selection that was applied to it.
@@ -137,7 +138,7 @@ func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
-		terms: newTerms(),
+		terms: newTerms(), server: history.NewServer(c.Discovery),
 	}
 	s.references = references.New(c.Follow, referring{s})
 	if !c.Standby {
@@ -193,7 +194,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w)
+		w.firstSync.Advance()
 	}
 }
 
@@ -221,14 +222,11 @@ func (s *Set) Referring() []event.Resource {
 	return all
 }
 
-// HasTombstone reports whether a removal of the key may be due.
-func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
-
 // Settled is called when the bus may have received missing changes of a key. It completes a first
 // sync that waited only for this key.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w)
+		w.firstSync.Advance()
 	}
 }
 
@@ -263,10 +261,8 @@ func (s *Set) EnqueueAll() {
 		s.EnqueueLowPriority(k)
 	}
 	s.eachWatched(func(w *watched) {
-		for _, i := range w.all() {
-			for _, name := range i.shared.GetStore().ListKeys() {
-				s.EnqueueLowPriority(i.key(name))
-			}
+		for k := range w.keys() {
+			s.EnqueueLowPriority(k)
 		}
 	})
 }

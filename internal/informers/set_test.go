@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
@@ -75,30 +76,30 @@ func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructure
 	return s.list(s.gvr, s.namespace, o)
 }
 
-// stubSnapshots has a function for each method. A nil function does nothing and returns no error.
-type stubSnapshots struct {
+// stubMarkers has a function for each method. A nil function does nothing and returns no error.
+type stubMarkers struct {
 	completed func() (bool, error)
 	started   func() error
 	finished  func(objects int) error
 }
 
-var _ Snapshots = stubSnapshots{}
+var _ firstsync.Markers = stubMarkers{}
 
-func (s stubSnapshots) Completed(context.Context, schema.GroupResource) (bool, error) {
+func (s stubMarkers) Completed(context.Context, schema.GroupResource) (bool, error) {
 	if s.completed == nil {
 		return false, nil
 	}
 	return s.completed()
 }
 
-func (s stubSnapshots) Started(context.Context, event.Resource) error {
+func (s stubMarkers) Started(context.Context, event.Resource) error {
 	if s.started == nil {
 		return nil
 	}
 	return s.started()
 }
 
-func (s stubSnapshots) Finished(_ context.Context, _ event.Resource, objects int) error {
+func (s stubMarkers) Finished(_ context.Context, _ event.Resource, objects int) error {
 	if s.finished == nil {
 		return nil
 	}
@@ -172,8 +173,8 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	if c.Dynamic == nil {
 		c.Dynamic = stubCluster{}
 	}
-	if c.Snapshots == nil {
-		c.Snapshots = stubSnapshots{}
+	if c.Markers == nil {
+		c.Markers = stubMarkers{}
 	}
 	var err error
 	if c.Streams, err = apistream.New(&rest.Config{Host: "127.0.0.1:0"}); err != nil { // an informer that starts can't connect
@@ -183,14 +184,14 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	b.Set = New(c)
 	b.stubForwarder = stubForwarder{b.Set, c.Ledger.NewTerm()}
 	b.Comparer = newComparer(b.Set)
-	b.watched = newWatched(r, false, func() {})
+	b.watched = b.newWatched(r, false, func() {})
 	b.watched.aligned = true
 	namespaces := c.Namespaces.Include
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
 	for _, namespace := range namespaces {
-		i, err := b.newInformer(scope{resource: r, namespace: namespace}, b.watched.snapshot)
+		i, err := b.newInformer(b.watched, namespace)
 		if err != nil {
 			t.Fatal(err)
 		}

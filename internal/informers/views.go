@@ -1,8 +1,6 @@
 package informers
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
@@ -51,22 +49,12 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	return v
 }
 
-// Dirty returns the number of dirty keys of each resource that has any. It also returns the time
-// when the oldest change that the bus lacks was observed, the zero time for none.
-func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
-	return s.ledger.DirtyByResource(), s.ledger.Oldest()
-}
-
-// DirtyBetween returns the number of dirty keys whose oldest missing change was observed between two
-// times.
-func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(from, to) }
-
 // FirstSync returns the number of objects that the first syncs in progress have found so far, and
 // the number of these that the bus has not acknowledged. listing means that lists in progress may
 // find more objects.
 func (s *Set) FirstSync() (objects, left int, listing bool) {
 	s.eachWatched(func(w *watched) {
-		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
+		if !w.joined.Load() || w.firstSync.IsDone() {
 			return
 		}
 		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.isListing()
@@ -77,10 +65,6 @@ func (s *Set) FirstSync() (objects, left int, listing bool) {
 	})
 	return objects, left, listing
 }
-
-// DirtySince returns the time when the oldest change of a key that the bus lacks was observed. It
-// returns false if the bus lacks no change.
-func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
 // Decision returns the decision of the last discovery about a resource that a selector matches. It
 // returns false for other resources, and before the first discovery.

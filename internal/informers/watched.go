@@ -2,9 +2,9 @@ package informers
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 )
 
 // watched is a resource and the informers that cover it.
@@ -21,7 +23,7 @@ type watched struct {
 	resource    event.Resource
 	followed    bool // watched only because objects of other resources refer to it
 	epoch       uint16
-	snapshot    *snapshot
+	firstSync   *firstsync.Sync
 	cancel      context.CancelFunc
 	stopped     chan struct{} // closed when all goroutines of the resource have ended
 	realign     chan struct{} // has a token when the namespaces to cover may have changed
@@ -29,6 +31,10 @@ type watched struct {
 	firstSynced chan struct{} // closed when synced was true for the first time
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
+
+	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
+	everJoined chan struct{} // closed when joined was true for the first time
+	onceJoined sync.Once     // closes everJoined
 
 	redefined chan struct{} // has a token when the resource must be listed again
 
@@ -44,13 +50,19 @@ type denial struct {
 	since time.Time
 }
 
-func newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
-	return &watched{
-		resource: r, followed: followed, snapshot: newSnapshot(), cancel: cancel,
+func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
+	w := &watched{
+		resource: r, followed: followed, cancel: cancel, everJoined: make(chan struct{}),
 		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
 		informers: map[string]*informer{}, denied: map[string]denial{},
 	}
+	w.firstSync = firstsync.New(firstsync.Config{
+		Resource: r, Markers: s.config.Markers, Logger: s.log,
+		Len: func() int { return s.len(w) }, Left: func() int { return s.ledger.FirstSyncLeft(r.GroupResource()) },
+		Keys: w.keys, IsMissing: func(k event.Key) bool { return s.isMissing(w, k) },
+	})
+	return w
 }
 
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
@@ -60,6 +72,19 @@ func (w *watched) all() []*informer {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return slices.Collect(maps.Values(w.informers))
+}
+
+// keys returns the keys of all objects in the indexers.
+func (w *watched) keys() iter.Seq[event.Key] {
+	return func(yield func(event.Key) bool) {
+		for _, i := range w.all() {
+			for k := range i.keys() {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // informer returns the informer that covers a key, nil if none does.
@@ -75,13 +100,13 @@ func (w *watched) informer(k event.Key) *informer {
 // keysIn returns the objects of a namespace that an informer shows.
 func (w *watched) keysIn(namespace string) []event.Key {
 	i := w.informer(event.Key{Namespace: namespace})
-	if i == nil || i.count.in(namespace) == 0 { // for example, the namespace was just created
+	if i == nil || i.count.In(namespace) == 0 { // for example, the namespace was just created
 		return nil
 	}
 	var keys []event.Key
-	for _, name := range i.shared.GetStore().ListKeys() {
-		if strings.HasPrefix(name, namespace+"/") {
-			keys = append(keys, i.key(name))
+	for k := range i.keys() {
+		if k.Namespace == namespace {
+			keys = append(keys, k)
 		}
 	}
 	return keys
@@ -173,8 +198,8 @@ func (w *watched) refused() bool {
 // statusOf returns one entry for each informer and one for each namespace to which access is
 // denied. If the informers have not started, it adds one entry for the resource. It counts objects
 // with count.
-func (w *watched) statusOf(count func(*informer) int) []Status {
-	var all []Status
+func (w *watched) statusOf(count func(*informer) int) []health.Status {
+	var all []health.Status
 	for _, i := range w.all() {
 		st := i.status()
 		st.Objects = count(i)
@@ -183,12 +208,12 @@ func (w *watched) statusOf(count func(*informer) int) []Status {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for namespace, d := range w.denied {
-		all = append(all, Status{
-			Resource: w.resource, Namespace: namespace, State: Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
+		all = append(all, health.Status{
+			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})
 	}
 	if !w.aligned {
-		all = append(all, Status{Resource: w.resource, State: Starting})
+		all = append(all, health.Status{Resource: w.resource, State: health.Starting})
 	}
 	return all
 }

@@ -12,15 +12,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/refusal"
+	"github.com/kuberelay/kuberelay/internal/relay/retry"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -43,7 +44,7 @@ type cluster struct {
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
-		return nil, &ConfigError{fmt.Errorf("find the cluster: %w", err)}
+		return nil, &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 	}
 	cl.name = c.Settings.Event.ClusterName
 	err = cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
@@ -80,7 +81,7 @@ func newCluster(rc *rest.Config) (_ *cluster, err error) {
 
 func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, waitFor func(func() error)) error {
 	logged := ""
-	return retry(ctx, func() error { return c.identify(ctx) }, func(err error) error {
+	return retry.Until(ctx, func() error { return c.identify(ctx) }, func(err error) error {
 		if permanent := explainAPIServer(host, err); permanent != nil {
 			return permanent
 		}
@@ -146,40 +147,18 @@ func (c *cluster) readUID(ctx context.Context) error {
 	return nil
 }
 
-// explainAPIServer returns a ConfigError for an error that a retry cannot fix, else nil.
+// explainAPIServer returns a config.Error for an error that a retry cannot fix, else nil.
 func explainAPIServer(host string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: %w", host, refusal.Explain(err))}
+		return &config.Error{Err: fmt.Errorf("the API server %s does not accept the credentials: %w", host, refusal.Explain(err))}
 	case apierrors.IsForbidden(err):
-		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
+		return &config.Error{Err: fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
 	case errors.As(err, &unknown), errors.As(err, &certificate):
-		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
+		return &config.Error{Err: fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
 	default:
 		return nil
 	}
-}
-
-var retryBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
-
-// retry calls try with back-off until it succeeds or ctx ends. It passes each error to failed. If
-// failed returns an error, a retry cannot succeed, and retry returns that error. When ctx ends,
-// retry returns the last error of try and the error of ctx.
-func retry(ctx context.Context, try func() error, failed func(error) error) error {
-	var last error
-	err := retryBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		switch last = try(); {
-		case last == nil:
-			return true, nil
-		case ctx.Err() != nil:
-			return false, ctx.Err()
-		}
-		return false, failed(last)
-	})
-	if err != nil && errors.Is(err, ctx.Err()) {
-		return errors.Join(last, err)
-	}
-	return err
 }

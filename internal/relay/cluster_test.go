@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/config"
+
 	"k8s.io/client-go/discovery"
 )
 
@@ -47,7 +49,7 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 			rc := &rest.Config{Host: server.URL}
 			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
 			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(func() error) {})
-			if got := isConfigError(err); got != c.permanent || err != nil && !got {
+			if got := config.IsError(err); got != c.permanent || err != nil && !got {
 				t.Errorf("got the error %v, want a permanent one: %v", err, c.permanent)
 			}
 			if cl.name != c.want {

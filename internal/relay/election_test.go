@@ -31,7 +31,7 @@ func TestMayStandAgain(t *testing.T) {
 	}{
 		"another has taken over":            {gone, time.Minute, true},
 		"another does so all the time":      {gone, time.Second, false},
-		"the name is another cluster's":     {&takenError{&ConfigError{errors.New("taken")}}, time.Minute, false},
+		"the name is another cluster's":     {errors.Join(publish.ErrGone, &config.Error{Err: errors.New("taken")}), time.Minute, false},
 		"it has nothing to do with the bus": {errors.New("no"), time.Minute, false},
 	} {
 		if got := r.mayRejoinElection(c.err, c.term); got != c.want {

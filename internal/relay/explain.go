@@ -15,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/references"
+	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -52,12 +54,13 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 		entries("KUBERELAY_NAMESPACE_SELECTOR", u.NamespaceSelector)
 	}
 	if watched := r.informers.Resources(); len(watched) > 0 {
-		entries("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
-		entries("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
+		drop, hash, filtered := r.shape.Unmatched(watched)
+		entries("KUBERELAY_DROP_FIELDS", drop...)
+		entries("KUBERELAY_HASH_FIELDS", hash...)
 		entries("KUBERELAY_FOLLOW", references.Unmatched(r.Settings.Watch.Follow, r.informers.Referring())...)
-		entries("KUBERELAY_FILTER", r.shape.neverSelected(watched)...)
+		entries("KUBERELAY_FILTER", filtered...)
 	}
-	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
+	if t := r.term.Load(); t != nil && t.bus.ReplacesNobody() {
 		entries("KUBERELAY_CLUSTER_REPLACES", r.Settings.Event.ClusterReplaces)
 	}
 	return all, complete
@@ -149,7 +152,7 @@ func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
 func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explanation, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
-		return explain.Explanation{}, &ConfigError{fmt.Errorf("find the cluster: %w", err)}
+		return explain.Explanation{}, &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 	}
 	w := c.Settings.Watch
 	of := explain.Config{
@@ -172,9 +175,9 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 
 // explainShape adds the filter, and the fields of the watched resources that are dropped or hashed.
 func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) {
-	shape, err := newShapes(c.Settings.Content, nil)
+	shapes, err := shape.New(c.Settings.Content, nil)
 	if err != nil {
-		return explain.Explanation{}, &ConfigError{err}
+		return explain.Explanation{}, &config.Error{Err: err}
 	}
 	var watched []event.Resource
 	for _, r := range x.Resources {
@@ -183,19 +186,20 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 			watched = append(watched, event.Resource{Group: gr.Group, Version: r.Version, Resource: gr.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 		}
 	}
-	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shape.hashed(watched)
-	x.ReadableFields = shape.readable(watched)
-	x.UnmatchedFields = append(shape.drop.Unmatched(watched), shape.hash.Unmatched(watched)...)
+	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shapes.Hashed(watched)
+	x.ReadableFields = shapes.Readable(watched)
+	drop, hash, _ := shapes.Unmatched(watched)
+	x.UnmatchedFields = append(drop, hash...)
 	x.UnmatchedFollow = references.Unmatched(c.Settings.Watch.Follow, append(watched, x.Followable...))
 	return x, nil
 }
 
 // risks returns the bus settings that can cause the loss of acknowledged events.
 func (t *term) risks() []publish.Risk {
-	if t == nil || t.bus.risks == nil {
+	if t == nil {
 		return nil
 	}
-	return t.bus.risks()
+	return t.bus.Risks()
 }
 
 // riskStatus returns the risks in the form of the status document.

@@ -10,12 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -34,7 +32,7 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var losses atomic.Uint64
 		source := &countedLoads{}
-		tm := newTestTerm(&bus{Publisher: &silent{}, history: noHistory{}, source: source, possibleLosses: losses.Load, probes: true}, 0, slog.New(slog.DiscardHandler))
+		tm := newTestTerm(&bus.Bus{Publisher: &silent{}, Source: source, PossibleLosses: losses.Load, Probes: true}, 0, slog.New(slog.DiscardHandler))
 		tm.checkpoint.PossibleLosses = losses.Load
 		tm.reconciler = checkpoint.NewReconciler(tm.checkpoint, source, reconciled{tm}, time.Hour, tm.Logger)
 		losses.Store(1)
@@ -75,10 +73,8 @@ func TestOutageCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
 		slow := func() uint64 { time.Sleep(time.Second); return 0 } // on the synctest clock, so that workers can run
-		tm := newTestTerm(&bus{Publisher: f, history: noHistory{}, possibleLosses: slow, probes: true}, 0, slog.New(slog.DiscardHandler))
-		keys := ledger.New()
-		tm.informers = informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: tm.Logger, Registerer: prometheus.NewRegistry()})
-		acked := keys.NewTerm()
+		tm := newTestTerm(&bus.Bus{Publisher: f, PossibleLosses: slow, Probes: true}, 0, slog.New(slog.DiscardHandler))
+		keys, acked := tm.ledger, tm.acked
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = tm.monitorBus(ctx) })

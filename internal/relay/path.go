@@ -62,7 +62,7 @@ func (r *Relay) compare(gr schema.GroupResource) {
 
 // discovered is called by the informers when discovery has completed.
 func (r *Relay) discovered() {
-	r.warned.Do(func() { r.shape.warn(r.informers.Resources(), r.Logger) })
+	r.warned.Do(func() { r.shape.Warn(r.informers.Resources(), r.Logger) })
 	if t := r.term.Load(); t != nil {
 		t.compareAll()
 	}

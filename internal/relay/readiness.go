@@ -88,10 +88,11 @@ func (s *readiness) incomplete() string {
 	if err := s.relay.informers.DiscoveryFailing()["*"]; err != nil {
 		notes = append(notes, fmt.Sprintf("discovery fails: %v", err))
 	}
-	if failing, all, err := s.relay.informers.Failing(); failing > 0 {
+	health := s.relay.informers.Health()
+	if failing, all, err := health.Failing(); failing > 0 {
 		notes = append(notes, fmt.Sprintf("lists or watches of %d of %d resources fail: %v", failing, all, err))
 	}
-	if forbidden, all := s.relay.informers.Forbidden(); forbidden > 0 {
+	if forbidden, all := health.Forbidden(); forbidden > 0 {
 		notes = append(notes, fmt.Sprintf("access denied to %d of %d resources", forbidden, all))
 	}
 	if unmatched, _ := s.relay.allUnmatched(); len(unmatched) > 0 {

@@ -4,8 +4,8 @@
 // leadership term, see [term]. A forwarder with leader election has one term after another.
 //
 // The package connects the other packages. It makes only the decisions that concern several of
-// them: when a term begins and ends, who owns the cluster's name on the bus, and how long a
-// shutdown takes. path.go shows the path of one event.
+// them: when a term begins and ends, and how long a shutdown takes. path.go shows the path of one
+// event.
 //
 // It guarantees that nothing is published outside of a term, or before the checkpoint is loaded and
 // the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8 s, even if
@@ -29,12 +29,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
+	"github.com/kuberelay/kuberelay/internal/shape"
 )
 
 // Config is the configuration of a [Relay]. Every field is required unless its comment says
@@ -55,7 +58,7 @@ type Config struct {
 	// ask for a built-in server, the Relay runs its own.
 	Server *natsserver.Server
 	// Connections are the bus connections that several Relays share. If nil, the Relay opens its own.
-	Connections *Connections
+	Connections *bus.Connections
 
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random key
 	Out          io.Writer // where the sink stdout writes
@@ -71,28 +74,13 @@ type Config struct {
 	takeover, loading *longwork.Counter
 }
 
-// ConfigError is an error that only another configuration or other permissions can fix. A
-// retry cannot succeed.
-type ConfigError struct{ Err error }
-
-// Error implements error.
-func (e *ConfigError) Error() string { return e.Err.Error() }
-
-// Unwrap is for [errors.Is] and [errors.As].
-func (e *ConfigError) Unwrap() error { return e.Err }
-
-func isConfigError(err error) bool {
-	var wrong *ConfigError
-	return errors.As(err, &wrong)
-}
-
 // Relay copies the state of one cluster to one bus. Make one with [New].
 type Relay struct {
 	Config
 	state readiness
-	shape *shapes
+	shape *shape.Shapes
 
-	filterErrors *filterErrors
+	filterFailures *filter.Failures
 
 	cluster   *cluster         // nil until Run has connected to it
 	converter *event.Converter // nil until Run has connected to the cluster
@@ -106,13 +94,13 @@ type Relay struct {
 
 // New makes a Relay that does nothing until [Relay.Run].
 func New(c Config) (*Relay, error) {
-	failed := newFilterErrors(c.Logger, c.Registerer)
-	shape, err := newShapes(c.Settings.Content, failed.add)
+	failures := filter.NewFailures(c.Logger, c.Registerer)
+	shapes, err := shape.New(c.Settings.Content, failures.Add)
 	if err != nil {
-		return nil, &ConfigError{err}
+		return nil, &config.Error{Err: err}
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
-	r := &Relay{Config: c, shape: shape, filterErrors: failed, ledger: ledger.New()}
+	r := &Relay{Config: c, shape: shapes, filterFailures: failures, ledger: ledger.New()}
 	r.work = longwork.New(r.longWork(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
 	return r, nil
@@ -120,7 +108,7 @@ func New(c Config) (*Relay, error) {
 
 // Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes the
 // remaining changes within KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has
-// ended. It returns an error only if the forwarder stopped by itself. The error is a [ConfigError]
+// ended. It returns an error only if the forwarder stopped by itself. The error is a [config.Error]
 // if a retry cannot succeed.
 func (r *Relay) Run(ctx context.Context) error {
 	c, err := connectCluster(ctx, r.Config, r.state.waitFor)
@@ -162,13 +150,13 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 		LabelSelector: s.Watch.LabelSelector, FieldSelector: s.Watch.FieldSelector, Follow: s.Watch.Follow,
 	}
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
-	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
+	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.Func()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
 	// Remember is twice the longest time without a leader, so that the next leader publishes the
 	// changes that happened in that time.
 	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
 	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
-	of.Compare, of.Discovered, of.Snapshots = r.compare, r.discovered, leaderSnapshots{r}
+	of.Compare, of.Discovered, of.Markers = r.compare, r.discovered, leaderSnapshots{r}
 	of.InformerMetrics, of.Now, of.Logger, of.Registerer = operations.InformerMetrics(r.Registerer), time.Now, r.Logger, r.Registerer
 	return informers.New(of)
 }

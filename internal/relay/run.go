@@ -10,9 +10,11 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
 // newElection returns a candidate for the lease. The candidate has its own client, so that no other
@@ -37,7 +39,7 @@ func (r *Relay) newElection() (*leader.Election, error) {
 func (r *Relay) runElected(ctx context.Context) error {
 	e, err := r.newElection()
 	if err != nil {
-		return &ConfigError{err}
+		return &config.Error{Err: err}
 	}
 	r.state.started(r, e)
 	w := r.watch(ctx)
@@ -80,13 +82,9 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 // took over late. If the other process ignores the lease, the two processes would end each other's
 // terms forever. So an error after a short term ends this process.
 func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
-	// A ConfigError means that the cluster name has another owner.
-	return errors.Is(err, publish.ErrGone) && !isConfigError(err) && term >= r.Settings.Leader.LeaseDuration
+	// A config.Error means that the cluster name has another owner.
+	return errors.Is(err, publish.ErrGone) && !config.IsError(err) && term >= r.Settings.Leader.LeaseDuration
 }
-
-// closeTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to
-// close the bus. It includes no wait for the cluster or for acknowledgements.
-const closeTimeout = 8 * time.Second
 
 // shutdown holds the deadlines for the end of a term. All of them count from the moment at which
 // the term begins to end, for example from SIGTERM.
@@ -100,7 +98,7 @@ type shutdown struct {
 func newShutdown(ctx context.Context, drain time.Duration) (shutdown, context.CancelFunc) {
 	informers, cancelInformers := endsAfter(ctx, drain/2)
 	draining, cancelDrain := endsAfter(ctx, drain)
-	over, cancelOver := endsAfter(ctx, drain+closeTimeout)
+	over, cancelOver := endsAfter(ctx, drain+bus.CloseTimeout)
 	return shutdown{informers, draining, over}, func() { cancelInformers(); cancelDrain(); cancelOver() }
 }
 
@@ -189,7 +187,7 @@ func (r *Relay) measureLists() (longwork.Amount, bool) {
 	if r.state.running() == nil {
 		return longwork.Amount{}, false
 	}
-	listing, all := r.informers.Listing()
+	listing, all := r.informers.Health().Listing()
 	return longwork.Amount{Done: int64(all - listing), Total: int64(all)}, listing > 0
 }
 
@@ -212,7 +210,7 @@ func (r *Relay) measureResend() (longwork.Amount, bool) {
 	if o == nil {
 		return longwork.Amount{}, false
 	}
-	left := t.informers.DirtyBetween(o.began, o.ended)
+	left := t.ledger.Between(o.began, o.ended)
 	return longwork.Amount{Done: int64(o.waiting - left), Total: int64(o.waiting)}, left > 0
 }
 

@@ -74,7 +74,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 	if t.retention != nil {
 		tasks.Go(func() { t.retention.Run(ctx) })
 	}
-	tasks.Go(func() { t.claim.renewRegularly(ctx) })
+	tasks.Go(func() { t.bus.KeepClaim(ctx) })
 	if t.Settings.Work.ResolvedInterval > 0 {
 		tasks.Go(func() { t.resolver.Run(ctx) })
 	}
@@ -154,17 +154,17 @@ func (t *term) monitorBus(ctx context.Context) error {
 			t.awaySince.Store(time.Now().UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
-			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
+			o.waiting = t.ledger.Between(o.began, o.ended)
 			t.outage.Store(o)
 		}
-		if away && t.bus.probes {
+		if away && t.bus.Probes {
 			// A publish would fail at once. But keys of deleted objects are handed out: if the bus
 			// does not have the object, no publish is needed, and the object's last state is freed.
-			t.queue.Pause(t.informers.HasTombstone)
+			t.queue.Pause(t.ledger.HasTombstone)
 		} else {
 			t.queue.Resume()
 		}
-		if now := t.bus.possibleLosses(); !away && (wasAway || now != losses) {
+		if now := t.bus.PossibleLosses(); !away && (wasAway || now != losses) {
 			losses = now
 			t.queue.RetryNow()
 			t.reconciler.Refresh()

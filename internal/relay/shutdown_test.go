@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -82,18 +83,34 @@ func (shows) Lookup(k event.Key) event.View {
 	}}
 }
 
+func configMapKey(name string) event.Key {
+	return event.Key{Resource: "configmaps", Namespace: "default", Name: name}
+}
+
+// configMapMessage returns the event that creates an object of shows.
+func configMapMessage(t *testing.T, name string) *event.Message {
+	t.Helper()
+	k := configMapKey(name)
+	v := shows{}.Lookup(k)
+	m, err := event.Builder{Cluster: "prod"}.Message(event.Change{Type: event.Created, Cause: v.Cause, Key: k, Resource: v.Resource, Observed: v.Observed, Object: v.Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // newTestTerm returns a term that publishes to a bus, without a cluster.
-func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
+func newTestTerm(b *bus.Bus, drain time.Duration, log *slog.Logger) *term {
 	limit := workqueue.Limit{Keys: 2}
 	keys := ledger.New()
-	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	r := &Relay{Config: Config{Logger: log}, ledger: keys, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
 	acked := keys.NewTerm()
 	r.Settings.Work.DrainTimeout, r.Settings.Event.Sink = drain, config.SinkNATS
-	t := &term{Relay: r, bus: b, claim: &claim{log: log}, acked: acked, checkpoint: checkpoint.New(acked), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
+	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
 		queue: workqueue.New(workqueue.Config{Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Hour, MaxDelay: time.Hour})}
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, nil, reconciled{t}, time.Hour, log)
 	t.forwarder = forward.New(forward.Config{
-		Informers: shows{r.informers}, Ledger: acked, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
+		Informers: shows{r.informers}, Ledger: acked, Publish: t.publish, Recheck: func(event.Key) {}, Lost: func() bool { return false },
 		Builder: event.Builder{Cluster: "prod"}, Go: func(f func()) { go f() }, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	return t
@@ -118,7 +135,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				var text bytes.Buffer
 				log := slog.New(slog.NewTextHandler(&text, nil))
 				sink := &silent{hangs: c.busHangs}
-				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }, probes: true}, drain, log)
+				tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }, Probes: true}, drain, log)
 				ctx, terminate := context.WithCancel(t.Context())
 				w := &watching{ended: make(chan struct{})}
 				w.ctx, w.stop = context.WithCancel(ctx)
@@ -145,8 +162,8 @@ func TestShutdownIsBounded(t *testing.T) {
 					err = <-served
 				}
 				err = errors.Join(err, w.end(log), tm.close())
-				if took := time.Since(begun); took > drain+closeTimeout {
-					t.Errorf("it took %s, want at most %s", took, drain+closeTimeout)
+				if took := time.Since(begun); took > drain+bus.CloseTimeout {
+					t.Errorf("it took %s, want at most %s", took, drain+bus.CloseTimeout)
 				}
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
@@ -174,7 +191,7 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 		const drain = 20 * time.Second
 		log := slog.New(slog.DiscardHandler)
 		sink := &absent{takes: time.Second}
-		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }}, drain, log)
+		tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }}, drain, log)
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)
@@ -241,7 +258,7 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 		const drain = 20 * time.Second
 		var text bytes.Buffer
 		sink := &silent{mute: true}
-		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, possibleLosses: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
+		tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)
@@ -256,7 +273,7 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(drain + closeTimeout + time.Second): // on the synctest clock
+		case <-time.After(drain + bus.CloseTimeout + time.Second): // on the synctest clock
 			t.Error("the shutdown does not end while a message is in flight")
 		}
 		if want := "workers did not stop in time\" in_flight=1"; !strings.Contains(text.String(), want) {

@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
 // snapshots publishes the snapshot markers of first syncs, and the consistency points.
 type snapshots struct {
-	bus     *bus
+	bus     *bus.Bus
 	builder event.Builder
 
 	mu       sync.Mutex
@@ -24,19 +25,19 @@ type snapshots struct {
 	finished map[schema.GroupResource]bool
 }
 
-var _ informers.Snapshots = (*snapshots)(nil)
+var _ firstsync.Markers = (*snapshots)(nil)
 
-func newSnapshots(b *bus, builder event.Builder) *snapshots {
+func newSnapshots(b *bus.Bus, builder event.Builder) *snapshots {
 	return &snapshots{bus: b, builder: builder, sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}}
 }
 
 func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if s.bus.source == nil { // the bus cannot be read
+	if s.bus.Source == nil { // the bus cannot be read
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.finished[gr], nil
 	}
-	last, _, err := s.bus.lastMarker(ctx, gr)
+	last, _, err := s.bus.LastMarker(ctx, gr)
 	return last == event.SnapshotCompleted, err
 }
 
@@ -74,7 +75,7 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	}
 	// A marker has no expected position. So first check whether an earlier attempt that received no
 	// response was stored.
-	if _, id, err := s.bus.lastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
+	if _, id, err := s.bus.LastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
 	return publish.Put(ctx, s.bus, m)
@@ -92,7 +93,7 @@ func (s *snapshots) resolved(ctx context.Context, p event.Point) error {
 // leaderSnapshots publishes markers while this process is the leader.
 type leaderSnapshots struct{ *Relay }
 
-var _ informers.Snapshots = leaderSnapshots{}
+var _ firstsync.Markers = leaderSnapshots{}
 
 var errNotLeader = errors.New("not the leader")
 

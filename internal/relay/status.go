@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -47,8 +47,7 @@ func (r *Relay) Status() status.Document {
 	if t == nil {
 		return d
 	}
-	_, oldest := r.informers.Dirty()
-	d.OldestUnsent, d.Bus = moment(oldest), t.busStatus(d.Bus)
+	d.OldestUnsent, d.Bus = moment(r.ledger.Oldest()), t.busStatus(d.Bus)
 	d.Comparisons = t.comparisonStatus()
 	return d
 }
@@ -123,10 +122,12 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		addInformer(of[gr], st)
 	}
 	for _, s := range of {
-		s.FilterError = r.filterErrors.of(s.Name)
+		if since, err := r.filterFailures.First(s.Name); err != nil {
+			s.FilterError = &status.Error{Message: err.Error(), Since: since.UTC()}
+		}
 	}
 	if t != nil {
-		dirty, _ := r.informers.Dirty()
+		dirty := r.ledger.DirtyByResource()
 		for gr, s := range of {
 			n := dirty[gr]
 			s.Dirty, s.ConsistentAsOf, s.NoPointSince = &n, moment(t.resolver.ConsistentAsOf(gr)), moment(t.resolver.MissingSince(gr))
@@ -153,12 +154,12 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 
 // addInformer adds one informer to the status of its resource. The state of a resource is the
 // worst state of its informers.
-func addInformer(s *status.Resource, st informers.Status) {
+func addInformer(s *status.Resource, st health.Status) {
 	s.Objects += st.Objects
 	if st.Namespace != "" {
 		addNamespace(s, st)
 	}
-	if s.State != "" && !st.State.Worse(informers.State(s.State)) {
+	if s.State != "" && !st.State.Worse(health.State(s.State)) {
 		return
 	}
 	s.State, s.Reason, s.Since, s.WatchError = string(st.State), st.Reason, moment(st.Since), nil
@@ -168,9 +169,9 @@ func addInformer(s *status.Resource, st informers.Status) {
 }
 
 // addNamespace adds the informer of one namespace.
-func addNamespace(s *status.Resource, st informers.Status) {
+func addNamespace(s *status.Resource, st health.Status) {
 	s.Namespaces++
-	if st.State != informers.Degraded {
+	if st.State != health.Degraded {
 		return
 	}
 	s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -13,12 +13,12 @@ import (
 // and that the number of errors in the document is bounded.
 func TestNamespacesOfAResource(t *testing.T) {
 	var s status.Resource
-	addInformer(&s, informers.Status{Namespace: "ok", State: informers.Synced, Objects: 4})
+	addInformer(&s, health.Status{Namespace: "ok", State: health.Synced, Objects: 4})
 	for i := range 10 {
-		addInformer(&s, informers.Status{Namespace: fmt.Sprintf("denied%d", i), State: informers.Degraded, Reason: "forbidden", Failing: errors.New("no right")})
+		addInformer(&s, health.Status{Namespace: fmt.Sprintf("denied%d", i), State: health.Degraded, Reason: "forbidden", Failing: errors.New("no right")})
 	}
 	for i := range 10 {
-		addInformer(&s, informers.Status{Namespace: fmt.Sprintf("sick%d", i), State: informers.Degraded, Reason: "failing", Failing: errors.New("no answer")})
+		addInformer(&s, health.Status{Namespace: fmt.Sprintf("sick%d", i), State: health.Degraded, Reason: "failing", Failing: errors.New("no answer")})
 	}
 	if s.Namespaces != 21 || s.ForbiddenNamespaces != 10 || len(s.DegradedNamespaces) != 20 || s.Objects != 4 {
 		t.Errorf("got %+v", s)

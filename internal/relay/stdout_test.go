@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -49,13 +50,14 @@ func TestStdoutRecovers(t *testing.T) {
 		log, out := slog.New(slog.DiscardHandler), &disk{}
 		cfg := config.Config{}
 		cfg.Event.Sink = config.SinkStdout
-		b, err := openBus(ctx, Config{Settings: cfg, Out: out, Logger: log}, nil, nil, prometheus.NewRegistry(), func(func() error) {})
+		b, err := bus.Open(ctx, bus.Config{Settings: cfg, Out: out, Logger: log, Registerer: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		limit := workqueue.Limit{Keys: 10}
-		r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: ledger.New(), Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
-		acked := ledger.New().NewTerm()
+		keys := ledger.New()
+		r := &Relay{Config: Config{Logger: log}, ledger: keys, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+		acked := keys.NewTerm()
 		tm := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), queue: workqueue.New(workqueue.Config{
 			Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Second, MaxDelay: 10 * time.Second,
 		})}

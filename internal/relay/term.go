@@ -20,6 +20,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
+	"github.com/kuberelay/kuberelay/internal/relay/retry"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
@@ -29,8 +31,7 @@ import (
 // afterward. Without leader election, the process has one term.
 type term struct {
 	*Relay
-	bus        *bus
-	claim      *claim
+	bus        *bus.Bus
 	queue      *workqueue.Queue
 	forwarder  *forward.Forwarder
 	acked      *ledger.Term
@@ -55,17 +56,16 @@ type outage struct {
 // the bus fences the previous writer. It blocks until it has succeeded, ctx ends, or a retry
 // cannot succeed. permit is called before each write; it is nil without leader election.
 func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err error) {
-	claim, err := newClaim(r.Settings, r.cluster, r.Logger)
-	if err != nil {
-		return nil, err
-	}
 	metrics := &termRegisterer{Registerer: r.Registerer}
-	b, err := openBus(ctx, r.Config, claim, permit, metrics, r.state.waitFor)
+	b, err := bus.Open(ctx, bus.Config{
+		Settings: r.Settings, Cluster: r.cluster.name, UID: r.cluster.uid, Writer: r.Writer, Permit: permit, WaitFor: r.state.waitFor,
+		Server: r.Server, Connections: r.Connections, Takeover: r.takeover, Loading: r.loading, Out: r.Out, Logger: r.Logger, Registerer: metrics,
+	})
 	if err != nil {
 		metrics.unregisterAll()
 		return nil, err
 	}
-	t := r.assemble(b, claim, metrics)
+	t := r.assemble(b, metrics)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
@@ -74,7 +74,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
-	epoch, err := claim.acquire(ctx, b, t.acked, r.state.waitFor)
+	epoch, err := b.Acquire(ctx, t.acked)
 	if err != nil {
 		return nil, err
 	}
@@ -84,31 +84,32 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 }
 
 // assemble connects the parts of a term.
-func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
+func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	s := r.Settings
-	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.reshape(r.converter)}
+	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)}
 	acked := r.ledger.NewTerm()
-	t := &term{Relay: r, bus: b, claim: c, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
+	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
 		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
-		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
+		b.Invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
-	t.checkpoint.PossibleLosses = b.possibleLosses
+	t.checkpoint.PossibleLosses = b.PossibleLosses
 	t.checkpoint.Register(metrics)
+	limits := bus.LimitsOf(s)
 	t.queue = workqueue.New(workqueue.Config{
-		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s), MaxLowPriorityDelay: maxLowPriorityDelay(s),
+		Workers: s.Work.Workers, MaxInFlight: limits.All, MaxLowPriorityInFlight: limits.LowPriority, MaxLowPriorityDelay: limits.LowPriorityDelay,
 		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
 	})
-	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
-	if b.purger != nil {
+	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.Source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
+	if b.Purger != nil {
 		t.retention = &checkpoint.Retention{
-			Acked: acked, Bus: b.purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Acked: acked, Bus: b.Purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
 			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
 		}
 		t.retention.Register(metrics)
 	}
 	t.forwarder = forward.New(forward.Config{
-		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.history,
+		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.History,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
 		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
@@ -132,12 +133,12 @@ func (t *term) close() error {
 // load loads the checkpoint from the bus. It blocks until it succeeds, ctx ends, or a retry cannot
 // succeed.
 func (t *term) load(ctx context.Context) error {
-	if t.bus.source == nil {
+	if t.bus.Source == nil {
 		return nil
 	}
-	return retry(ctx, func() error {
+	return retry.Until(ctx, func() error {
 		start := time.Now()
-		if _, err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
+		if _, err := t.checkpoint.Load(ctx, t.bus.Source); err != nil {
 			return err
 		}
 		t.raiseEpochs()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/status"
@@ -80,7 +80,7 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 		s.Selected, s.Detail, s.Filter = trace.IsSelected, "KUBERELAY_FILTER fails for the object, which is published therefore", trace.FilterFailed
 	default:
 		s.Selected = trace.IsSelected
-		if o.Live != nil && r.shape.filter != nil {
+		if o.Live != nil && r.shape.HasFilter() {
 			s.Filter = trace.FilterTrue
 		}
 	}
@@ -103,13 +103,13 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 }
 
 // informerOf returns the state of the informer that covers a key.
-func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
+func (r *Relay) informerOf(k event.Key) (health.Status, bool) {
 	all := r.informers.Status()
-	i := slices.IndexFunc(all, func(s informers.Status) bool {
+	i := slices.IndexFunc(all, func(s health.Status) bool {
 		return s.Resource.GroupResource() == k.GroupResource() && (s.Namespace == "" || s.Namespace == k.Namespace)
 	})
 	if i < 0 {
-		return informers.Status{}, false
+		return health.Status{}, false
 	}
 	return all[i], true
 }
@@ -118,7 +118,7 @@ func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
 func (t *term) trace(k event.Key, f *trace.Forwarder) {
 	d := t.forwarder.Describe(k)
 	f.Checkpoint = t.traceEntry(d.Acked)
-	if since, dirty := t.informers.DirtySince(k); dirty {
+	if since, dirty := t.ledger.DirtySince(k); dirty {
 		f.Unsent = moment(since)
 	}
 	place, failures := t.queue.Find(k)
@@ -168,15 +168,4 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 		return fmt.Sprintf("KUBERELAY_NAMESPACE_SELECTOR %s does not match the labels of %s", w.NamespaceSelector, namespace)
 	}
 	return ""
-}
-
-// Converted returns an object of the API server as a Relay with these settings publishes it.
-// failed is the error of KUBERELAY_FILTER for this object. An object with such an error is published.
-func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
-	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
-	if err != nil {
-		return nil, nil, &ConfigError{err}
-	}
-	o, err = event.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
-	return o, failed, err
 }

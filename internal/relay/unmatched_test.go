@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -41,25 +40,6 @@ level=WARN msg="setting matches nothing" setting=KUBERELAY_HASH_FIELDS entry=vau
 				t.Errorf("the log has\n%s\nwant\n%s", got, c.want)
 			}
 		})
-	}
-}
-
-// TestReplacesNobody verifies that KUBERELAY_CLUSTER_REPLACES may stay set after a replacement, but
-// must name the cluster that was replaced.
-func TestReplacesNobody(t *testing.T) {
-	for name, c := range map[string]struct {
-		claim *claim
-		want  bool
-	}{
-		"not set":          {&claim{held: event.Claim{UID: "b", Replaces: "a"}}, false},
-		"not claimed yet":  {&claim{replaces: "a"}, false},
-		"replaced":         {&claim{replaces: "a", held: event.Claim{UID: "b", Replaces: "a"}}, false},
-		"another":          {&claim{replaces: "x", held: event.Claim{UID: "b", Replaces: "a"}}, true},
-		"there was nobody": {&claim{replaces: "a", held: event.Claim{UID: "b"}}, true},
-	} {
-		if got := c.claim.replacesNobody(); got != c.want {
-			t.Errorf("%s: got %v", name, got)
-		}
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package progress determines the version up to which the handler of an informer has been notified
-// of every change. It has no I/O, goroutines or clock.
+// Package progress determines how far the handler of an informer is: the version up to which it has
+// been notified of every change, and the number of objects that it knows. It has no I/O, goroutines
+// or clock.
 package progress
 
 import (

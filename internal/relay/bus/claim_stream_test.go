@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func TestAClaimNamesItsStream(t *testing.T) {
 		t.Errorf("a restart claimed anew: %+v, after %+v", again, first)
 	}
 
-	before := c.bus.possibleLosses()
+	before := c.bus.PossibleLosses()
 	if err := js.DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +66,14 @@ func TestAClaimNamesItsStream(t *testing.T) {
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for c.bus.possibleLosses() == before || c.bus.Ready() != nil {
+	for c.bus.PossibleLosses() == before || c.bus.Ready() != nil {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("there is no new stream; Ready says %v", c.bus.Ready())
 		case <-poll.C:
 		}
 	}
-	if err := c.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+	if err := c.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	second := c.last()

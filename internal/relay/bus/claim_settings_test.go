@@ -1,9 +1,12 @@
-package relay
+package bus
 
 import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // with returns the same bus for forwarders that select other namespaces.
@@ -72,10 +75,29 @@ func TestAForgottenName(t *testing.T) {
 				if uid == "uid-1" {
 					return
 				}
-				if _, err := bus.settle("uid-3", ""); !isConfigError(err) {
+				if _, err := bus.settle("uid-3", ""); !config.IsError(err) {
 					t.Errorf("a third cluster got %v", err)
 				}
 			})
 		})
+	}
+}
+
+// TestReplacesNobody verifies that KUBERELAY_CLUSTER_REPLACES may stay set after a replacement, but
+// must name the cluster that was replaced.
+func TestReplacesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim *claim
+		want  bool
+	}{
+		"not set":          {&claim{held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"not claimed yet":  {&claim{replaces: "a"}, false},
+		"replaced":         {&claim{replaces: "a", held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"another":          {&claim{replaces: "x", held: event.Claim{UID: "b", Replaces: "a"}}, true},
+		"there was nobody": {&claim{replaces: "a", held: event.Claim{UID: "b"}}, true},
+	} {
+		if got := c.claim.replacesNobody(); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
 	}
 }

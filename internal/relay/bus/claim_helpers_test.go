@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"context"
@@ -54,8 +54,9 @@ func onBoth(t *testing.T, test func(*testing.T, claimTest)) {
 // claimant is the part of one cluster's forwarder that opens the bus and claims the name.
 type claimant struct {
 	t     *testing.T
-	claim *claim
-	bus   *bus
+	name  string
+	claim *claim // nil on stdout
+	bus   *Bus
 	epoch uint16
 }
 
@@ -64,28 +65,26 @@ func (c claimTest) open(uid, replaces string) (*claimant, error) {
 	c.t.Helper()
 	cfg, log := c.cfg, slog.New(slog.DiscardHandler)
 	cfg.Event.ClusterReplaces = replaces
-	cl, err := newClaim(cfg, &cluster{name: c.name, uid: uid}, log)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
-	b, err := openBus(ctx, Config{Settings: cfg, Writer: "test", Out: io.Discard, Logger: log}, cl, nil, prometheus.NewRegistry(), func(func() error) {})
+	b, err := Open(ctx, Config{
+		Settings: cfg, Cluster: c.name, UID: uid, Writer: "test", WaitFor: func(func() error) {}, Out: io.Discard, Logger: log, Registerer: prometheus.NewRegistry(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	c.t.Cleanup(func() { _ = b.Close() })
-	return &claimant{t: c.t, claim: cl, bus: b}, nil
+	return &claimant{t: c.t, name: c.name, claim: b.claim, bus: b}, nil
 }
 
 func (c *claimant) settle() (err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
 	known := ledger.New().NewTerm()
-	if _, err := checkpoint.New(known).Load(ctx, c.bus.source); err != nil {
+	if _, err := checkpoint.New(known).Load(ctx, c.bus.Source); err != nil {
 		return err
 	}
-	c.epoch, err = c.claim.acquire(ctx, c.bus, known, func(func() error) {})
+	c.epoch, err = c.bus.Acquire(ctx, known)
 	return err
 }
 
@@ -110,7 +109,7 @@ func (c claimTest) settled(uid, replaces string) *claimant {
 // last returns the last claim on the bus.
 func (c *claimant) last() event.Claim {
 	c.t.Helper()
-	claim, err := c.bus.claims.LastClaim(c.t.Context())
+	claim, err := c.bus.readable.LastClaim(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -120,7 +119,10 @@ func (c *claimant) last() event.Claim {
 // send publishes the creation of an object and returns the result.
 func (c *claimant) send(name string) error {
 	c.t.Helper()
-	m := configMapMessageOf(c.t, c.claim.name, name)
+	m, err := event.Builder{Cluster: c.name}.Message(configMapChange(c.name, name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	result := make(chan error, 1)
 	c.bus.Publish(c.t.Context(), m, func(_ uint64, err error) { result <- err })
 	return <-result
@@ -129,9 +131,9 @@ func (c *claimant) send(name string) error {
 // remove publishes the deletion of an object and returns the result.
 func (c *claimant) remove(name string) error {
 	c.t.Helper()
-	change := configMapChange(c.claim.name, name)
+	change := configMapChange(c.name, name)
 	change.Type = event.Deleted
-	m, err := event.Builder{Cluster: c.claim.name}.Message(change)
+	m, err := event.Builder{Cluster: c.name}.Message(change)
 	if err != nil {
 		return err
 	}
@@ -141,20 +143,7 @@ func (c *claimant) remove(name string) error {
 	return <-result
 }
 
-func configMapMessage(t *testing.T, name string) *event.Message {
-	return configMapMessageOf(t, "prod", name)
-}
-
-// configMapMessageOf returns the event that creates an object of a cluster.
-func configMapMessageOf(t *testing.T, cluster, name string) *event.Message {
-	t.Helper()
-	m, err := event.Builder{Cluster: cluster}.Message(configMapChange(cluster, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
+// configMapChange returns the creation of an object of a cluster.
 func configMapChange(cluster, name string) event.Change {
 	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	return event.Change{
@@ -163,15 +152,11 @@ func configMapChange(cluster, name string) event.Change {
 	}
 }
 
-func configMapKey(name string) event.Key {
-	return event.Key{Resource: "configmaps", Namespace: "default", Name: name}
-}
-
 // acked returns the acknowledged state of each object of the cluster, by name.
 func (c *claimant) acked() map[string]event.Acked {
 	c.t.Helper()
 	all := map[string]event.Acked{}
-	err := c.bus.source.Load(c.t.Context(), func(k event.Key, a event.Acked) error {
+	err := c.bus.Source.Load(c.t.Context(), func(k event.Key, a event.Acked) error {
 		if a.UID != "" {
 			all[k.Name] = a
 		} else {

@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
@@ -18,7 +19,7 @@ func (c *claimant) claimFormat(member string) {
 	c.t.Helper()
 	next := c.last()
 	next.Claimed = time.Now() // the event ID is derived from it
-	m, err := event.Builder{Cluster: c.claim.name}.ClusterClaimed(next)
+	m, err := event.Builder{Cluster: c.name}.ClusterClaimed(next)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func (c *claimant) claimFormat(member string) {
 		c.t.Fatalf("the claim has no format: %s", m.Data)
 	}
 	m.Data = bytes.Replace(m.Data, present, []byte(member), 1)
-	if err := publish.Put(c.t.Context(), c.bus.claims, m); err != nil {
+	if err := publish.Put(c.t.Context(), c.bus.readable, m); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -42,14 +43,14 @@ func TestALaterFormat(t *testing.T) {
 				running := bus.settled("uid-1", "")
 				running.claimFormat(fmt.Sprintf(`"format":%d,`, event.Format+1))
 				want := fmt.Sprintf("in format %d, and this release reads formats up to %d", event.Format+1, event.Format)
-				if err := running.claim.renew(t.Context()); !isConfigError(err) || !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), want) {
+				if err := running.claim.renew(t.Context()); !config.IsError(err) || !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), want) {
 					t.Errorf("the running forwarder got %v", err)
 				}
 				if err := running.send("a"); !errors.Is(err, publish.ErrNotSent) {
 					t.Errorf("to publish gave %v", err)
 				}
 				_, err := bus.settle(uid, "")
-				if !isConfigError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
+				if !config.IsError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
 					t.Errorf("a start gave %v", err)
 				}
 			})

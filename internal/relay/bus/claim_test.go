@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 		}
 
 		_, err := bus.settle("uid-2", "uid-3")
-		if !isConfigError(err) {
+		if !config.IsError(err) {
 			t.Fatalf("another cluster got %v", err)
 		}
 		for _, part := range []string{"prod", "uid-1", "uid-2", "KUBERELAY_CLUSTER_NAME", "KUBERELAY_CLUSTER_REPLACES=uid-1"} {
@@ -51,7 +51,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 			t.Errorf("the bus says %+v, and the epoch is %d", got, second.epoch)
 		}
 		position := second.last().Position
-		if _, err := bus.settle("uid-1", ""); !isConfigError(err) {
+		if _, err := bus.settle("uid-1", ""); !config.IsError(err) {
 			t.Errorf("the cluster that was replaced got %v", err)
 		}
 		second = bus.settled("uid-2", "uid-1") // KUBERELAY_CLUSTER_REPLACES may stay set
@@ -73,10 +73,10 @@ func TestAReplacedClusterEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus.settled("uid-2", "uid-1")
-	if err := old.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !isConfigError(err) {
+	if err := old.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
 		t.Errorf("to read the bus gave %v", err)
 	}
-	if err := old.bus.Ready(); !isConfigError(err) || !errors.Is(err, publish.ErrGone) {
+	if err := old.bus.Ready(); !config.IsError(err) || !errors.Is(err, publish.ErrGone) {
 		t.Errorf("Ready says %v", err)
 	}
 	if err := old.send("a"); !errors.Is(err, publish.ErrNotSent) {
@@ -125,7 +125,7 @@ func TestAClusterWithoutUID(t *testing.T) {
 		if err := nameless.claim.renew(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := bus.settle("", "uid-2"); !isConfigError(err) || !strings.Contains(err.Error(), "kube-system") {
+		if _, err := bus.settle("", "uid-2"); !config.IsError(err) || !strings.Contains(err.Error(), "kube-system") {
 			t.Errorf("to replace a cluster gave %v", err)
 		}
 	})
@@ -148,7 +148,7 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 			switch is := all[0].last().UID == all[n].claim.uid; {
 			case is && err != nil:
 				t.Errorf("the bus says it is %d's, which got %v", n, err)
-			case !is && !isConfigError(err):
+			case !is && !config.IsError(err):
 				t.Errorf("%d, which does not have the name, got %v", n, err)
 			}
 		}
@@ -164,7 +164,7 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 			switch {
 			case err == nil:
 				won++
-			case !isConfigError(err) && !errors.Is(err, publish.ErrGone):
+			case !config.IsError(err) && !errors.Is(err, publish.ErrGone):
 				t.Errorf("%d got %v", n, err)
 			}
 		}
@@ -192,7 +192,7 @@ func TestNoClaimOnStdout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if epoch, err := claimant.claim.acquire(t.Context(), claimant.bus, ledger.New().NewTerm(), func(func() error) {}); err != nil || epoch != 0 {
+	if epoch, err := claimant.bus.Acquire(t.Context(), ledger.New().NewTerm()); err != nil || epoch != 0 {
 		t.Errorf("epoch %d, %v", epoch, err)
 	}
 	if err := claimant.send("a"); err != nil {
@@ -219,7 +219,7 @@ func TestClustersKeepApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		purge := func() error {
-			return here.bus.purger.Purge(t.Context(), configMapKey("a"), here.acked()["a"].Position)
+			return here.bus.Purger.Purge(t.Context(), configMapChange("prod", "a").Key, here.acked()["a"].Position)
 		}
 		err := purge()
 		for n := 0; errors.Is(err, event.ErrNewest); n++ { // Kafka can't purge the newest event of a partition
@@ -239,7 +239,7 @@ func TestClustersKeepApart(t *testing.T) {
 				}
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Errorf("%s has %q, want %q", c.claim.name, got, want)
+				t.Errorf("%s has %q, want %q", c.name, got, want)
 			}
 		}
 		check(here, "b-of-prod")

@@ -11,26 +11,26 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// finishing begins a first sync, runs steps and then finishSnapshot. It returns the number of
+// finishing begins a first sync, runs steps and then Finish. It returns the number of
 // objects in each completed marker.
 func finishing(t *testing.T, steps func(b *bench)) *[]int {
 	t.Helper()
 	var completed []int
-	b := newBench(t, Config{Snapshots: stubSnapshots{finished: func(n int) error { completed = append(completed, n); return nil }}}, testResource)
-	if !b.beginSnapshot(t.Context(), b.watched) {
+	b := newBench(t, Config{Markers: stubMarkers{finished: func(n int) error { completed = append(completed, n); return nil }}}, testResource)
+	if !b.watched.firstSync.Begin(t.Context()) {
 		t.Fatal("the first sync did not begin")
 	}
 	steps(b)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); b.finishSnapshot(ctx, b.watched) }()
+	go func() { defer close(ended); b.watched.firstSync.Finish(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	synctest.Wait()
 	return &completed
 }
 
 // TestTheFirstSyncIsCompleteWhenTheBusHasItAll verifies when the completed marker is written. Each
-// step performs an action before or while finishSnapshot waits, and states how many markers must be
+// step performs an action before or while Finish waits, and states how many markers must be
 // written after it.
 func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 	type step struct {
@@ -147,11 +147,11 @@ func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started := 0
-			b := newBench(t, Config{Snapshots: stubSnapshots{
+			b := newBench(t, Config{Markers: stubMarkers{
 				completed: func() (bool, error) { return c.completed, nil },
 				started:   func() error { started++; return nil },
 			}}, testResource)
-			b.beginSnapshot(t.Context(), b.watched)
+			b.watched.firstSync.Begin(t.Context())
 			if want := map[bool]int{false: 1, true: 0}[c.completed]; started != want {
 				t.Errorf("%d started markers, want %d", started, want)
 			}
@@ -163,65 +163,11 @@ func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
 	}
 }
 
-// TestMarkersAreTriedUntilTheyAreWritten verifies that each of the three marker requests is retried
-// while the bus is down.
-func TestMarkersAreTriedUntilTheyAreWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const failures = 20
-		calls := map[string]int{}
-		try := func(what string) error {
-			if calls[what]++; calls[what] <= failures {
-				return errors.New("bus down")
-			}
-			return nil
-		}
-		b := newBench(t, Config{Snapshots: stubSnapshots{
-			completed: func() (bool, error) { return false, try("completed") },
-			started:   func() error { return try("started") },
-			finished: func(int) error {
-				if err := try("finished"); err != nil {
-					return err
-				}
-				return nil
-			},
-		}}, testResource)
-		if !b.beginSnapshot(t.Context(), b.watched) {
-			t.Fatal("the first sync did not begin")
-		}
-		b.finishSnapshot(t.Context(), b.watched)
-		// If the started marker fails, the completed marker is also read again.
-		if calls["started"] != failures+1 || calls["finished"] != failures+1 || !b.watched.snapshot.done.Load() {
-			t.Errorf("got %v, done %v; want %d of each and done", calls, b.watched.snapshot.done.Load(), failures+1)
-		}
-	})
-}
-
-// TestMarkersEndWithTheirContext verifies that marker requests end with their context while the bus
-// is down.
-func TestMarkersEndWithTheirContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := func() error { return errors.New("bus down") }
-		b := newBench(t, Config{Snapshots: stubSnapshots{started: down, finished: func(int) error { return down() }}}, testResource)
-		ctx, cancel := context.WithCancel(t.Context())
-		began := make(chan bool)
-		go func() { began <- b.beginSnapshot(ctx, b.watched) }()
-		synctest.Wait()
-		cancel()
-		if <-began {
-			t.Error("the first sync began without a marker")
-		}
-		b.finishSnapshot(ctx, b.watched) // returns
-		if b.watched.snapshot.done.Load() {
-			t.Error("done without a marker")
-		}
-	})
-}
-
 // TestTheFirstSyncDoesNotWaitForWhatCannotBePublished verifies that a first sync does not wait for
 // an unpublishable state, but its key stays dirty.
 func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
-	b.beginSnapshot(t.Context(), b.watched)
+	b.watched.firstSync.Begin(t.Context())
 	b.list(object("A", "1"))
 	if got := b.ledger.FirstSyncLeft(testResource.GroupResource()); got != 1 {
 		t.Fatalf("%d keys are left, want 1", got)
@@ -261,12 +207,15 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var written []string
-				b := newBench(t, Config{Snapshots: stubSnapshots{
+				b := newBench(t, Config{Markers: stubMarkers{
 					completed: func() (bool, error) { return c.onBus || len(written) > 1, c.err },
 					started:   func() error { written = append(written, "started"); return nil },
 					finished:  func(int) error { written = append(written, "finished"); return nil },
 				}}, testResource)
-				b.watched.snapshot.done.Store(!c.running)
+				if !c.running {
+					b.watched.firstSync.Finish(t.Context())
+					written = nil
+				}
 				close(b.watched.firstSynced)
 				if c.live != nil {
 					b.list(c.live)
@@ -280,7 +229,7 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 				}
 				ctx, end := context.WithCancel(t.Context())
 				ended := make(chan struct{})
-				go func() { defer close(ended); b.keepMarkers(ctx, b.watched) }()
+				go func() { defer close(ended); b.watched.firstSync.Keep(ctx) }()
 				for range 2 { // the second comparison must not write the markers again
 					if _, err := b.Reconcile(ctx, testResource.GroupResource(), acked(nil)); !errors.Is(err, c.err) {
 						t.Errorf("got %v, want %v", err, c.err)
@@ -312,7 +261,9 @@ func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	if v := b.Lookup(testKey); !v.FirstSync {
 		t.Error("what is listed first is not of the first sync")
 	}
-	b.watched.snapshot.synced.Store(true) // all selected objects are listed
+	over, end := context.WithCancel(t.Context())
+	end()
+	b.watched.firstSync.Finish(over) // all selected objects are listed
 	other := object("B", "2")
 	other.Name = "later"
 	b.list(other)

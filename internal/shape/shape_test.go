@@ -1,4 +1,4 @@
-package relay
+package shape
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
 )
 
 // TestFilterErrorsAreCountedAndSaidOnce verifies that each state for which the filter fails is
@@ -18,8 +19,8 @@ import (
 func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	f := newFilterErrors(slog.New(slog.NewTextHandler(&log, nil)), registry)
-	s, err := newShapes(config.Content{Filter: `object.status.phase == "Failed"`}, f.add)
+	f := filter.NewFailures(slog.New(slog.NewTextHandler(&log, nil)), registry)
+	s, err := New(config.Content{Filter: `object.status.phase == "Failed"`}, f.Add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,11 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
-	if deployments, nodes := f.of("deployments.apps"), f.of("nodes"); deployments == nil || !strings.Contains(deployments.Message, "no such field") || deployments.Since.IsZero() || nodes != nil {
-		t.Errorf("first errors: got %v and %v", deployments, nodes)
+	if since, err := f.First("deployments.apps"); err == nil || !strings.Contains(err.Error(), "no such field") || since.IsZero() {
+		t.Errorf("first error of deployments: got %v at %s", err, since)
+	}
+	if _, err := f.First("nodes"); err != nil {
+		t.Errorf("first error of nodes: got %v, want none", err)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "resource=pods") || !strings.Contains(lines[1], "resource=deployments.apps") {
@@ -87,12 +91,12 @@ func TestWarnings(t *testing.T) {
 		"one is hashed":            {config.Content{HashFields: config.Paths{"OAuthClient:.secret"}}, []event.Resource{clients}, []string{"known to hold secrets are published", more}},
 		"all are hidden":           {config.Content{HashFields: config.Paths{"OAuthClient:.secret"}, DropFields: config.Paths{"*:.additionalSecrets"}}, []event.Resource{clients}, nil},
 	} {
-		s, err := newShapes(tc.content, nil)
+		s, err := New(tc.content, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		s.warn(tc.watched, slog.New(slog.NewTextHandler(&log, nil)))
+		s.Warn(tc.watched, slog.New(slog.NewTextHandler(&log, nil)))
 		for _, word := range []string{"known to hold secrets are published", secret, more} {
 			want := strings.Contains(strings.Join(tc.want, "\n"), word)
 			if got := strings.Contains(log.String(), word); got != want {

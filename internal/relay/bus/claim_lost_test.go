@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -25,7 +26,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	}
 	load := func() {
 		t.Helper()
-		if err := c.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+		if err := c.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +71,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	bus := onKafka(t)
 	c := bus.settled("uid-1", "")
-	before := c.bus.possibleLosses()
+	before := c.bus.PossibleLosses()
 	client := &kafkago.Client{Addr: kafkago.TCP(bus.cfg.Kafka.Brokers...)}
 	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{bus.cfg.Kafka.Topic}}); err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for c.bus.possibleLosses() == before || c.bus.Ready() != nil { // the bus may be away for less than the poll interval
+	for c.bus.PossibleLosses() == before || c.bus.Ready() != nil { // the bus may be away for less than the poll interval
 		select {
 		case <-ctx.Done():
 			t.Fatalf("there is no new topic; Ready says %v", c.bus.Ready())
@@ -118,7 +119,7 @@ func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
 		}
 		gone = errors.Is(found.Topics[0].Error, kafkago.UnknownTopicOrPartition)
 	}
-	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+	if _, err := bus.settle("uid-2", ""); !config.IsError(err) {
 		t.Errorf("another cluster got %v", err)
 	}
 	bus.settled("uid-1", "")
@@ -134,7 +135,7 @@ func TestAClaimAmongTopicsOfResources(t *testing.T) {
 	bus.cfg.Kafka.Topic += ".{group}.{resource}"
 	bus.settled("uid-1", "")
 	bus.settled("uid-1", "")
-	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+	if _, err := bus.settle("uid-2", ""); !config.IsError(err) {
 		t.Errorf("another cluster got %v", err)
 	}
 	if got := bus.claimsOnKafka(); len(got) != 1 || got[0] != "uid-1" {

@@ -1,4 +1,4 @@
-package relay
+package bus
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/relay/retry"
 )
 
 // claim enforces one owner per cluster name on the bus. The first forwarder claims the name
@@ -29,38 +30,42 @@ type claim struct {
 	settings map[string]string // digests of the settings that determine the contents of the bus
 	log      *slog.Logger
 
-	invalid *publish.Invalid
+	waitFor func(func() error) // see [Config]
+	bus     publish.Bus        // nil if the sink cannot be read back
+	invalid *publish.Invalid   // nil if the sink cannot be read back
 
 	mu    sync.Mutex
-	bus   publish.Bus // nil where the sink cannot be read back
 	known uint16      // the checkpoint's highest epoch at the start of acquire
 	held  event.Claim // this cluster's claim, once the bus has it
 	lost  error       // a takenError once this process must no longer write; nil before
 }
 
 // newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.
-func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
-	if c.uid == "" {
+func newClaim(c Config) (*claim, error) {
+	cfg := c.Settings
+	if c.UID == "" {
 		if cfg.Event.ClusterReplaces != "" {
-			return nil, &ConfigError{errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
+			return nil, &config.Error{Err: errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
 		}
 		if cfg.Event.Sink != config.SinkStdout {
-			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "name", c.name)
+			c.Logger.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "name", c.Cluster)
 		}
 	}
-	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
+	return &claim{
+		name: c.Cluster, uid: c.UID, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.UID), log: c.Logger, waitFor: c.WaitFor,
+	}, nil
 }
 
-// admit returns a [ConfigError] if the claim on the bus shows that another cluster owns the name,
+// admit returns a [config.Error] if the claim on the bus shows that another cluster owns the name,
 // or that a later release wrote a format that this release may misread.
 func (c *claim) admit(found event.Claim) error {
 	if err := found.Refusal(); err != nil {
-		return &ConfigError{fmt.Errorf("%w: %s", err, event.FormatFix)}
+		return &config.Error{Err: fmt.Errorf("%w: %s", err, event.FormatFix)}
 	}
 	if found.Admits(c.uid, c.replaces) {
 		return nil
 	}
-	return &ConfigError{fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
+	return &config.Error{Err: fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
 		"Two clusters with the same name would delete each other's objects on the bus. Set KUBERELAY_CLUSTER_NAME to another name; "+
 		"or, if this cluster replaces the other one, which no longer exists, set KUBERELAY_CLUSTER_REPLACES=%s",
 		c.name, found.UID, found.Claimed.Format(time.RFC3339), c.uid, found.UID)}
@@ -75,30 +80,22 @@ func (c *claim) admitToKafka(found event.Claim) error {
 	return nil
 }
 
-// acquire claims the name on the bus with the settings of this process, unless the bus already has
-// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
-// another cluster owns the name. After that, every checkpoint load renews the claim, in case the
-// bus has lost it.
-//
-// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
-func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
-	if b.claims == nil {
-		return 0, nil
-	}
+// acquire implements [Bus.Acquire].
+func (c *claim) acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
 	c.mu.Lock()
-	c.bus, c.known = b.claims, loaded.Epoch()
+	c.known = loaded.Epoch()
 	c.mu.Unlock()
-	err = retry(ctx, func() error {
+	err = retry.Until(ctx, func() error {
 		found, err := c.try(ctx, func(found event.Claim) uint16 { return c.firstEpoch(found, loaded) }, func(found event.Claim) bool {
 			return maps.Equal(found.Settings, c.settings)
 		})
 		epoch = found.Epoch
 		return err
 	}, func(err error) error {
-		if isConfigError(err) || errors.Is(err, publish.ErrGone) {
+		if config.IsError(err) || errors.Is(err, publish.ErrGone) {
 			return err
 		}
-		waitFor(func() error { return err })
+		c.waitFor(func() error { return err })
 		c.log.Warn("claiming the cluster name failed, retrying", "err", err)
 		return nil
 	})
@@ -134,7 +131,7 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 }
 
 // try claims the name for the current stream, unless the bus already has an up-to-date claim by
-// this cluster. It returns the claim on the bus. A ConfigError is final; retry after any other
+// this cluster. It returns the claim on the bus. A config.Error is final; retry after any other
 // error.
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
@@ -186,7 +183,7 @@ func (c *claim) renew(ctx context.Context) error {
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
 	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
-	if isConfigError(err) {
+	if config.IsError(err) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.lost = &takenError{err}
@@ -195,7 +192,7 @@ func (c *claim) renew(ctx context.Context) error {
 	return err
 }
 
-// takenError wraps a [ConfigError]: another cluster took the name, or a later release took over
+// takenError wraps a [config.Error]: another cluster took the name, or a later release took over
 // with another format. It matches [publish.ErrGone], because this process can't continue on the
 // bus.
 type takenError struct{ error }

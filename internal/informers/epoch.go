@@ -1,0 +1,90 @@
+package informers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Epoch returns the number of times that the history of a resource went back. Only the sequence
+// attribute of the latest events on the bus stores the epoch, so the epoch never disagrees with
+// these events. After a restart, an epoch without events is detected again.
+//
+// Each resource has its own epoch. A restore of etcd takes every resource back, and reconciliation
+// detects that for each resource separately. The storage of an aggregated API server may go back
+// independently.
+func (s *Set) Epoch(gr schema.GroupResource) uint16 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.epochOf(gr)
+}
+
+func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
+
+// RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. The reason is that
+// the bus has events of that epoch, or that history went back. If informers of the resource run,
+// the epoch takes effect after they have restarted. They may hold states of the previous history,
+// which would otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
+func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epochs[gr] = max(s.epochs[gr], min(to, event.LastEpoch))
+	s.noteRaised()
+}
+
+// RaiseEpochs raises the epochs of all resources, including resources that are not known yet.
+func (s *Set) RaiseEpochs(to uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.firstEpoch = max(s.firstEpoch, min(to, event.LastEpoch))
+	s.noteRaised()
+}
+
+func (s *Set) noteRaised() {
+	for gr, w := range s.watched {
+		if w.epoch < s.epochOf(gr) {
+			select {
+			case s.raised <- struct{}{}:
+			default:
+			}
+			return
+		}
+	}
+}
+
+// startDueEpochs restarts the informers of the resources whose epoch was raised. These informers
+// list again and enqueue all objects. All other informers must prove that the API server's history
+// still contains the changes that they have shown.
+func (s *Set) startDueEpochs(ctx context.Context) {
+	var due []*watched
+	s.mu.Lock()
+	for gr, w := range s.watched {
+		if w.epoch < s.epochOf(gr) {
+			due = append(due, w)
+			delete(s.watched, gr)
+		}
+	}
+	s.mu.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	s.eachWatched(func(w *watched) {
+		for _, i := range w.all() {
+			i.history.Prove()
+		}
+	})
+	s.stop(due)
+	for _, w := range due {
+		gr := w.groupResource()
+		// An object that was deleted in the previous history may exist in the current one. The
+		// comparison after the first list finds the deleted objects.
+		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
+		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
+		s.start(ctx, w.resource, w.followed)
+	}
+}
+
+// epochIsDue reports whether the informers of a resource will soon restart in a higher epoch.
+func (s *Set) epochIsDue(w *watched) bool { return w.epoch < s.Epoch(w.groupResource()) }

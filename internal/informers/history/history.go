@@ -1,0 +1,225 @@
+// Package history decides whether a watch can continue where the last one ended. A watch that
+// continues is cheap, and a new list is always correct.
+//
+// A [History] allows a watch to continue only if the API server's history still contains the changes
+// that the last watch showed, and if a list would return unchanged objects in the same form. The
+// changes need a proof only if the last watch did not end at its timeout. The package does not list
+// or watch: its caller does, and tells the History.
+package history
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kuberelay/kuberelay/internal/event/revision"
+	"github.com/kuberelay/kuberelay/internal/informers/progress"
+)
+
+// Config configures a [History]. All fields are required.
+type Config struct {
+	Resource schema.GroupResource
+	Client   dynamic.NamespaceableResourceInterface // reads the objects of the resource
+	Selected metav1.ListOptions                     // the label and field selectors of the informer
+
+	Server *Server // the API server, shared by all informers of the cluster
+	// MayBeRedefined reports whether the definition of the resource may have changed without a call
+	// of [History.ListAgain].
+	MayBeRedefined func() bool
+
+	Now func() time.Time
+}
+
+// History records which part of the API server's history an informer has received. Make one with
+// [New].
+type History struct {
+	config Config
+
+	mu      sync.Mutex
+	shown   shown
+	relist  bool               // the next watch must begin with a list
+	built   string             // the version of the API server before the last list
+	unwatch context.CancelFunc // ends the last watch, nil before the first
+	stops   int                // number of times that a watch was told to end
+}
+
+// New returns the History of an informer that has received nothing.
+func New(c Config) *History { return &History{config: c} }
+
+// shown is the part of the history that the last list and the watches since then have shown.
+type shown struct {
+	doubtful bool      // a watch failed since the last list or the last proof
+	until    time.Time // when the API server ends the last watch
+
+	// floor is the version of the last list, "" while it is not known. An object that is missing
+	// from the list was deleted before this version.
+	floor string
+	// last is the change with the highest version that a watch showed, nil for none.
+	last *change
+}
+
+// change is a change of an object that a watch has shown.
+type change struct {
+	namespace, name, version string
+	deleted                  bool // the object was deleted, or left the selection
+}
+
+// Doubt records that a list or a watch failed, so that the next watch must prove the history.
+func (h *History) Doubt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown.doubtful = true
+}
+
+// Listed begins a new history with a list at a version. The version is "" if [History.Shown]
+// receives it later.
+func (h *History) Listed(version string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown = shown{floor: version}
+}
+
+// Opened records that a watch is open, and the number of seconds after which the API server ends
+// it. A doubtful history stays doubtful if the watch was told to end after [History.Stops] returned
+// stops.
+func (h *History) Opened(seconds *int64, stops int) {
+	now := h.config.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, now
+	if seconds != nil {
+		h.shown.until = now.Add(time.Duration(*seconds) * time.Second)
+	}
+}
+
+// Shown records an event of a watch before the indexer receives it.
+func (h *History) Shown(e watch.Event) {
+	o, err := meta.Accessor(e.Object)
+	if err != nil {
+		return // the object of a watch.Error is a Status, which has no object metadata
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e.Type {
+	case watch.Bookmark:
+		if progress.IsListEnd(e) {
+			h.shown.floor = o.GetResourceVersion()
+		}
+	case watch.Added, watch.Modified, watch.Deleted:
+		if last := h.shown.last; last == nil || revision.IsEarlier(last.version, o.GetResourceVersion()) {
+			h.shown.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
+		}
+	}
+}
+
+// Continue proves, before a watch continues at a version, that the API server still has the same
+// history. If the last watch did not end at its timeout, the API server may have been unavailable,
+// and etcd may have been restored from a backup. Once the restored cluster has made as many changes
+// as the restore lost, the API server accepts the old version as one of its own. Without the proof,
+// the indexer would then show lost objects forever.
+//
+// The proof is that the API server's history contains the last change that a watch showed, at the
+// version of that change. This proves the history up to that version, and no further, even if a
+// bookmark had a later version. So the watch continues from the version of the last change. It
+// cannot continue from an earlier version, because it would repeat changes. Without a proof,
+// Continue returns the error that makes client-go list again. A new list is always correct but
+// costs more.
+//
+// The watch also cannot continue if the API server may serve unchanged objects differently, for
+// example after a change of their definition or after an upgrade. A watch shows only changes.
+func (h *History) Continue(ctx context.Context, version string) (from string, err error) {
+	h.mu.Lock()
+	is := h.shown
+	h.mu.Unlock()
+	ended := !is.doubtful && !h.config.Now().Before(is.until)
+	switch same, err := h.sameContent(ctx, ended); {
+	case err != nil:
+		return "", err
+	case !same:
+		return "", h.unproven()
+	case ended:
+		return version, nil
+	}
+	if is.last == nil || is.floor == "" || revision.IsEarlier(is.last.version, is.floor) {
+		return "", h.unproven()
+	}
+	same, err := h.contains(ctx, is.last)
+	switch {
+	case err != nil:
+		return "", err
+	case !same:
+		return "", h.unproven()
+	}
+	if revision.IsEarlier(version, is.last.version) { // the indexer has not received the change
+		return version, nil
+	}
+	return is.last.version, nil
+}
+
+func (h *History) unproven() error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("the last known change of %s is not in the API server's history", h.config.Resource))
+}
+
+// contains reports whether the API server's current history contains a change at the version of
+// that change. It also returns false if the API server cannot tell, for example after a compaction.
+func (h *History) contains(ctx context.Context, c *change) (bool, error) {
+	at, err := h.versionAt(ctx, c, c.version)
+	if err != nil || !c.deleted {
+		return at == c.version, unexpected(err)
+	}
+	if at != "" {
+		return false, nil
+	}
+	number, err := strconv.ParseUint(c.version, 10, 64)
+	if err != nil || number == 0 {
+		return false, nil
+	}
+	before, err := h.versionAt(ctx, c, strconv.FormatUint(number-1, 10))
+	return before != "", unexpected(err)
+}
+
+// unexpected returns err, or nil if err means that the API server cannot read the version.
+func unexpected(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
+		return nil
+	}
+	return err
+}
+
+// isTooLarge reports whether an error of the API server means that a version is in the future.
+func isTooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// versionAt returns the version that the object of a change had at a version of the cluster. It
+// returns "" if no such object existed or was selected.
+func (h *History) versionAt(ctx context.Context, c *change, version string) (string, error) {
+	o := h.config.Selected
+	o.ResourceVersion, o.ResourceVersionMatch = version, metav1.ResourceVersionMatchExact
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String()
+	if o.FieldSelector != "" {
+		name += "," + o.FieldSelector
+	}
+	o.FieldSelector = name
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := h.config.Client.Namespace(c.namespace).List(ctx, o)
+	if err != nil || len(list.Items) == 0 {
+		return "", err
+	}
+	return list.Items[0].GetResourceVersion(), nil
+}
+
+// requestTimeout limits a single request, in case the API server does not respond.
+const requestTimeout = 10 * time.Second

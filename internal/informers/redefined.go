@@ -1,0 +1,60 @@
+package informers
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+)
+
+// relistAfter is the delay between a change of a definition and the new list of its resource. The
+// API server also watches definitions. It uses the old definition until it has received the change
+// and its current requests have ended, which takes one or two seconds.
+const relistAfter = 5 * time.Second
+
+// redefined requests a new list of each resource that the API server may now serve differently.
+func (s *Set) redefined(r discovery.Redefinition) {
+	s.eachWatched(func(w *watched) {
+		if r.Concerns(w.resource) {
+			w.requestRelist()
+		}
+	})
+}
+
+func (w *watched) requestRelist() {
+	select {
+	case w.redefined <- struct{}{}:
+	default:
+	}
+}
+
+// relistRedefined lists a resource again after each change of its definition, until ctx ends.
+func (s *Set) relistRedefined(ctx context.Context, w *watched) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.redefined:
+		}
+		timer := time.NewTimer(relistAfter)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		s.log.Info("definition or APIService changed, listing again", "resource", w.groupResource().String())
+		for _, i := range w.all() {
+			i.history.ListAgain()
+		}
+	}
+}
+
+// mayBeRedefined reports whether a definition in a group may have changed without a notification.
+// If access to definitions is denied, the end of a watch is the only sign of a change. The group of
+// every custom resource contains a dot.
+func (s *Set) mayBeRedefined(group string) bool {
+	d := s.definitions.Load()
+	return d != nil && strings.Contains(group, ".") && !d.HasSynced()
+}

@@ -1,0 +1,174 @@
+// Package bus connects one cluster to its bus: it opens the configured sink, and makes sure that the
+// cluster owns its name there.
+//
+// A Bus publishes only while no other cluster has taken the name. From the moment at which a claim
+// shows another owner, Publish fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. The
+// package can't tell two clusters with one name apart if one of them hides the UID of its namespace
+// kube-system. It does not decide what to publish.
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/natsserver"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// Bus is the configured sink, including capabilities that only some sinks have. Make one with [Open].
+type Bus struct {
+	publish.Publisher
+	Source         checkpoint.Source // nil if the sink cannot be read back
+	Purger         checkpoint.Purger // nil if the sink cannot be read back
+	History        forward.History
+	Probes         bool          // Ready detects on its own that the sink is available again; otherwise only a publish does
+	PossibleLosses func() uint64 // see [publish.Bus]
+	LastMarker     func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	Invalid        *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
+
+	readable publish.Bus        // nil if the sink cannot be read back
+	claim    *claim             // nil if the sink cannot be read back
+	server   *natsserver.Server // nil without the built-in server
+
+	closing sync.Once
+	closed  error // result of the first Close
+}
+
+var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
+
+// attach sets the capabilities of a sink that can be read back.
+func (b *Bus) attach(k publish.Bus) {
+	b.Publisher, b.Source, b.Purger, b.History, b.readable = k, k, k, k, k
+	b.PossibleLosses, b.LastMarker, b.Probes = k.PossibleLosses, k.LastMarker, true
+}
+
+// attachClaim makes the bus fail when another cluster takes the name.
+func (b *Bus) attachClaim(c *claim) {
+	c.bus, b.claim, b.Source = b.readable, c, renewing{b.Source, c}
+}
+
+// Ready returns nil while the bus is reachable and no other cluster has taken the name.
+func (b *Bus) Ready() error {
+	if err := b.claim.taken(); err != nil {
+		return err
+	}
+	return b.Publisher.Ready()
+}
+
+// Publish publishes while this cluster owns its name.
+func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	if err := b.claim.taken(); err != nil {
+		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
+		return
+	}
+	b.Publisher.Publish(ctx, m, done)
+}
+
+// Risks returns the settings of the bus that can cause the loss of acknowledged events.
+func (b *Bus) Risks() []publish.Risk {
+	if b.readable == nil {
+		return nil
+	}
+	return b.readable.Risks()
+}
+
+// Acquire claims the name on the bus with the settings of this process, unless the bus already has
+// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
+// another cluster owns the name. After that, every load of Source renews the claim, in case the bus
+// has lost it.
+//
+// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
+func (b *Bus) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
+	if b.claim == nil {
+		return 0, nil
+	}
+	return b.claim.acquire(ctx, loaded)
+}
+
+// KeepClaim renews the claim regularly until ctx ends, and detects whether another cluster took the
+// name.
+func (b *Bus) KeepClaim(ctx context.Context) {
+	if b.claim != nil {
+		b.claim.renewRegularly(ctx)
+	}
+}
+
+// ReplacesNobody reports whether the cluster that this cluster may replace has never owned the name.
+func (b *Bus) ReplacesNobody() bool { return b.claim != nil && b.claim.replacesNobody() }
+
+// CloseTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to
+// close the bus. It includes no wait for the cluster or for acknowledgements.
+const CloseTimeout = 8 * time.Second
+
+// Close closes the connection and then the built-in server. It is idempotent and takes at
+// most [CloseTimeout].
+func (b *Bus) Close() error {
+	b.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- b.shutDown(ctx) }()
+		select {
+		case b.closed = <-closed:
+		case <-ctx.Done():
+			b.closed = fmt.Errorf("close the bus: not done within %s", CloseTimeout)
+		}
+	})
+	return b.closed
+}
+
+func (b *Bus) shutDown(ctx context.Context) (err error) {
+	if b.Publisher != nil {
+		err = b.Publisher.Close()
+	}
+	if b.server != nil {
+		err = errors.Join(err, b.server.Shutdown(ctx))
+	}
+	return err
+}
+
+// maxBytesInFlight limits the memory of the events that await an acknowledgement. By default, the
+// limit on keys alone would allow 2048 events in flight on Kafka, of up to 1 MB each.
+const maxBytesInFlight = 16 << 20
+
+// Limits limits the events in flight on a bus.
+type Limits struct {
+	All workqueue.Limit
+
+	// LowPriority limits the events of a first sync, a resync or a comparison. A bus processes
+	// messages roughly in order, so a change waits behind them.
+	LowPriority workqueue.Limit
+
+	// LowPriorityDelay is how long a low-priority event may wait on the bus for other low-priority
+	// events. It is 0, which means no limit, for Kafka, where events wait for a batch by design.
+	LowPriorityDelay time.Duration
+}
+
+// LimitsOf returns the limits of the configured sink.
+func LimitsOf(cfg config.Config) Limits {
+	keys, part, delay := cfg.NATS.MaxInFlight, 2, time.Duration(0)
+	switch cfg.Event.Sink {
+	case config.SinkKafka:
+		keys, part = cfg.Kafka.MaxInFlight, 8 // Kafka has a higher limit, which fills batches
+	case config.SinkNATS:
+		delay = 500 * time.Microsecond
+	}
+	return Limits{
+		All:              workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight},
+		LowPriority:      workqueue.Limit{Keys: max(1, keys/part), Bytes: maxBytesInFlight / 2},
+		LowPriorityDelay: delay,
+	}
+}
