@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -99,7 +100,7 @@ func (b *Bus) supervise() {
 		switch {
 		case b.ctx.Err() != nil:
 			return
-		case errors.Is(err, publish.ErrGone), broker.KindOf(err) == broker.Fenced:
+		case errors.Is(err, publish.ErrGone), failure.KindOf(err) == failure.Fenced:
 			if !errors.Is(err, publish.ErrGone) {
 				err = fmt.Errorf("%w: %w", publish.ErrGone, err)
 			}
@@ -111,7 +112,7 @@ func (b *Bus) supervise() {
 			b.log.Info("renewing the session", "reason", err)
 			b.set(nil, err)
 			continue // without a pause, because the next session is not due for renewal
-		case broker.KindOf(err) == broker.Denied:
+		case failure.KindOf(err) == failure.Denied:
 			err = fmt.Errorf("%w: %w", ErrMisconfigured, err)
 		}
 		b.set(nil, err)

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -142,29 +142,25 @@ func (o Options) validate() error {
 	example := strings.NewReplacer(groupPlace, "g", resourcePlace, "r").Replace(o.Topic)
 	switch {
 	case o.Cluster == "":
-		return misconfigured("the cluster name is empty")
+		return failure.Misconfigured("the cluster name is empty")
 	case !topicName.MatchString(example):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", o.Topic, groupPlace, resourcePlace)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", o.Topic, groupPlace, resourcePlace)
 	case !o.perResource && strings.ContainsAny(o.Topic, "{}"), o.perResource && !strings.Contains(o.Topic, resourcePlace):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", o.Topic, resourcePlace, groupPlace)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", o.Topic, resourcePlace, groupPlace)
 	case !topicName.MatchString(o.CheckpointTopic):
-		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
+		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
 	case o.CheckpointTopic == o.Topic:
-		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
+		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
 	case o.Partitions < 1 || o.Partitions > publish.MaxPartitions:
-		return misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
+		return failure.Misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
 	case o.Replication < -1 || o.Replication == 0:
-		return misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for the default of the brokers", o.Replication)
+		return failure.Misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for the default of the brokers", o.Replication)
 	case o.CleanupPolicy != "compact" && o.CleanupPolicy != "delete":
-		return misconfigured("KUBERELAY_KAFKA_CLEANUP_POLICY is %q: use compact or delete", o.CleanupPolicy)
+		return failure.Misconfigured("KUBERELAY_KAFKA_CLEANUP_POLICY is %q: use compact or delete", o.CleanupPolicy)
 	case o.ContentMode != Binary && o.ContentMode != Structured:
-		return misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
+		return failure.Misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
 	case o.AckTimeout < 0 || o.MaxInFlight < 0 || o.BatchBytes < 0 || o.MaxBytesInFlight < 0:
-		return misconfigured("the acknowledgement timeout (%s), the number in flight (%d) and the size of a batch (%d) must be positive", o.AckTimeout, o.MaxInFlight, o.BatchBytes)
+		return failure.Misconfigured("the acknowledgement timeout (%s), the number in flight (%d) and the size of a batch (%d) must be positive", o.AckTimeout, o.MaxInFlight, o.BatchBytes)
 	}
 	return nil
-}
-
-func misconfigured(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrMisconfigured}, args...)...)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -214,14 +214,14 @@ func (s *sender) send(ctx context.Context, items []*item, batch *recordbatch.Bat
 			complete(items, 0, context.Cause(ctx))
 			return
 		}
-		switch kind := broker.KindOf(err); {
-		case kind == broker.Retry, kind == broker.Denied && maybeStored:
+		switch kind := failure.KindOf(err); {
+		case kind == failure.Retry, kind == failure.Denied && maybeStored:
 			maybeStored = true
 			s.attempted(s, err)
-		case kind == broker.TooLarge && !maybeStored:
+		case kind == failure.TooLarge && !maybeStored:
 			s.split(ctx, items, err)
 			return
-		case kind == broker.Denied, kind == broker.Never && !maybeStored:
+		case kind == failure.Denied, kind == failure.Never && !maybeStored:
 			// No attempt can have been stored, so the next batch reuses the sequence.
 			complete(items, 0, notSent(err))
 			return

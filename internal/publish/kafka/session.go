@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
@@ -238,7 +238,7 @@ func (s *session) endError() error {
 	switch {
 	case err == nil, errors.Is(err, publish.ErrGone):
 		return err
-	case broker.KindOf(err) == broker.Fenced:
+	case failure.KindOf(err) == failure.Fenced:
 		return fmt.Errorf("%w: %w", publish.ErrGone, err)
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
@@ -39,7 +40,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		producer, err = b.client.InitProducerID(asking, b.opts.TransactionalID, previous)
 		cancel()
 		switch {
-		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
+		case err != nil && previous.ID >= 0 && failure.KindOf(err) == failure.OutOfOrder:
 			// The brokers forgot the producer, so it is unknown whether another writer took
 			// over since.
 			return nil, previous, fmt.Errorf("%w: renew the producer ID: %w", publish.ErrGone, err)

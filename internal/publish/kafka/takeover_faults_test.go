@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -112,7 +113,7 @@ func TestAnEventInFlightMayBeStored(t *testing.T) {
 	denied.Store(true)
 	first := w.mustPublish(b, w.message("first", 1, 0))
 	_, err = w.publish(b, second)
-	if err == nil || errors.Is(err, publish.ErrNotSent) || broker.KindOf(err) != broker.Denied {
+	if err == nil || errors.Is(err, publish.ErrNotSent) || failure.KindOf(err) != failure.Denied {
 		t.Errorf("the error is %v, want the reason of the session's end, and not %v", err, publish.ErrNotSent)
 	}
 	var at uint64

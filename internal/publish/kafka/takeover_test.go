@@ -23,6 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -383,7 +384,7 @@ func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 		}
 		refused := make(chan error, 1)
 		l.add(&item{record: record, done: func(_ int64, err error) { refused <- err }})
-		if err := <-refused; broker.KindOf(err) != broker.Fenced {
+		if err := <-refused; failure.KindOf(err) != failure.Fenced {
 			t.Errorf("partition %d of %s: got %v, want it refused", l.partition, l.topic, err)
 		}
 	}

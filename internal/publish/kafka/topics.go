@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -122,7 +123,7 @@ func (b *Bus) look(ctx context.Context, name string, isRecorded bool) (takeover.
 		r, found, err = b.firstRecord(ctx, name)
 	}
 	switch {
-	case errors.Is(err, broker.ErrNoTopic), err != nil && broker.KindOf(err) == broker.Denied:
+	case errors.Is(err, broker.ErrNoTopic), err != nil && failure.KindOf(err) == failure.Denied:
 		return takeover.Hidden, err
 	case err != nil:
 		return takeover.Unknown, err

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // permission is an operation on a resource, as Kafka's authorizer grants it.
@@ -38,7 +40,7 @@ var idempotentWrite = permission{operation: "IdempotentWrite", resource: "cluste
 // denied returns other errors unchanged.
 func (c *Client) denied(err error, needs ...permission) error {
 	var code kafka.Error
-	if !errors.As(err, &code) || errors.Is(err, ErrMisconfigured) {
+	if !errors.As(err, &code) || errors.Is(err, failure.ErrMisconfigured) {
 		return err
 	}
 	resource := ""
@@ -54,7 +56,7 @@ func (c *Client) denied(err error, needs ...permission) error {
 	}
 	for _, p := range needs {
 		if p.resource == resource {
-			return misconfigured("%w: %s", err, c.addACL(p))
+			return failure.Misconfigured("%w: %s", err, c.addACL(p))
 		}
 	}
 	return err

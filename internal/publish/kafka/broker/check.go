@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // checked lists the topic settings that check reads.
@@ -35,7 +37,7 @@ func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, e
 	}
 	t = t.with(is)
 	if wrong := compare(t, is, want); len(wrong) > 0 {
-		return t, misconfigured("%s", c.describe(want, wrong))
+		return t, failure.Misconfigured("%s", c.describe(want, wrong))
 	}
 	return t, nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // Client is a client for one Kafka cluster. It is safe for concurrent use.
@@ -32,7 +34,7 @@ type Client struct {
 }
 
 // New returns a client. It reads the credential files and connects to nothing: the first
-// request reports whether the brokers are reachable. An error has [ErrMisconfigured] in its
+// request reports whether the brokers are reachable. An error has [failure.ErrMisconfigured] in its
 // chain.
 func New(opts Options) (*Client, error) {
 	opts = opts.withDefaults()
@@ -78,7 +80,7 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 	var unknown time.Time // when the brokers first did not know the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		err := attempt()
-		if err == nil || KindOf(err) != Retry {
+		if err == nil || failure.KindOf(err) != failure.Retry {
 			return err
 		}
 		switch {
@@ -96,7 +98,7 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 		case <-ctx.Done():
 			err = fmt.Errorf("%w, gave up: %w", err, context.Cause(ctx))
 		case <-c.closing.Done():
-			err = fmt.Errorf("%w, gave up: %w", err, errClosed)
+			err = fmt.Errorf("%w, gave up: %w", err, failure.ErrClosed)
 		case <-pause.C:
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
@@ -57,7 +58,7 @@ type mechanism struct {
 func (o Options) password() (authenticator, error) {
 	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", o.Logger, func() (string, error) { return credential.Secret(o.PasswordFile) })
 	if err != nil {
-		return nil, misconfigured("%w", err)
+		return nil, failure.Misconfigured("%w", err)
 	}
 	if o.SASLMechanism == Plain && !o.TLS {
 		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
@@ -65,7 +66,7 @@ func (o Options) password() (authenticator, error) {
 	m := &mechanism{name: o.SASLMechanism, user: o.User, file: o.PasswordFile, password: password}
 	// Report a user or password that SCRAM does not allow (RFC 4013) before connecting.
 	if _, _, err := m.Start(context.Background()); err != nil {
-		return nil, misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", o.User, err)
+		return nil, failure.Misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", o.User, err)
 	}
 	return m, nil
 }
@@ -116,7 +117,7 @@ func (o Options) bearer() (authenticator, error) {
 	own.Logger = o.Logger
 	t, err := oauth.New(own)
 	if err != nil {
-		return nil, misconfigured("%w", err)
+		return nil, failure.Misconfigured("%w", err)
 	}
 	from := "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE"
 	if own.TokenURL != "" {
@@ -132,7 +133,7 @@ func (bearerMechanism) Name() string { return OAuthBearer }
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
-		return nil, nil, misconfigured("%w: %w; check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES", kafka.SASLAuthenticationFailed, err)
+		return nil, nil, failure.Misconfigured("%w: %w; check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES", kafka.SASLAuthenticationFailed, err)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -162,7 +163,7 @@ type iamMechanism struct{ *awsiam.Mechanism }
 func (o Options) iam() (authenticator, error) {
 	m, err := awsiam.New(context.Background(), awsiam.Options{Region: o.AWSRegion, Brokers: o.Addrs, Logger: o.Logger})
 	if err != nil {
-		return nil, misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s: %w", AWSIAM, err)
+		return nil, failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s: %w", AWSIAM, err)
 	}
 	return iamMechanism{m}, nil
 }
@@ -171,7 +172,7 @@ func (o Options) iam() (authenticator, error) {
 func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	session, payload, err := m.Mechanism.Start(ctx)
 	if errors.Is(err, awsiam.ErrRefused) {
-		err = misconfigured("%w: %w; check that the trust policy of the role names the forwarder's service account", kafka.SASLAuthenticationFailed, err)
+		err = failure.Misconfigured("%w: %w; check that the trust policy of the role names the forwarder's service account", kafka.SASLAuthenticationFailed, err)
 	}
 	return session, payload, err
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // TopicConfig is the desired configuration of a topic.
@@ -59,13 +61,13 @@ func (w TopicConfig) validate() error {
 	policies := strings.Split(w.CleanupPolicy, ",")
 	switch {
 	case w.Name == "":
-		return misconfigured("a topic name is empty")
+		return failure.Misconfigured("a topic name is empty")
 	case w.Partitions < 1:
-		return misconfigured("topic %s is configured with %d partitions: use at least 1", w.Name, w.Partitions)
+		return failure.Misconfigured("topic %s is configured with %d partitions: use at least 1", w.Name, w.Partitions)
 	case slices.ContainsFunc(policies, func(p string) bool { return p != "delete" && p != "compact" }):
-		return misconfigured("topic %s is configured with the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
+		return failure.Misconfigured("topic %s is configured with the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
 	case w.Replication > 0 && w.MinInsyncReplicas > w.Replication:
-		return misconfigured("topic %s is configured with min.insync.replicas %d and %d replicas, which prevents all writes",
+		return failure.Misconfigured("topic %s is configured with min.insync.replicas %d and %d replicas, which prevents all writes",
 			w.Name, w.MinInsyncReplicas, w.Replication)
 	}
 	return nil
@@ -74,9 +76,9 @@ func (w TopicConfig) validate() error {
 // Ensure checks that the topic exists with correct settings, and creates a missing topic. It
 // returns a new topic when each of its partitions has a leader that serves the partition.
 //
-// If an existing topic has wrong settings, Ensure returns an error with [ErrMisconfigured] in
+// If an existing topic has wrong settings, Ensure returns an error with [failure.ErrMisconfigured] in
 // its chain. The error names each wrong setting and the commands that fix them. If the user
-// lacks the permission to create the topic, the error is of the kind [Denied]. If the user
+// lacks the permission to create the topic, the error is of the kind [failure.Denied]. If the user
 // may not read the settings, Ensure logs that once and assumes that they are correct.
 //
 // The metadata of the returned topic is at most half a second old, unlike that of
@@ -118,7 +120,7 @@ func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, er
 		return false, nil
 	}
 	err = c.notCreated(want, err)
-	if !errors.Is(err, ErrMisconfigured) {
+	if !errors.Is(err, failure.ErrMisconfigured) {
 		c.transport.note(started, err)
 	}
 	return false, err
@@ -140,15 +142,15 @@ func (w TopicConfig) topic() kafka.TopicConfig {
 // notCreated explains why a topic was not created.
 func (c *Client) notCreated(want TopicConfig, err error) error {
 	switch {
-	case KindOf(err) == Denied:
+	case failure.KindOf(err) == failure.Denied:
 		err = c.denied(err, onTopic("Create", want.Name), permission{operation: "Create", resource: "cluster"})
 		return fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
 	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // Kafka does not count starting and fenced brokers
 		return fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
 	case errors.Is(err, kafka.InvalidReplicationFactor):
 		return fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
-	case KindOf(err) == Never:
-		return misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
+	case failure.KindOf(err) == failure.Never:
+		return failure.Misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -121,9 +122,9 @@ func TestEnsureChecks(t *testing.T) {
 				}
 				return
 			}
-			wantMisconfigured(t, err, Never, append(tt.wrong, tt.want.Name)...)
+			wantMisconfigured(t, err, failure.Never, append(tt.wrong, tt.want.Name)...)
 			if strings.Contains(err.Error(), "kafka-configs.sh") {
-				wantMisconfigured(t, err, Never, "kafka-configs.sh --bootstrap-server "+b.Addr()+" --alter --entity-type topics --entity-name "+tt.want.Name)
+				wantMisconfigured(t, err, failure.Never, "kafka-configs.sh --bootstrap-server "+b.Addr()+" --alter --entity-type topics --entity-name "+tt.want.Name)
 			}
 			if tt.absent != "" && strings.Contains(err.Error(), tt.absent) {
 				t.Errorf("%s is right, but named in: %v", tt.absent, err)
@@ -153,20 +154,20 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 			if created {
 				t.Error("created")
 			}
-			wantMisconfigured(t, err, Never, tt.parts...)
+			wantMisconfigured(t, err, failure.Never, tt.parts...)
 		})
 	}
 }
 
 // TestEnsureWithTooFewBrokers verifies that too few brokers cause a retriable error instead of
-// ErrMisconfigured. The missing brokers may be starting, or temporarily fenced.
+// failure.ErrMisconfigured. The missing brokers may be starting, or temporarily fenced.
 func TestEnsureWithTooFewBrokers(t *testing.T) {
 	c := newClient(t, kafkabrokertest.Shared(t).Addr())
 	_, created, err := c.Ensure(within(t), TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3})
-	if created || errors.Is(err, ErrMisconfigured) {
+	if created || errors.Is(err, failure.ErrMisconfigured) {
 		t.Errorf("created: %t, %v", created, err)
 	}
-	wantError(t, err, Retry, "KUBERELAY_KAFKA_REPLICATION, which is 3", "start the missing brokers")
+	wantError(t, err, failure.Retry, "KUBERELAY_KAFKA_REPLICATION, which is 3", "start the missing brokers")
 }
 
 func TestTopicThatGoesAndComesBack(t *testing.T) {
@@ -200,7 +201,7 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 		t.Errorf("got %+v, created: %v, %v", got, created, err)
 	}
 	_, err = c.Read(ctx, topic, 0, 2, 3, func(Record) error { return nil })
-	wantError(t, err, Never, "[0, 1]")
+	wantError(t, err, failure.Never, "[0, 1]")
 	if !isPastEnd(err) {
 		t.Errorf("got %v, want ErrPastEnd", err)
 	}
@@ -229,11 +230,11 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	}
 
 	_, err := c.Topic(ctx, topic)
-	wantMisconfigured(t, err, Denied, acl("Describe", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Describe", "topic", topic)...)
 	_, _, err = c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "compact"})
-	wantMisconfigured(t, err, Denied, acl("Describe", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Describe", "topic", topic)...)
 	_, err = c.InitProducerID(ctx, "writer", NoProducer)
-	wantMisconfigured(t, err, Denied, acl("Write", "transactional-id", "writer")...)
+	wantMisconfigured(t, err, failure.Denied, acl("Write", "transactional-id", "writer")...)
 
 	// With only the permission Describe, Ensure finds the topic and does not check its settings.
 	// All other operations are denied.
@@ -249,14 +250,14 @@ func TestMissingACLsAreNamed(t *testing.T) {
 		t.Errorf("logged %d times, want once:\n%s", got, log)
 	}
 	_, err = c.Produce(ctx, topic, 0, batch(t, 0, NoProducer, -1, record("a", "2")))
-	wantMisconfigured(t, err, Denied, acl("Write", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Write", "topic", topic)...)
 	_, err = c.Read(ctx, topic, 0, 0, 1, func(Record) error { return nil })
-	wantMisconfigured(t, err, Denied, acl("Read", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Read", "topic", topic)...)
 
 	// The user may not create a missing topic.
 	root.allow(t, "alice", "Describe", "missing")
 	_, _, err = c.Ensure(ctx, TopicConfig{Name: "missing", Partitions: 2, Replication: 1, CleanupPolicy: "delete"})
-	wantMisconfigured(t, err, Denied, append(acl("Create", "topic", "missing"), "have an administrator create it: kafka-topics.sh",
+	wantMisconfigured(t, err, failure.Denied, append(acl("Create", "topic", "missing"), "have an administrator create it: kafka-topics.sh",
 		"--create --topic missing --partitions 2 --replication-factor 1 --config cleanup.policy=delete --config retention.bytes=-1 --config retention.ms=-1")...)
 
 	if strings.Contains(log.String(), "alice-secret") {

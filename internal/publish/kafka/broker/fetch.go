@@ -57,7 +57,7 @@ var (
 	// errEmpty means that the response contains no batch, although the log continues.
 	errEmpty = fmt.Errorf("the broker returned no records before the end of the log: %w", kafka.OffsetNotAvailable)
 	// errNothing means that emptyResponses consecutive responses contained no batch. Its kind
-	// is [Never], so the read fails and the caller receives the error.
+	// is [failure.Never], so the read fails and the caller receives the error.
 	errNothing = errors.New("the broker repeatedly returned no records before the end of the log")
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -150,19 +151,19 @@ func TestIAM(t *testing.T) {
 		replaceFile(t, shared, writeFile(t, "wrong", "[default]\naws_access_key_id = AKID3\naws_secret_access_key = Wrong4Wrong4\n"))
 		log := &lines{}
 		_, err := a.client(t, func(o *Options) { o.Logger = log.logger() }).Topic(within(t), faulty)
-		wantMisconfigured(t, err, Denied, "rejected the AWS credentials", "eu-central-1", "kafka-cluster:Connect")
+		wantMisconfigured(t, err, failure.Denied, "rejected the AWS credentials", "eu-central-1", "kafka-cluster:Connect")
 		if text := fmt.Sprint(err) + log.String(); strings.Contains(text, "Wrong4") {
 			t.Errorf("the secret is in: %s", text)
 		}
 	})
 	t.Run("another region", func(t *testing.T) {
 		_, err := a.client(t, func(o *Options) { o.AWSRegion = "eu-west-1" }).Topic(within(t), faulty)
-		wantMisconfigured(t, err, Denied, "for region eu-west-1", "KUBERELAY_KAFKA_AWS_REGION")
+		wantMisconfigured(t, err, failure.Denied, "for region eu-west-1", "KUBERELAY_KAFKA_AWS_REGION")
 	})
 	t.Run("no credentials", func(t *testing.T) {
 		t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
 		_, err := a.client(t).Topic(within(t), faulty)
-		wantError(t, err, Retry, "no AWS credentials", "AWS_WEB_IDENTITY_TOKEN_FILE")
+		wantError(t, err, failure.Retry, "no AWS credentials", "AWS_WEB_IDENTITY_TOKEN_FILE")
 	})
 	for name, o := range map[string]struct {
 		Options
@@ -174,7 +175,7 @@ func TestIAM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Addrs, o.SASLMechanism = []string{"kafka:9098"}, AWSIAM
 			_, err := New(o.Options)
-			wantMisconfigured(t, err, Never, o.parts...)
+			wantMisconfigured(t, err, failure.Never, o.parts...)
 		})
 	}
 	t.Run("a region in the names of the brokers", func(t *testing.T) {

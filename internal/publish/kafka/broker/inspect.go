@@ -11,6 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // Inspection is the state of a topic, as the brokers report it. [Client.Inspect] collects it and
@@ -64,7 +66,7 @@ func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, e
 	}
 	i.Topic = i.Topic.with(is)
 	if wrong := compare(i.Topic, is, want); len(wrong) > 0 {
-		i.Settings = misconfigured("%s", c.describe(want, wrong))
+		i.Settings = failure.Misconfigured("%s", c.describe(want, wrong))
 	}
 	err = c.inspectMetadata(ctx, want.Name, &i)
 	return i, err

@@ -15,7 +15,7 @@ import (
 type Offsets struct{ Start, End []int64 }
 
 // Offsets requests the bounds of all partitions from their leaders. It retries errors of the
-// kind [Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
+// kind [failure.Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
 func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	var o Offsets
 	err := c.persist(ctx, topic, func() error {
@@ -77,7 +77,7 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 
 // Reach sends a request to the leader of each partition and returns nil as soon as one leader
 // responds. It does not wait for the other partitions, which may have no leader or one that
-// hangs. It retries errors of the kind [Retry] until ctx ends. If the topic does not exist,
+// hangs. It retries errors of the kind [failure.Retry] until ctx ends. If the topic does not exist,
 // the error is [ErrNoTopic].
 func (c *Client) Reach(ctx context.Context, topic string) error {
 	err := c.persist(ctx, topic, func() error {

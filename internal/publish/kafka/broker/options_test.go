@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 func TestOptionsAreValidated(t *testing.T) {
@@ -52,7 +54,7 @@ func TestOptionsAreValidated(t *testing.T) {
 			if err == nil {
 				c.Close()
 			}
-			wantMisconfigured(t, err, Never, tt.parts...)
+			wantMisconfigured(t, err, failure.Never, tt.parts...)
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the secret is in: %v", err)
 			}

@@ -26,9 +26,9 @@ const transactionTimeout = time.Minute
 // InitProducerID takes the transactional ID with a new epoch. A new writer passes [NoProducer]
 // as previous and takes the ID from any current writer. To renew an ID (KIP-360), pass the
 // current producer. If another writer has taken the ID since then, the error is of the kind
-// [Fenced].
+// [failure.Fenced].
 //
-// InitProducerID retries lost responses and errors of the kind [Retry] until ctx ends. If
+// InitProducerID retries lost responses and errors of the kind [failure.Retry] until ctx ends. If
 // previous is a producer, a broker returns the same result to each retry.
 //
 // Brokers reject the older epoch in a partition only after the new epoch has written to that
@@ -64,7 +64,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 // the batch is one of the last five that the producer stored in the partition, the broker
 // acknowledges the batch with its existing offset.
 //
-// On an error, baseOffset is -1, and [KindOf] classifies the error. The caller may change batch
+// On an error, baseOffset is -1, and [failure.KindOf] classifies the error. The caller may change batch
 // after Produce has returned, even after an error.
 func (c *Client) Produce(ctx context.Context, topic string, partition int, batch []byte) (baseOffset int64, err error) {
 	started := time.Now()

@@ -10,6 +10,7 @@ import (
 	"net"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // handshaker establishes TLS connections with the current contents of the certificate files.
@@ -28,14 +29,14 @@ func (o Options) handshaker() (*handshaker, error) {
 	if o.CAFile != "" {
 		h.roots, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
 		if err != nil {
-			return nil, misconfigured("%w", err)
+			return nil, failure.Misconfigured("%w", err)
 		}
 	}
 	if o.CertFile != "" {
 		h.certificate, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", o.Logger,
 			func() (*tls.Certificate, error) { return credential.Pair(o.CertFile, o.KeyFile) })
 		if err != nil {
-			return nil, misconfigured("%w", err)
+			return nil, failure.Misconfigured("%w", err)
 		}
 	}
 	return h, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 const (
@@ -29,8 +30,6 @@ const (
 	// dialTimeout applies to one address. kafka-go may try several addresses.
 	dialTimeout = 3 * time.Second
 )
-
-var errClosed = errors.New("the client is closed")
 
 // transport extends kafka-go's Transport: it drops stale metadata, reconnects when
 // credential files change, and explains errors.
@@ -92,7 +91,7 @@ func newTransport(opts Options) (*transport, error) {
 // RoundTrip sends one request.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	if t.isClosed() {
-		return nil, errClosed // kafka-go would create a pool that is never closed
+		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
 	started, inner := time.Now(), t.current()
 	res, err := inner.RoundTrip(ctx, addr, req)
@@ -111,7 +110,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-	case isTimeout(err): // the pool may still be connecting, or the broker hangs
+	case failure.IsTimeout(err): // the pool may still be connecting, or the broker hangs
 		t.renewSoon(started)
 	default:
 		t.renew(started, renewEvery)
@@ -268,7 +267,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	defer t.mu.Unlock()
 	if t.closed {
 		raw.Close()
-		return nil, errClosed
+		return nil, failure.ErrClosed
 	}
 	t.conns[c] = struct{}{}
 	return c, nil

@@ -1,4 +1,4 @@
-package broker
+package failure
 
 import (
 	"context"
@@ -77,27 +77,24 @@ func TestKindOf(t *testing.T) {
 		want Kind
 	}{
 		{"not leader", kafka.NotLeaderForPartition, Retry},
-		{"unknown topic", ErrNoTopic, Retry},
 		{"full disk", kafka.KafkaStorageError, Retry},
 		{"too few replicas", kafka.NotEnoughReplicasAfterAppend, Retry},
 		{"unknown to the server", kafka.Unknown, Retry},
-		{"throttled", errThrottled, Retry},
 		{"duplicate", kafka.DuplicateSequenceNumber, Duplicate},
 		{"gap", kafka.OutOfOrderSequenceNumber, OutOfOrder},
 		{"forgotten in the partition", kafka.UnknownProducerId, OutOfOrder},
 		{"forgotten id", kafka.InvalidProducerIDMapping, OutOfOrder},
 		{"fenced", kafka.ProducerFenced, Fenced},
 		{"old epoch", kafka.InvalidProducerEpoch, Fenced},
-		{"topic denied", misconfigured("%w: add an ACL", kafka.TopicAuthorizationFailed), Denied},
+		{"topic denied", Misconfigured("%w: add an ACL", kafka.TopicAuthorizationFailed), Denied},
 		{"password refused", kafka.SASLAuthenticationFailed, Denied},
 		{"certificate refused", &net.OpError{Op: "remote error", Err: tls.AlertError(42)}, Denied},
 		{"batch too large", kafka.MessageSizeTooLarge, TooLarge},
 		{"segment too small", kafka.RecordListTooLarge, TooLarge},
 		{"too large for the Writer", kafka.MessageTooLargeError{}, TooLarge},
 		{"policy", kafka.PolicyViolation, Never},
-		{"past the end", ErrPastEnd, Never},
-		{"misconfigured", misconfigured("x"), Never},
-		{"closed", errClosed, Never},
+		{"misconfigured", Misconfigured("x"), Never},
+		{"closed", ErrClosed, Never},
 		{"code of the future", kafka.Error(9999), Never},
 		{"anything", errors.New("x"), Never},
 		{"their certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, Never},
