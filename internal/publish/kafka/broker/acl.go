@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 // permission is an operation on a resource, as Kafka's authorizer grants it.
@@ -68,7 +69,7 @@ func (c *Client) addACL(p permission) string {
 	if p.resource == "cluster" {
 		on, flag = "the cluster", " --cluster"
 	}
-	if c.opts.SASLMechanism == AWSIAM {
+	if c.opts.SASLMechanism == login.AWSIAM {
 		return fmt.Sprintf("allow kafka-cluster:%s on %s in the IAM policy of the role", iamActions[p.resource+" "+p.operation], on)
 	}
 	return fmt.Sprintf("add the ACL: %s on %s (%s --add --allow-principal %s --operation %s%s)",
@@ -78,7 +79,7 @@ func (c *Client) addACL(p permission) string {
 // principal returns the user that the brokers see, as far as the client can tell. Brokers can
 // map the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
 func (c *Client) principal() string {
-	if m, ok := c.transport.auth.(bearerMechanism); ok {
+	if m, ok := c.transport.auth.(interface{ Subject() string }); ok {
 		return "User:" + cmp.Or(m.Subject(), "PRINCIPAL")
 	}
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -84,7 +85,7 @@ func (s *secured) setPassword(t *testing.T, password string) {
 func TestAuthentication(t *testing.T) {
 	s := newSecured(t)
 	t.Run("mechanisms", func(t *testing.T) {
-		for _, m := range []string{Plain, ScramSHA256, ScramSHA512} {
+		for _, m := range []string{login.Plain, login.ScramSHA256, login.ScramSHA512} {
 			if err := s.produce(t, s.sasl(t, m)); err != nil {
 				t.Error(m, err)
 			}
@@ -95,7 +96,7 @@ func TestAuthentication(t *testing.T) {
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		file := writeFile(t, "password", "Wrong0Wrong0")
-		for _, m := range []string{Plain, ScramSHA256} {
+		for _, m := range []string{login.Plain, login.ScramSHA256} {
 			err := s.produce(t, s.sasl(t, m, func(o *Options) { o.PasswordFile = file }))
 			wantMisconfigured(t, err, failure.Denied, s.AddrOf(kafkabroker.SASLSSL), `rejected user "alice" with `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
 			if strings.Contains(err.Error(), "Wrong0") {
@@ -104,7 +105,7 @@ func TestAuthentication(t *testing.T) {
 		}
 	})
 	t.Run("no SASL there", func(t *testing.T) {
-		c := newClient(t, s.Addr(), func(o *Options) { o.SASLMechanism, o.User, o.PasswordFile = ScramSHA256, s.user, s.password })
+		c := newClient(t, s.Addr(), func(o *Options) { o.SASLMechanism, o.User, o.PasswordFile = login.ScramSHA256, s.user, s.password })
 		wantMisconfigured(t, s.produce(t, c), failure.Denied, "set KUBERELAY_KAFKA_SASL_MECHANISM")
 	})
 	t.Run("SASL is wanted", func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestServerName(t *testing.T) {
 	topic, password := kafkabrokertest.Topic(t, b, "named", 1, nil), writeFile(t, "password", firstPassword)
 	produce := func(name string) error {
 		c := newClient(t, b.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-			o.TLS, o.CAFile, o.ServerName, o.SASLMechanism, o.User, o.PasswordFile = true, ca.File, name, ScramSHA256, "alice", password
+			o.TLS, o.CAFile, o.ServerName, o.SASLMechanism, o.User, o.PasswordFile = true, ca.File, name, login.ScramSHA256, "alice", password
 		})
 		_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1")))
 		return err
@@ -185,7 +186,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	s := newSecured(t)
 	t.Run("password", func(t *testing.T) {
 		log := new(lines)
-		c := s.sasl(t, ScramSHA256, func(o *Options) { o.Logger = log.logger() })
+		c := s.sasl(t, login.ScramSHA256, func(o *Options) { o.Logger = log.logger() })
 		if err := s.produce(t, c); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
@@ -122,7 +123,7 @@ func withTokens(t *testing.T, i *issuer) (s *secured) {
 // bearer returns a client that authenticates with tokens.
 func (s *secured) bearer(t *testing.T, tokens OAuth) *Client {
 	return newClient(t, s.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-		o.TLS, o.CAFile, o.SASLMechanism, o.OAuth = true, s.caFile, OAuthBearer, tokens
+		o.TLS, o.CAFile, o.SASLMechanism, o.OAuth = true, s.caFile, login.OAuthBearer, tokens
 	})
 }
 
@@ -223,7 +224,7 @@ func TestBearerTokens_Slow(t *testing.T) {
 	t.Run("no OAUTHBEARER there", func(t *testing.T) {
 		c := s.bearer(t, fromEndpoint(clientSecret))
 		other := newClient(t, s.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-			o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, ScramSHA256, "u", writeFile(t, "password", "p")
+			o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, login.ScramSHA256, "u", writeFile(t, "password", "p")
 		})
 		wantMisconfigured(t, s.produce(t, other), failure.Denied, "does not support the SASL mechanism")
 		if err := s.produce(t, c); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -220,7 +221,7 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	put(t, root, topic, 0, record("a", "1"))
 	log := new(lines)
 	c := newClient(t, b.AddrOf(kafkabroker.SASLPlaintext), func(o *Options) {
-		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = ScramSHA256, "alice", password, log.logger()
+		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = login.ScramSHA256, "alice", password, log.logger()
 	})
 	ctx := within(t)
 	acl := func(operation, resource, name string) []string {

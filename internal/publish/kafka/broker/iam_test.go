@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -57,8 +58,8 @@ func withIAM(t *testing.T) (*amazon, string) {
 	a.ControlKey(int16(kmsg.SASLHandshake), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		a.KeepControl()
 		response := r.ResponseKind().(*kmsg.SASLHandshakeResponse)
-		response.SupportedMechanisms = []string{AWSIAM}
-		if r.(*kmsg.SASLHandshakeRequest).Mechanism != AWSIAM {
+		response.SupportedMechanisms = []string{login.AWSIAM}
+		if r.(*kmsg.SASLHandshakeRequest).Mechanism != login.AWSIAM {
 			response.ErrorCode = kerr.UnsupportedSaslMechanism.Code
 		}
 		return response, nil, true
@@ -120,7 +121,7 @@ func (a *amazon) keys() (keys []string) {
 
 func (a *amazon) client(t *testing.T, change ...func(*Options)) *Client {
 	return newClient(t, a.ListenAddrs()[0], append([]func(*Options){func(o *Options) {
-		o.TLS, o.CAFile, o.SASLMechanism, o.AWSRegion = true, a.caFile, AWSIAM, "eu-central-1"
+		o.TLS, o.CAFile, o.SASLMechanism, o.AWSRegion = true, a.caFile, login.AWSIAM, "eu-central-1"
 	}}, change...)...)
 }
 
@@ -173,7 +174,7 @@ func TestIAM(t *testing.T) {
 		"no TLS":    {Options{AWSRegion: "eu-central-1"}, []string{"AWS_MSK_IAM, which needs TLS", "KUBERELAY_KAFKA_TLS=true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.Addrs, o.SASLMechanism = []string{"kafka:9098"}, AWSIAM
+			o.Addrs, o.SASLMechanism = []string{"kafka:9098"}, login.AWSIAM
 			_, err := New(o.Options)
 			wantMisconfigured(t, err, failure.Never, o.parts...)
 		})
@@ -182,7 +183,7 @@ func TestIAM(t *testing.T) {
 		c := a.client(t, func(o *Options) {
 			o.AWSRegion, o.Addrs = "", []string{"b-1.demo.abc123.c2.kafka.eu-south-1.amazonaws.com:9098"}
 		})
-		if m, ok := c.transport.auth.(iamMechanism); !ok || m.Region() != "eu-south-1" {
+		if m, ok := c.transport.auth.(interface{ Region() string }); !ok || m.Region() != "eu-south-1" {
 			t.Errorf("got %v", c.transport.auth)
 		}
 	})

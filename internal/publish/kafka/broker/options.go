@@ -8,18 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
-)
-
-// SASL mechanisms for [Options].
-const (
-	Plain       = "PLAIN"
-	ScramSHA256 = "SCRAM-SHA-256"
-	ScramSHA512 = "SCRAM-SHA-512"
-	OAuthBearer = "OAUTHBEARER"
-	AWSIAM      = awsiam.Name
 )
 
 // OAuth configures the source of the OAUTHBEARER tokens.
@@ -46,7 +39,7 @@ type Options struct {
 	// name of its broker.
 	ServerName string
 
-	// SASLMechanism is one of the mechanism constants of this package, or "" for none
+	// SASLMechanism is one of the mechanism constants of package login, or "" for none
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
@@ -110,24 +103,24 @@ func (o Options) validateSASL() error {
 	case "":
 		if o.User != "" || o.PasswordFile != "" {
 			return failure.Misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
-				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, Plain, ScramSHA256, ScramSHA512)
+				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
 		}
-	case OAuthBearer:
+	case login.OAuthBearer:
 		if a := o.OAuth; (a.TokenFile == "") == (a.TokenURL == "") || a.TokenURL != "" && (a.ClientID == "" || a.SecretFile == "") {
 			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q), "+
-				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
+				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", login.OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
 		}
-	case Plain, ScramSHA256, ScramSHA512:
+	case login.Plain, login.ScramSHA256, login.ScramSHA512:
 		if o.User == "" || o.PasswordFile == "" {
 			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
 				o.SASLMechanism, o.User, o.PasswordFile)
 		}
-	case AWSIAM:
+	case login.AWSIAM:
 		if !o.TLS {
-			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", AWSIAM)
+			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", login.AWSIAM)
 		}
 	default:
-		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512, OAuthBearer, AWSIAM)
+		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
 	}
 	return nil
 }
@@ -148,3 +141,38 @@ func validateAddr(a string) error {
 
 // brokers names the brokers for errors and commands.
 func (o Options) brokers() string { return strings.Join(o.Addrs, ",") }
+
+// loginTLS returns the TLS configuration, or nil without TLS.
+func (o Options) loginTLS() (*login.TLS, error) {
+	if !o.TLS {
+		return nil, nil
+	}
+	return login.NewTLS(o.CAFile, o.CertFile, o.KeyFile, o.ServerName, o.Logger)
+}
+
+// mechanism returns the configured SASL mechanism, or nil without SASL.
+func (o Options) mechanism() (login.Mechanism, error) {
+	switch o.SASLMechanism {
+	case "":
+		return nil, nil
+	case login.OAuthBearer:
+		if !o.TLS {
+			o.Logger.Warn("token is sent unencrypted: use TLS", "setting", "KUBERELAY_KAFKA_TLS")
+		}
+		own := o.OAuth
+		own.Logger = o.Logger
+		return login.Bearer(own)
+	case login.AWSIAM:
+		return login.IAM(awsiam.Options{Region: o.AWSRegion, Brokers: o.Addrs, Logger: o.Logger})
+	}
+	m, err := login.Password(o.SASLMechanism, o.User, o.PasswordFile, o.Logger)
+	if err == nil && o.SASLMechanism == login.Plain && !o.TLS {
+		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
+	}
+	return m, err
+}
+
+// files returns a watcher for the certificate and credential files that can be rotated.
+func (o Options) files() *credential.Watcher {
+	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 const (
@@ -43,9 +44,9 @@ const (
 type transport struct {
 	opts  Options
 	log   *slog.Logger
-	tls   *handshaker // nil without TLS
+	tls   *login.TLS // nil without TLS
 	files *credential.Watcher
-	auth  authenticator // nil without SASL
+	auth  login.Mechanism // nil without SASL
 
 	reached atomic.Bool // a broker has responded before
 	closing context.Context
@@ -68,10 +69,10 @@ var _ kafka.RoundTripper = (*transport)(nil)
 func newTransport(opts Options) (*transport, error) {
 	t := &transport{opts: opts, log: opts.Logger, conns: make(map[*conn]struct{}), files: opts.files()}
 	var err error
-	if t.tls, err = opts.handshaker(); err != nil {
+	if t.tls, err = opts.loginTLS(); err != nil {
 		return nil, err
 	}
-	if t.auth, err = opts.authenticator(); err != nil {
+	if t.auth, err = opts.mechanism(); err != nil {
 		return nil, err
 	}
 	t.closing, t.stop = context.WithCancel(context.Background())
@@ -220,7 +221,7 @@ func (t *transport) checkFiles() {
 // renewToken replaces all connections after a token or AWS credentials were renewed. A broker ends
 // a connection when the connection's credential expires.
 func (t *transport) renewToken(ctx context.Context) {
-	if r, ok := t.auth.(renewer); !ok || !r.Renew(ctx) {
+	if r, ok := t.auth.(login.Renewer); !ok || !r.Renew(ctx) {
 		return
 	}
 	t.log.Debug("credentials renewed, replacing connections")
@@ -238,7 +239,7 @@ func (t *transport) dial(ctx context.Context, network, address string) (net.Conn
 		if splitErr != nil {
 			host = address
 		}
-		raw, err = t.tls.handshake(ctx, raw, host)
+		raw, err = t.tls.Handshake(ctx, raw, host)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s%s: %w", address, t.origin(address), err)

@@ -1,4 +1,4 @@
-package broker
+package login
 
 import (
 	"cmp"
@@ -7,34 +7,34 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// handshaker establishes TLS connections with the current contents of the certificate files.
-type handshaker struct {
+// TLS establishes TLS connections with the current contents of the certificate files.
+type TLS struct {
 	roots       *credential.File[*x509.CertPool]   // nil for the system's authorities
 	certificate *credential.File[*tls.Certificate] // nil for no client certificate
 	name        string                             // server name that the certificates must have; "" for the host
 }
 
-func (o Options) handshaker() (*handshaker, error) {
-	if !o.TLS {
-		return nil, nil
-	}
-	h := &handshaker{name: o.ServerName}
+// NewTLS reads the certificate files. An empty caFile stands for the system's authorities, and an
+// empty certFile for no client certificate. An empty name stands for the host of the connection.
+func NewTLS(caFile, certFile, keyFile, name string, log *slog.Logger) (*TLS, error) {
+	h := &TLS{name: name}
 	var err error
-	if o.CAFile != "" {
-		h.roots, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
+	if caFile != "" {
+		h.roots, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CA_FILE", log, func() (*x509.CertPool, error) { return credential.Roots(caFile) })
 		if err != nil {
 			return nil, failure.Misconfigured("%w", err)
 		}
 	}
-	if o.CertFile != "" {
-		h.certificate, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", o.Logger,
-			func() (*tls.Certificate, error) { return credential.Pair(o.CertFile, o.KeyFile) })
+	if certFile != "" {
+		h.certificate, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", log,
+			func() (*tls.Certificate, error) { return credential.Pair(certFile, keyFile) })
 		if err != nil {
 			return nil, failure.Misconfigured("%w", err)
 		}
@@ -42,8 +42,8 @@ func (o Options) handshaker() (*handshaker, error) {
 	return h, nil
 }
 
-// handshake wraps conn in a TLS connection to host. On an error it closes conn.
-func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
+// Handshake wraps conn in a TLS connection to host. On an error it closes conn.
+func (h *TLS) Handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
 	config := &tls.Config{ServerName: cmp.Or(h.name, host), MinVersion: tls.VersionTLS12}
 	if h.roots != nil {
 		config.RootCAs = h.roots.Get()

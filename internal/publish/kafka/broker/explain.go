@@ -84,7 +84,7 @@ func (t *transport) hangUpHint() string {
 func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	where := "kafka at " + t.opts.brokers()
 	if code == kafka.SASLAuthenticationFailed {
-		what, check := t.auth.rejected()
+		what, check := t.auth.Rejected()
 		return failure.Misconfigured("%s rejected %s: %w: check %s", where, what, err, check)
 	}
 	return failure.Misconfigured("%s does not support the SASL mechanism %q: %w: set KUBERELAY_KAFKA_SASL_MECHANISM to one that the port supports",

@@ -1,10 +1,11 @@
-package broker
+package login
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
@@ -17,36 +18,32 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
-// authenticator is a SASL mechanism that can explain a rejection by a broker.
-type authenticator interface {
+// SASL mechanisms.
+const (
+	Plain       = "PLAIN"
+	ScramSHA256 = "SCRAM-SHA-256"
+	ScramSHA512 = "SCRAM-SHA-512"
+	OAuthBearer = "OAUTHBEARER"
+	AWSIAM      = awsiam.Name
+)
+
+// Mechanism is a SASL mechanism that can explain a rejection by a broker.
+type Mechanism interface {
 	sasl.Mechanism
-	// rejected names the credentials that the broker rejected, and what the user should check.
-	rejected() (what, check string)
+	// Rejected names the credentials that the broker rejected, and what the user should check.
+	Rejected() (what, check string)
 }
 
-// renewer is a mechanism whose credentials expire. Renew reports whether the credentials have
+// Renewer is a Mechanism whose credentials expire. Renew reports whether the credentials have
 // changed. If so, the caller must replace connections that use the former credentials.
-type renewer interface {
+type Renewer interface {
 	Renew(ctx context.Context) bool
 }
 
 var (
-	_, _, _ authenticator = (*mechanism)(nil), bearerMechanism{}, iamMechanism{}
-	_, _    renewer       = bearerMechanism{}, iamMechanism{}
+	_, _, _ Mechanism = (*mechanism)(nil), bearerMechanism{}, iamMechanism{}
+	_, _    Renewer   = bearerMechanism{}, iamMechanism{}
 )
-
-// authenticator returns the configured SASL mechanism, or nil without SASL.
-func (o Options) authenticator() (authenticator, error) {
-	switch o.SASLMechanism {
-	case "":
-		return nil, nil
-	case OAuthBearer:
-		return o.bearer()
-	case AWSIAM:
-		return o.iam()
-	}
-	return o.password()
-}
 
 // mechanism authenticates with the current contents of the password file.
 type mechanism struct {
@@ -55,18 +52,17 @@ type mechanism struct {
 	password   *credential.File[string]
 }
 
-func (o Options) password() (authenticator, error) {
-	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", o.Logger, func() (string, error) { return credential.Secret(o.PasswordFile) })
+// Password returns a mechanism that uses the current contents of a password file: [Plain],
+// [ScramSHA256] or [ScramSHA512].
+func Password(name, user, file string, log *slog.Logger) (Mechanism, error) {
+	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", log, func() (string, error) { return credential.Secret(file) })
 	if err != nil {
 		return nil, failure.Misconfigured("%w", err)
 	}
-	if o.SASLMechanism == Plain && !o.TLS {
-		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
-	}
-	m := &mechanism{name: o.SASLMechanism, user: o.User, file: o.PasswordFile, password: password}
+	m := &mechanism{name: name, user: user, file: file, password: password}
 	// Report a user or password that SCRAM does not allow (RFC 4013) before connecting.
 	if _, _, err := m.Start(context.Background()); err != nil {
-		return nil, failure.Misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", o.User, err)
+		return nil, failure.Misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", user, err)
 	}
 	return m, nil
 }
@@ -91,13 +87,8 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 	return s.Start(ctx)
 }
 
-func (m *mechanism) rejected() (what, check string) {
+func (m *mechanism) Rejected() (what, check string) {
 	return fmt.Sprintf("user %q with %s", m.user, m.name), fmt.Sprintf("KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)", m.file)
-}
-
-// files returns a watcher for the certificate and credential files that can be rotated.
-func (o Options) files() *credential.Watcher {
-	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
 }
 
 // bearerMechanism authenticates with the current token (RFC 7628).
@@ -109,18 +100,14 @@ type bearerMechanism struct {
 
 var _ sasl.StateMachine = bearerExchange{}
 
-func (o Options) bearer() (authenticator, error) {
-	if !o.TLS {
-		o.Logger.Warn("token is sent unencrypted: use TLS", "setting", "KUBERELAY_KAFKA_TLS")
-	}
-	own := o.OAuth
-	own.Logger = o.Logger
-	t, err := oauth.New(own)
+// Bearer returns the mechanism [OAuthBearer].
+func Bearer(o oauth.Options) (Mechanism, error) {
+	t, err := oauth.New(o)
 	if err != nil {
 		return nil, failure.Misconfigured("%w", err)
 	}
 	from := "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE"
-	if own.TokenURL != "" {
+	if o.TokenURL != "" {
 		from = "KUBERELAY_KAFKA_OAUTH_TOKEN_URL"
 	}
 	return bearerMechanism{t, from}, nil
@@ -141,7 +128,7 @@ func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, 
 	return bearerExchange{}, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), nil
 }
 
-func (m bearerMechanism) rejected() (what, check string) {
+func (m bearerMechanism) Rejected() (what, check string) {
 	return fmt.Sprintf("the token of %q with %s", cmp.Or(m.Subject(), "an unknown user"), OAuthBearer),
 		fmt.Sprintf("that the token from %s is valid now, and has the issuer, the audience and the scope that the brokers expect", m.from)
 }
@@ -160,8 +147,9 @@ func (bearerExchange) Next(_ context.Context, challenge []byte) (done bool, resp
 // iamMechanism authenticates with AWS credentials.
 type iamMechanism struct{ *awsiam.Mechanism }
 
-func (o Options) iam() (authenticator, error) {
-	m, err := awsiam.New(context.Background(), awsiam.Options{Region: o.AWSRegion, Brokers: o.Addrs, Logger: o.Logger})
+// IAM returns the mechanism [AWSIAM].
+func IAM(o awsiam.Options) (Mechanism, error) {
+	m, err := awsiam.New(context.Background(), o)
 	if err != nil {
 		return nil, failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s: %w", AWSIAM, err)
 	}
@@ -177,7 +165,7 @@ func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 	return session, payload, err
 }
 
-func (m iamMechanism) rejected() (what, check string) {
+func (m iamMechanism) Rejected() (what, check string) {
 	return fmt.Sprintf("the AWS credentials (%s) for region %s with %s", cmp.Or(m.Source(), "of an unknown source"), m.Region(), AWSIAM),
 		"that the IAM policy of the role allows kafka-cluster:Connect on the cluster, that this is its region (KUBERELAY_KAFKA_AWS_REGION), and the clock"
 }
