@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
@@ -202,8 +203,8 @@ func (b *Bus) openUnseen(s *session, turn int) {
 }
 
 // wanted returns the desired configuration of a topic.
-func (b *Bus) wanted(name string) broker.TopicConfig {
-	want := broker.TopicConfig{
+func (b *Bus) wanted(name string) advice.TopicConfig {
+	want := advice.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
 	}
 	if name == b.opts.CheckpointTopic {

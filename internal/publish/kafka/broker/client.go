@@ -12,7 +12,9 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 // Client is a client for one Kafka cluster. It is safe for concurrent use.
@@ -21,6 +23,7 @@ type Client struct {
 	log       *slog.Logger
 	transport *transport // of this Client alone, or shared with other Clients
 	requests  requests
+	advisor   *advice.Advisor
 	kafka     *kafka.Client
 
 	closing context.Context // ends with Close
@@ -48,6 +51,7 @@ func New(opts Options) (*Client, error) {
 	c := &Client{opts: opts, log: opts.Logger, transport: t, ranges: newSlots(), singles: newSlots()}
 	c.closing, c.stop = context.WithCancel(context.Background())
 	c.requests = requests{t, c.closing}
+	c.advisor = &advice.Advisor{Brokers: opts.Addrs, Secured: opts.TLS || opts.SASLMechanism != "", IAM: opts.SASLMechanism == login.AWSIAM, Principal: t.principal}
 	// Without a Timeout, kafka-go would give the brokers 500 ms to gather the
 	// acknowledgements of the replicas, whatever the context says.
 	c.kafka = &kafka.Client{Addr: kafka.TCP(opts.Addrs...), Transport: c.requests, Timeout: opts.RequestTimeout}

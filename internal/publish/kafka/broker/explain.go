@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -89,4 +91,21 @@ func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	}
 	return failure.Misconfigured("%s does not support the SASL mechanism %q: %w: set KUBERELAY_KAFKA_SASL_MECHANISM to one that the port supports",
 		where, t.opts.SASLMechanism, err)
+}
+
+// principal returns the user that the brokers see, as far as the client can tell. Brokers can
+// map the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
+func (t *transport) principal() string {
+	if m, ok := t.auth.(interface{ Subject() string }); ok {
+		return "User:" + cmp.Or(m.Subject(), "PRINCIPAL")
+	}
+	switch {
+	case t.opts.User != "":
+		return "User:" + t.opts.User
+	case t.opts.CertFile != "":
+		if pair, err := tls.LoadX509KeyPair(t.opts.CertFile, t.opts.KeyFile); err == nil && pair.Leaf != nil {
+			return "User:" + pair.Leaf.Subject.String()
+		}
+	}
+	return "User:ANONYMOUS"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -179,7 +180,7 @@ func TestInitProducerIDPersists(t *testing.T) {
 
 func TestEnsureFaults(t *testing.T) {
 	cluster, c := newFake(t)
-	want := TopicConfig{Name: "new", Partitions: 1, Replication: 1, CleanupPolicy: "compact"}
+	want := advice.TopicConfig{Name: "new", Partitions: 1, Replication: 1, CleanupPolicy: "compact"}
 
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation})
 	_, _, err := c.Ensure(within(t), want)

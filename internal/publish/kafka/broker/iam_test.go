@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
@@ -188,7 +189,7 @@ func TestIAM(t *testing.T) {
 		}
 	})
 	t.Run("a permission", func(t *testing.T) {
-		if got, want := c.addACL(onTopic("Write", "t")), "allow kafka-cluster:WriteData on topic t in the IAM policy of the role"; got != want {
+		if got, want := c.advisor.AddACL(advice.OnTopic("Write", "t")), "allow kafka-cluster:WriteData on topic t in the IAM policy of the role"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

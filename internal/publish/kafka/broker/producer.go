@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	_ "github.com/segmentio/kafka-go/protocol/rawproduce" // registers the request
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -54,7 +55,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 		return nil
 	})
 	if err != nil {
-		return NoProducer, fmt.Errorf("take the transactional id %s: %w", transactionalID, c.denied(err, onTransactionalID(transactionalID), idempotentWrite))
+		return NoProducer, fmt.Errorf("take the transactional id %s: %w", transactionalID, c.advisor.Denied(err, advice.OnTransactionalID(transactionalID), advice.OnCluster("IdempotentWrite")))
 	}
 	return p, nil
 }
@@ -81,7 +82,7 @@ func (c *Client) Produce(ctx context.Context, topic string, partition int, batch
 	}
 	if err != nil {
 		c.transport.note(started, err)
-		err = c.denied(c.unrouted(ctx, err, topic, "Write"), onTopic("Write", topic), idempotentWrite)
+		err = c.advisor.Denied(c.unrouted(ctx, err, topic, "Write"), advice.OnTopic("Write", topic), advice.OnCluster("IdempotentWrite"))
 		return -1, fmt.Errorf("produce to topic %s, partition %d: %w", topic, partition, err)
 	}
 	return res.BaseOffset, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
@@ -129,7 +130,7 @@ func TestUnreachableBrokerIsNamed(t *testing.T) {
 	if isNoTopic(err) {
 		t.Errorf("nobody can say that there is no topic: %v", err)
 	}
-	_, _, err = c.Ensure(within(t), TopicConfig{Name: "topic", Partitions: 1, CleanupPolicy: "compact"})
+	_, _, err = c.Ensure(within(t), advice.TopicConfig{Name: "topic", Partitions: 1, CleanupPolicy: "compact"})
 	wantError(t, err, failure.Retry, addr, "connection refused")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()

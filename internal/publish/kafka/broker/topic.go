@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
@@ -72,7 +73,7 @@ func (c *Client) lookUp(ctx context.Context, name string) (t Topic, known bool, 
 	case errors.Is(found.Error, kafka.UnknownTopicOrPartition):
 		return Topic{}, false, nil
 	case found.Error != nil && len(found.Partitions) == 0:
-		return Topic{}, false, c.denied(found.Error, onTopic("Describe", name))
+		return Topic{}, false, c.advisor.Denied(found.Error, advice.OnTopic("Describe", name))
 	}
 	t = Topic{Name: name, Partitions: len(found.Partitions)}
 	for i, p := range found.Partitions {
@@ -111,7 +112,7 @@ func (c *Client) probe(ctx context.Context, name, operation string) error {
 		case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
 			return ErrNoTopic
 		case p.Error != nil && failure.KindOf(p.Error) != failure.Retry: // a leader with a temporary error proves that the topic exists
-			return c.denied(p.Error, onTopic(operation, name))
+			return c.advisor.Denied(p.Error, advice.OnTopic(operation, name))
 		case errors.Is(p.Error, kafka.Unknown):
 			return p.Error
 		}
