@@ -17,13 +17,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Bus publishes the events of one Kubernetes cluster to a Kafka cluster.
 type Bus struct {
 	opts    Options
 	client  *broker.Client
-	produce produce
+	produce sender.Produce
 	log     *slog.Logger
 	metrics *metrics
 	parser  record.Parser
@@ -117,7 +118,9 @@ func (b *Bus) supervise() {
 		}
 		b.set(nil, err)
 		b.log.Warn("not writing to Kafka, retrying", "err", err)
-		if sleep(b.ctx, pause) != nil {
+		select {
+		case <-time.After(pause):
+		case <-b.ctx.Done():
 			return
 		}
 		pause = min(2*pause, maxRetry)

@@ -1,10 +1,7 @@
 package kafka
 
 import (
-	"context"
 	"time"
-
-	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // maxSessionAge is the age at which a session is renewed. Brokers forget a producer in a
@@ -31,38 +28,4 @@ const clockStep = time.Minute
 // unknown, so isPast returns true.
 func isPast(limit, monotonic, wall time.Duration) bool {
 	return monotonic > limit || wall > limit || wall < monotonic-clockStep
-}
-
-// wallClock returns the time without its monotonic part, which stops while the machine
-// sleeps.
-func wallClock() time.Time { return time.Now().Round(0) }
-
-// notBefore sets a lower bound for the timestamps of later records. It ignores a bound that is more
-// than [event.MaxSkew] ahead. Any client can write a record with such a timestamp, and brokers can
-// reject the session's records that follow it (message.timestamp.after.max.ms).
-func (s *sender) notBefore(timestamp time.Time) {
-	if time.Until(timestamp) > event.MaxSkew {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timestamp = later(s.timestamp, timestamp)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -17,7 +17,7 @@
 //
 // kafka-go has no idempotent producer. This package builds one from InitProducerID and RawProduce:
 // batches with a producer ID, an epoch and sequence numbers (KIP-98), and one batch in flight per
-// partition ([sender]). A [session] is the lifetime of one producer epoch. An error ends the
+// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. An error ends the
 // session if it leaves unknown which records are stored. The next session starts like any new
 // writer, in [Bus.takeOver]:
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Any client that can write to the checkpoint topic can add an entry for an object. A takeover
@@ -21,7 +22,7 @@ import (
 // last event of their object.
 type doubts struct {
 	home   int              // the partition of the checkpoint topic
-	unread []span           // offsets in the partition that other writers have written
+	unread sender.Spans     // offsets in the partition that other writers have written
 	last   map[string]doubt // last record of each partition key, if it is in doubt
 }
 
@@ -29,19 +30,6 @@ type doubt struct {
 	offset  int64
 	foreign bool
 	entry   entry
-}
-
-// takeForeign is like takeUnread, but returns only offsets of other writers. While a batch is in
-// flight, it leaves all offsets after the last known record to the next load, because the batch can
-// be stored there.
-func (s *sender) takeForeign(end int64) []span {
-	s.mu.Lock()
-	sending := !s.since.IsZero()
-	s.mu.Unlock()
-	if sending {
-		end = 0
-	}
-	return s.takeUnread(end)
 }
 
 // isObject reports whether a key belongs to an object of the cluster.

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
@@ -44,11 +43,4 @@ func failureOf(err error) error {
 		return publish.Failure(resultDenied, err)
 	}
 	return err
-}
-
-func notSent(err error) error {
-	if errors.Is(err, publish.ErrNotSent) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", publish.ErrNotSent, err)
 }

@@ -2,10 +2,8 @@ package kafka
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -13,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Kafka has no compare-and-set, so any client that can write to an event topic can append a record
@@ -28,95 +27,6 @@ import (
 // A session can record an event that follows another writer's unread record. Before it does so, it
 // stores the offset of the unread record in the entry of its marker. So the next takeover reads
 // that record even if no load does.
-
-// span is a range of offsets. to is exclusive.
-type span struct{ from, to int64 }
-
-// maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
-// grows and includes the session's records in between. The index distinguishes these from foreign
-// records.
-const maxSpans = 1 << 14
-
-// wrote records that the sender has stored records at these offsets. The caller holds mu.
-func (s *sender) wrote(at span) {
-	if s.known != 0 && at.from > s.known {
-		s.addUnread(span{s.known, at.from})
-	}
-	s.known = max(s.known, at.to)
-}
-
-func (s *sender) addUnread(of span) {
-	if n := len(s.unread); n == maxSpans {
-		s.unread[n-1].to = of.to
-		return
-	}
-	s.unread = append(s.unread, of)
-}
-
-// contains reports whether an offset is in one of the spans, which are sorted.
-func contains(spans []span, offset int64) bool {
-	_, found := slices.BinarySearchFunc(spans, offset, func(s span, offset int64) int {
-		if s.from <= offset && offset < s.to {
-			return 0
-		}
-		return cmp.Compare(s.from, offset)
-	})
-	return found
-}
-
-// recordUnread stores the first unread offset in the marker's entry, unless the entry already has
-// one. The caller holds mu.
-func (s *sender) recordUnread() {
-	if s.markedUnread == 0 && len(s.unread) > 0 && s.recordMarker != nil {
-		s.markedUnread = s.unread[0].from
-		s.recordMarker(s.markedUnread)
-	}
-}
-
-// recordRead updates the first unread offset in the marker's entry after a load. unanswered is the
-// first offset of an unanswered foreign record, 0 for none. The lower of the two offsets counts.
-func (s *sender) recordRead(unanswered int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unread := unanswered
-	if len(s.unread) > 0 {
-		unread = lower(unread, s.unread[0].from)
-	}
-	if unread != s.markedUnread {
-		s.markedUnread = unread
-		s.recordMarker(unread)
-	}
-}
-
-// lower returns the lower of two offsets. 0 means none.
-func lower(a, b int64) int64 {
-	if a == 0 || b == 0 {
-		return a + b
-	}
-	return min(a, b)
-}
-
-// takeUnread removes and returns the unread offsets below end. Some of them can belong to batches
-// in flight.
-func (s *sender) takeUnread(end int64) []span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known != 0 && end > s.known {
-		s.addUnread(span{s.known, end})
-		s.known = end
-		s.recordUnread() // before a later event is recorded
-	}
-	unread := s.unread
-	s.unread = nil
-	return unread
-}
-
-// putBack undoes takeUnread.
-func (s *sender) putBack(unread []span) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unread = append(unread, s.unread...)
-}
 
 // foreignRecords are the last foreign records by partition key.
 type foreignRecords struct {
@@ -172,7 +82,9 @@ func (f *foreignRecords) first() map[string]map[int]int64 {
 			first[r.entry.Topic] = map[int]int64{}
 		}
 		offsets := first[r.entry.Topic]
-		offsets[r.entry.Partition] = lower(offsets[r.entry.Partition], r.entry.Offset)
+		if lowest, found := offsets[r.entry.Partition]; !found || r.entry.Offset < lowest {
+			offsets[r.entry.Partition] = r.entry.Offset
+		}
 	}
 	return first
 }
@@ -187,13 +99,13 @@ func (l *loading) readForeign(ctx context.Context) error {
 		if at.p >= len(ends) {
 			return nil // the topic was opened after the ends were read
 		}
-		unread := at.t.senders[at.p].takeUnread(ends[at.p])
+		unread := at.t.senders[at.p].TakeUnread(ends[at.p])
 		if len(unread) == 0 {
 			return nil
 		}
 		found, err := l.b.findForeign(ctx, at, unread)
 		if err != nil {
-			at.t.senders[at.p].putBack(unread)
+			at.t.senders[at.p].PutBack(unread)
 			return err
 		}
 		l.b.foreign.add(found)
@@ -207,17 +119,17 @@ func (l *loading) readForeign(ctx context.Context) error {
 	}
 	unanswered := l.b.foreign.first()
 	for _, at := range places {
-		at.t.senders[at.p].recordRead(unanswered[at.t.name][at.p])
+		at.t.senders[at.p].RecordRead(unanswered[at.t.name][at.p])
 	}
 	return nil
 }
 
-func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[string]foreignRecord, error) {
+func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]foreignRecord, error) {
 	found := map[string]foreignRecord{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
-	err := b.read(ctx, at.t.name, at.p, unread[0].from, unread[len(unread)-1].to, func(r broker.Record) error {
+	err := b.read(ctx, at.t.name, at.p, unread[0].From, unread[len(unread)-1].To, func(r broker.Record) error {
 		switch {
-		case !contains(unread, r.Offset), !bytes.HasPrefix(r.Key, prefix):
+		case !unread.Contains(r.Offset), !bytes.HasPrefix(r.Key, prefix):
 			return nil
 		case len(r.Key) > event.MaxText:
 			b.entryOf(r, at.t.name, at.p) // reports the record as invalid
@@ -229,7 +141,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
 			return nil //nolint:nilerror // not the key of an object
 		}
-		at.t.senders[at.p].notBefore(r.Time) // the answer must not have an earlier timestamp
+		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
 		f := foreignRecord{tombstone: r.Value == nil}
 		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
 			f.entry = e

@@ -2,11 +2,9 @@ package kafka
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
 // identity is a 16-byte hash of a partition key.
@@ -15,22 +13,6 @@ type identity [16]byte
 func identify(partitionKey []byte) identity {
 	sum := sha256.Sum256(partitionKey)
 	return identity(sum[:16])
-}
-
-// fingerprint is a hash of a record without its timestamp.
-func fingerprint(key, value []byte, headers []recordbatch.Header) identity {
-	sum := sha256.New()
-	add := func(b []byte) {
-		sum.Write(binary.AppendVarint(nil, int64(len(b))))
-		sum.Write(b)
-	}
-	add(key)
-	add(value)
-	for _, h := range headers {
-		add([]byte(h.Key))
-		add(h.Value)
-	}
-	return identity(sum.Sum(nil)[:16])
 }
 
 // index holds the position of the last event of every object, and the objects that have an event in

@@ -9,6 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Load yields the last event of every object of the cluster, as of the call or later. It may yield
@@ -78,7 +79,7 @@ func (l *loading) run(ctx context.Context) error {
 	senders := l.s.checkpoint.senders // partitions that were added later have no entries
 	parts := make([]doubts, len(senders))
 	err = each(ctx, len(parts), func(ctx context.Context, home int) error {
-		parts[home] = doubts{home, senders[home].takeForeign(offsets.End[home]), map[string]doubt{}}
+		parts[home] = doubts{home, senders[home].TakeForeign(offsets.End[home]), map[string]doubt{}}
 		return l.readEntries(ctx, parts[home], offsets.End[home])
 	})
 	if err == nil {
@@ -93,7 +94,7 @@ func (l *loading) run(ctx context.Context) error {
 			replaced, err = l.replaceAll(ctx, d)
 		}
 		if !replaced {
-			senders[d.home].putBack(d.unread)
+			senders[d.home].PutBack(d.unread)
 		}
 	}
 	if err != nil || len(l.replaced) == 0 {
@@ -113,7 +114,7 @@ func (l *loading) run(ctx context.Context) error {
 func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
 	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
 		c := l.b.checkpoint(r, d.home)
-		isForeign := contains(d.unread, r.Offset)
+		isForeign := d.unread.Contains(r.Offset)
 		switch {
 		case isForeign && l.isObject(r.Key), l.isStray(d.home, r.Key, c.Entry):
 			d.last[string(r.Key)] = doubt{r.Offset, isForeign, c.Entry}
@@ -136,14 +137,14 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	defer cancel()
 	offsets := make([]broker.Offsets, len(topics))
 	places := placesIn(topics)
-	lasts := make([]lastStored, len(places))
+	lasts := make([]sender.LastStored, len(places))
 	for i, at := range places {
-		lasts[i] = at.t.senders[at.p].lastStored()
+		lasts[i] = at.t.senders[at.p].LastStored()
 	}
 	err := each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
 		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
 		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
-			err = fmt.Errorf("%w: topic %q has fewer partitions", errDataLost, topics[i].name)
+			err = fmt.Errorf("%w: topic %q has fewer partitions", sender.ErrDataLost, topics[i].name)
 		}
 		return err
 	})
@@ -154,8 +155,8 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 		err = each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
 	}
 	switch {
-	case errors.Is(err, errDataLost), errors.Is(err, broker.ErrNoTopic):
-		err = fmt.Errorf("%w: %w", errDataLost, err)
+	case errors.Is(err, sender.ErrDataLost), errors.Is(err, broker.ErrNoTopic):
+		err = fmt.Errorf("%w: %w", sender.ErrDataLost, err)
 		l.s.end(err)
 	case errors.Is(err, errRenew):
 		l.s.end(err)
@@ -171,23 +172,23 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 // since. Compaction removes the marker, which has no value, after delete.retention.ms. That time is
 // rarely shorter than a session. After the removal, compare asks for a renewal of the session, and
 // the next session writes another marker.
-func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
-	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
-	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
-	if end < last.next {
-		return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", errDataLost, p, topic, end, offset)
+func (l *loading) compare(ctx context.Context, at place, last sender.LastStored) error {
+	topic, p := at.t.name, at.p
+	start, end, offset := l.start[topic][p], l.end[topic][p], last.Next-1
+	if end < last.Next {
+		return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", sender.ErrDataLost, p, topic, end, offset)
 	}
 	if offset < start {
 		return nil // the records were deleted, see take
 	}
 	r, found, err := l.b.readOne(ctx, topic, p, offset)
-	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
+	isLast := found && last.Is(r.Key, r.Value, r.Headers)
 	marker := keyedEntry{Key: l.s.markerKey(topic, p), Entry: at.t.markers[p]}
 	switch {
 	case err != nil:
 		return err
-	case !isLast && (found || !last.tombstone && sender.lastStored() == last):
-		return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", errDataLost, p, topic, offset)
+	case !isLast && (found || !last.Tombstone && at.t.senders[p].LastStored() == last):
+		return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", sender.ErrDataLost, p, topic, offset)
 	case marker.Offset < start:
 		return nil
 	}
@@ -198,7 +199,7 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	case !found && marker.NoValue:
 		return fmt.Errorf("%w: compaction removed the marker of the session from partition %d of topic %q", errRenew, p, topic)
 	}
-	return fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
+	return fmt.Errorf("%w: partition %d of topic %q was recreated", sender.ErrDataLost, p, topic)
 }
 
 // take yields an entry, or the zero value if the bus has lost the event. It skips markers.
@@ -234,19 +235,3 @@ func (l *loading) take(key []byte, e entry) error {
 	}
 	return l.yieldErr
 }
-
-// lastStored identifies the last record that a sender stored. The zero value means none.
-type lastStored struct {
-	next      int64 // the offset after the record; the sender has stored nothing at or above it
-	print     identity
-	tombstone bool
-}
-
-func (s *sender) lastStored() lastStored {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// end returns the offset after the last stored record.
-func (s *sender) end() int64 { return s.lastStored().next }

@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // parallel limits the number of partitions that are read or written concurrently during a takeover
@@ -61,17 +62,17 @@ func placesIn(topics []*topic) (places []place) {
 }
 
 // markOne writes the marker of one partition and returns its entry.
-func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
+func (s *session) markOne(ctx context.Context, l *sender.Sender) (entry, error) {
 	type result struct {
 		offset int64
 		err    error
 	}
-	m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.topic, l.partition, time.Now())
+	m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.Topic, l.Partition, time.Now())
 	if err != nil {
 		return entry{}, err
 	}
 	encode := s.b.encode
-	if l.topic == s.b.opts.CheckpointTopic { // nobody reads the checkpoint topic as a table, and compaction must keep the marker
+	if l.Topic == s.b.opts.CheckpointTopic { // nobody reads the checkpoint topic as a table, and compaction must keep the marker
 		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
 	}
 	record, err := encode(m)
@@ -79,17 +80,17 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 		return entry{}, err
 	}
 	stored := make(chan result, 1)
-	it := &item{record: record, done: func(offset int64, err error) { stored <- result{offset, err} }}
-	l.add(it)
+	it := &sender.Item{Record: record, Done: func(offset int64, err error) { stored <- result{offset, err} }}
+	l.Add(it)
 	select {
 	case r := <-stored:
 		if r.err != nil {
-			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.partition, l.topic, r.err)
+			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.Partition, l.Topic, r.err)
 		}
 		failpoint.Hit("taking-over")
 		return entry{
-			Type: event.WriterStarted, ID: m.ID, Topic: l.topic, Partition: l.partition, Offset: r.offset,
-			Time: it.record.Timestamp.Unix(), NoValue: record.Value == nil,
+			Type: event.WriterStarted, ID: m.ID, Topic: l.Topic, Partition: l.Partition, Offset: r.offset,
+			Time: it.Record.Timestamp.Unix(), NoValue: record.Value == nil,
 		}, nil
 	case <-ctx.Done():
 		return entry{}, errors.Join(s.failure(), ctx.Err())

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // ContentMode is the layout of an event in a record (CloudEvents Kafka protocol binding,
@@ -82,11 +82,8 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for none
 
 	perResource bool
-	produce     produce // replaces the client's Produce in tests
+	produce     sender.Produce // replaces the client's Produce in tests
 }
-
-// produce is one attempt to store a batch.
-type produce func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
 
 // topicName matches valid topic names (Topic.java).
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

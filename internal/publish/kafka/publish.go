@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 var _ publish.Publisher = (*Bus)(nil)
@@ -29,8 +30,8 @@ type flight struct {
 
 	s      *session
 	t      *topic
-	sender *sender
-	item   *item
+	sender *sender.Sender
+	item   *sender.Item
 	size   int // bytes used of the sender's share; 0 before admission
 
 	finished atomic.Bool
@@ -71,25 +72,25 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 func (b *Bus) start(f *flight) {
 	s, err := b.current()
 	if err != nil {
-		b.finish(f, 0, notSent(publish.Failure(publish.ResultNotReady, err)))
+		b.finish(f, 0, publish.NotSent(publish.Failure(publish.ResultNotReady, err)))
 		return
 	}
 	f.s, f.t = s, s.openTopic(b.topicOf(f.m.Key))
 	if f.t == nil {
-		b.finish(f, 0, notSent(errOpening))
+		b.finish(f, 0, publish.NotSent(errOpening))
 		return
 	}
 	f.sender = f.t.senders[binding.Partition(f.record.Key, f.t.spread)]
 	size := max(1, len(f.record.Value))
-	if !f.sender.admit(size, s.share(), time.Now()) {
-		b.finish(f, 0, notSent(errPartitionBusy))
+	if !f.sender.Admit(size, s.share(), time.Now()) {
+		b.finish(f, 0, publish.NotSent(errPartitionBusy))
 		return
 	}
 	f.size = size
 	switch {
 	case f.m.Marker:
 		if !s.index.beginMarker(f.id) {
-			b.finish(f, 0, notSent(errBusy))
+			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
 		// An earlier attempt may have been acknowledged since the caller looked for it.
@@ -101,7 +102,7 @@ func (b *Bus) start(f *flight) {
 	default:
 		last, busy, ok := s.index.begin(f.id, f.m.Expected)
 		if busy {
-			b.finish(f, 0, notSent(errBusy))
+			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
 		if !ok {
@@ -109,12 +110,12 @@ func (b *Bus) start(f *flight) {
 			return
 		}
 	}
-	f.item = &item{record: f.record, done: func(offset int64, err error) { b.answered(f, offset, err) }}
+	f.item = &sender.Item{Record: f.record, Done: func(offset int64, err error) { b.answered(f, offset, err) }}
 	if b.opts.Tombstones && f.m.Acked.Deleted {
-		f.item.tombstone = binding.Tombstone(f.m)
+		f.item.Tombstone = binding.Tombstone(f.m)
 	}
 	b.flights.add(f)
-	f.sender.add(f.item)
+	f.sender.Add(f.item)
 }
 
 // answered completes a message after the final response of the brokers. The message may
@@ -131,9 +132,9 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		return
 	}
 	failpoint.Hit("before-record")
-	at := publish.PositionOf(f.sender.partition, offset)
-	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.partition, offset)
-	e.Time = f.item.record.Timestamp.Unix()
+	at := publish.PositionOf(f.sender.Partition, offset)
+	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.Partition, offset)
+	e.Time = f.item.Record.Timestamp.Unix()
 	if f.m.Marker {
 		e.Type, e.ID, e.NoValue = event.Type(f.m.Attribute("type")), f.m.ID, true
 		if f.m.IsClaim() {
@@ -142,7 +143,7 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		f.s.setMarker(string(f.record.Key), e)
 	}
 	f.s.recorder.put(f.record.Key, e)
-	f.t.newest[f.sender.partition].Store(offset)
+	f.t.newest[f.sender.Partition].Store(offset)
 	if f.m.Marker {
 		f.s.index.end(f.id, 0) // the index holds objects only
 	} else {
@@ -167,13 +168,13 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		if errors.Is(err, broker.ErrPastEnd) { // the next session determines whether the event is lost
 			f.s.end(err)
 		}
-		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
+		b.finish(f, 0, publish.NotSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
 		e, err := b.removedAt(ctx, f.t.name, string(f.record.Key), last)
 		switch {
 		case err != nil:
-			b.finish(f, 0, notSent(err))
+			b.finish(f, 0, publish.NotSent(err))
 			return
 		case e == entry{}: // the topic lost the event
 			f.s.index.lost(f.id, last)
@@ -226,10 +227,10 @@ func (b *Bus) sweep(now time.Time) {
 	for _, f := range b.flights.list() {
 		late := now.After(f.deadline)
 		switch {
-		case !late && !f.sender.isStalled(now):
-		case f.sender.withdraw(f.item):
+		case !late && !f.sender.IsStalled(now):
+		case f.sender.Withdraw(f.item):
 			f.s.index.end(f.id, 0)
-			b.finish(f, 0, notSent(errWaited))
+			b.finish(f, 0, publish.NotSent(errWaited))
 		case late:
 			b.finish(f, 0, errTimeout)
 		}
@@ -239,7 +240,7 @@ func (b *Bus) sweep(now time.Time) {
 // reject completes a message that was never in flight.
 func (b *Bus) reject(m *event.Message, done func(uint64, error), err error) {
 	b.metrics.Count(publish.ResultOf(err))
-	done(0, fmt.Errorf("publish %s: %w", m.ID, notSent(err)))
+	done(0, fmt.Errorf("publish %s: %w", m.ID, publish.NotSent(err)))
 }
 
 func (b *Bus) finish(f *flight, position uint64, err error) {
@@ -253,7 +254,7 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 	}
 	b.flights.remove(f)
 	if f.size > 0 {
-		f.sender.release(f.size)
+		f.sender.Release(f.size)
 	}
 	b.metrics.Count(as)
 	b.metrics.InFlight.Dec()

@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // At returns the event of an object at a position. It returns the zero value if the topic no longer
@@ -91,7 +92,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		s.index.end(id, 0)
 		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
 	}
-	if t.senders[partition].isStalled(time.Now()) { // does not delay the purges that follow
+	if t.senders[partition].IsStalled(time.Now()) { // does not delay the purges that follow
 		s.index.end(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
@@ -101,7 +102,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return nil
 	}
 	result := make(chan error, 1)
-	tombstone := &item{record: recordbatch.Record{Key: key}, done: func(_ int64, err error) {
+	tombstone := &sender.Item{Record: recordbatch.Record{Key: key}, Done: func(_ int64, err error) {
 		if err != nil {
 			s.index.end(id, 0)
 		} else {
@@ -112,12 +113,12 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.opts.AckTimeout, errTimeout)
 	defer cancel()
-	t.senders[partition].add(tombstone)
+	t.senders[partition].Add(tombstone)
 	select {
 	case err = <-result:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-		if t.senders[partition].withdraw(tombstone) {
+		if t.senders[partition].Withdraw(tombstone) {
 			s.index.end(id, 0)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -27,7 +28,7 @@ type recorder struct {
 	cluster string
 	session string // ID of the session in a topic's state; informational, like writer
 	writer  string
-	senders []*sender
+	senders []*sender.Sender
 	spread  int         // number of senders in use, from the first on
 	room    int         // limit of unstored records per sender
 	fail    func(error) // ends the session
@@ -72,7 +73,7 @@ func (r *recorder) add(n int, rec recordbatch.Record) {
 	r.mu.Lock()
 	r.counts[n].added++
 	r.mu.Unlock()
-	r.senders[n].add(&item{record: rec, done: func(_ int64, err error) {
+	r.senders[n].Add(&sender.Item{Record: rec, Done: func(_ int64, err error) {
 		if err != nil {
 			r.fail(err) // before a later record can be stored
 			return

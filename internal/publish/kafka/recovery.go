@@ -78,7 +78,7 @@ func (s *session) readFor(ctx context.Context, at place, read takeover.Read, p *
 	}
 	return s.b.readCounted(ctx, s.b.opts.Takeover, at.t.name, at.p, read.From, read.To, func(r broker.Record) error {
 		if s.b.parser.Owns(r.Key) {
-			at.t.senders[at.p].notBefore(r.Time)
+			at.t.senders[at.p].NotBefore(r.Time)
 			p.Read(s.b.recordOf(r, at.t.name, at.p))
 		}
 		return nil
@@ -143,7 +143,7 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 // senders.
 func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
-		a.senders[p].notBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
+		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
 	}
 	a.known.Update(s.recorder.write)
 	found := map[string]foreignRecord{}
@@ -152,12 +152,8 @@ func (s *session) adopt(a recovery) {
 	}
 	s.b.foreign.add(found)
 	a.spread = a.known.Spread
-	for p, sender := range a.senders {
-		unread := a.known.Unread(p)
-		sender.mu.Lock()
-		sender.markedUnread = unread
-		s.recordMarker(a.topic, p, unread)
-		sender.mu.Unlock()
+	for p, l := range a.senders {
+		l.RecordMarker(a.known.Unread(p))
 	}
 }
 

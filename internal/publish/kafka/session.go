@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -41,14 +42,14 @@ type session struct {
 	unseen  map[string]bool  // topics that could not be inspected; true if the checkpoint topic names the topic
 	markers map[string]entry // the last snapshot marker of each resource, and the claim, by partition key
 	loaded  map[string]entry // entries that takeOver found, by partition key; nil once used or outdated
-	failing map[*sender]error
+	failing map[*sender.Sender]error
 }
 
 // topic is a topic with its senders, by partition. The checkpoint topic does not use spread and
 // newest.
 type topic struct {
 	name    string
-	senders []*sender
+	senders []*sender.Sender
 	markers []entry        // markers of the session, by partition
 	spread  int            // number of partitions that keys are spread over; at most len(senders)
 	newest  []atomic.Int64 // the highest offset that the session recorded, by partition; 0 for none
@@ -56,15 +57,14 @@ type topic struct {
 }
 
 var (
-	errRenew    = errors.New("the session is due for renewal")
-	errDataLost = errors.New("the brokers lost acknowledged records")
-	errStopped  = errors.New("the bus is closed")
+	errRenew   = errors.New("the session is due for renewal")
+	errStopped = errors.New("the bus is closed")
 )
 
 func newSession(b *Bus, producer recordbatch.Producer) *session {
 	s := &session{
 		b: b, id: newID(), producer: producer, started: time.Now(), index: newIndex(),
-		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender]error{},
+		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender.Sender]error{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
@@ -76,17 +76,14 @@ func (s *session) end(err error) { s.cancel(maybeStored{err}) }
 // wait blocks until the session has ended and all its records are completed.
 func (s *session) wait() { s.workers.Wait() }
 
-// newSender creates a sender and runs it until the session ends.
-func (s *session) newSender(topic string, partition int, ready func(context.Context) error) *sender {
-	l := &sender{
-		topic: topic, partition: partition, produce: s.produce, producer: s.producer,
-		codec: s.b.opts.Compression, limit: s.b.opts.BatchBytes, stall: s.b.opts.AckTimeout / stallFraction, ready: ready, fail: s.end, attempted: s.attempted,
-		sent: s.b.metrics.batch, awake: make(chan struct{}, 1), sequence: 0,
-	}
-	if s.producer.ID < 0 {
-		l.sequence = recordbatch.NoSequence
-	}
-	s.workers.Go(func() { l.run(s.ctx) })
+// newSender creates a sender and runs it until the session ends. ready and marker are as in
+// [sender.Config].
+func (s *session) newSender(topic string, partition int, ready func(context.Context) error, marker func(unread int64)) *sender.Sender {
+	l := sender.New(sender.Config{
+		Topic: topic, Partition: partition, Produce: s.produce, Producer: s.producer, Codec: s.b.opts.Compression, Limit: s.b.opts.BatchBytes,
+		Ready: ready, Stall: s.b.opts.AckTimeout / stallFraction, Fail: s.end, Attempted: s.attempted, Sent: s.b.metrics.batch, Marker: marker,
+	})
+	s.workers.Go(func() { l.Run(s.ctx) })
 	return l
 }
 
@@ -103,7 +100,7 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 }
 
 // attempted records whether the last attempt of a sender failed.
-func (s *session) attempted(l *sender, err error) {
+func (s *session) attempted(l *sender.Sender, err error) {
 	s.mu.Lock()
 	_, failed := s.failing[l]
 	if err == nil {
@@ -114,10 +111,10 @@ func (s *session) attempted(l *sender, err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.b.log.Warn("batch not acknowledged, resending", "topic", l.topic, "partition", l.partition, "err", err)
+		s.b.log.Warn("batch not acknowledged, resending", "topic", l.Topic, "partition", l.Partition, "err", err)
 		s.b.probeSoon()
 	case err == nil && failed:
-		s.b.log.Info("batches are acknowledged again", "topic", l.topic, "partition", l.partition)
+		s.b.log.Info("batches are acknowledged again", "topic", l.Topic, "partition", l.Partition)
 		s.b.probeSoon()
 	}
 }
@@ -129,7 +126,7 @@ func (s *session) failures() map[string]error {
 	defer s.mu.Unlock()
 	failures := map[string]error{}
 	for l, err := range s.failing {
-		failures[l.topic] = fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
+		failures[l.Topic] = fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.Partition, l.Topic, err)
 	}
 	return failures
 }
@@ -144,10 +141,11 @@ func (s *session) failure() error {
 
 // addTopic creates the senders of an event topic. The topic is not open yet.
 func (s *session) addTopic(name string, partitions int) *topic {
-	t := &topic{name: name, senders: make([]*sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
+	t := &topic{name: name, senders: make([]*sender.Sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
 	for p := range t.senders {
-		t.senders[p] = s.newSender(name, p, func(ctx context.Context) error { return s.recorder.hasRoom(ctx, p) })
-		t.senders[p].recordMarker = func(unread int64) { s.recordMarker(t, p, unread) }
+		t.senders[p] = s.newSender(name, p,
+			func(ctx context.Context) error { return s.recorder.hasRoom(ctx, p) },
+			func(unread int64) { s.recordMarker(t, p, unread) })
 	}
 	s.partitions.Add(int64(partitions))
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -64,7 +65,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	}
 	s.checkpoint = &topic{name: checkpoint.Name, markers: make([]entry, checkpoint.Partitions)}
 	for p := range checkpoint.Partitions {
-		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil))
+		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil, nil))
 	}
 	s.recorder = &recorder{
 		cluster: b.opts.Cluster, session: s.id, writer: b.opts.Writer, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
@@ -126,7 +127,14 @@ func (s *session) probeTopics() (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		for sleep(ctx, probeEvery) == nil {
+		ticker := time.NewTicker(probeEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
 			for topic, failure := range s.failures() {
 				s.b.set(nil, failure)
 				asking, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -25,6 +25,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
@@ -286,7 +287,7 @@ func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 			gate := newCheckpointGate(t, w)
 			b := w.open()
 			ahead := time.Now().Add(30 * time.Minute)
-			w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(ahead)
+			w.flushed(b).topics[w.opts.Topic].senders[0].NotBefore(ahead)
 			if !recorded {
 				gate.close(map[int]int{0: 0})
 			}
@@ -383,9 +384,9 @@ func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := make(chan error, 1)
-		l.add(&item{record: record, done: func(_ int64, err error) { refused <- err }})
+		l.Add(&sender.Item{Record: record, Done: func(_ int64, err error) { refused <- err }})
 		if err := <-refused; failure.KindOf(err) != failure.Fenced {
-			t.Errorf("partition %d of %s: got %v, want it refused", l.partition, l.topic, err)
+			t.Errorf("partition %d of %s: got %v, want it refused", l.Partition, l.Topic, err)
 		}
 	}
 }
@@ -564,15 +565,12 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	b := w.open()
 	want := w.publishSome(b, "web-", 5)
 	s, _ := b.current()
-	l := s.topics[w.opts.Topic].senders[1]
-	l.mu.Lock()
-	l.last.next++ // as if one more record had been acknowledged
-	l.mu.Unlock()
-	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
-		t.Fatalf("got %v, want %v", err, errDataLost)
+	acknowledgeOneMore(t, s.topics[w.opts.Topic], 1)
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, sender.ErrDataLost) {
+		t.Fatalf("got %v, want %v", err, sender.ErrDataLost)
 	}
-	if err := context.Cause(s.ctx); !errors.Is(err, errDataLost) {
-		t.Errorf("the session ended with %v, want %v", err, errDataLost)
+	if err := context.Cause(s.ctx); !errors.Is(err, sender.ErrDataLost) {
+		t.Errorf("the session ended with %v, want %v", err, sender.ErrDataLost)
 	}
 	await(t, "another session", func() error {
 		if now, err := b.current(); now == s || err != nil {
@@ -674,11 +672,11 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 	b := openBus(t, w.opts)
 	s := newSession(b, recordbatch.Producer{ID: 1})
-	s.started = wallClock().Add(-maxSessionAge - time.Hour)
+	s.started = time.Now().Round(0).Add(-maxSessionAge - time.Hour)
 	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); !errors.Is(err, errRenew) || !errors.Is(context.Cause(s.ctx), errRenew) {
 		t.Errorf("got %v, and the session ended with %v; want %v", err, context.Cause(s.ctx), errRenew)
 	}
-	s.started = wallClock()
+	s.started = time.Now().Round(0)
 	before := attempts.Load()
 	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); errors.Is(err, errRenew) || attempts.Load() == before {
 		t.Errorf("a young session: got %v after %d attempts", err, attempts.Load()-before)
@@ -692,7 +690,7 @@ func TestAnIdleSessionIsRenewed(t *testing.T) {
 	now, _ := b.current()
 	idle := newSession(b, recordbatch.Producer{ID: 1})
 	idle.recorder = now.recorder
-	idle.started = wallClock().Add(-maxSessionAge - time.Hour)
+	idle.started = time.Now().Round(0).Add(-maxSessionAge - time.Hour)
 	watched := make(chan struct{})
 	go func() { defer close(watched); b.watch(idle) }()
 	select {

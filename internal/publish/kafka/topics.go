@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -239,5 +240,5 @@ func writerOf(m *event.Message) string {
 
 // topicLost is the reason to end a session whose topic no longer exists.
 func topicLost(name string, err error) error {
-	return fmt.Errorf("%w: topic %q: %w", errDataLost, name, err)
+	return fmt.Errorf("%w: topic %q: %w", sender.ErrDataLost, name, err)
 }

@@ -1,4 +1,4 @@
-package kafka
+package sender
 
 import (
 	"context"
@@ -80,20 +80,23 @@ func (p *partition) store(raw []byte) (int64, error) {
 
 // testSender returns a sender to p, and runs it until the returned function is called or the test
 // ends. change modifies the sender.
-func testSender(t *testing.T, p *partition, change ...func(*sender)) (*sender, context.CancelCauseFunc) {
+func testSender(t *testing.T, p *partition, change ...func(*Sender)) (*Sender, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	l := &sender{
-		topic: "t", produce: p.produce, producer: recordbatch.Producer{ID: 7, Epoch: 1}, limit: 1 << 20,
-		fail: cancel, attempted: func(*sender, error) {}, sent: func(int, int) {}, awake: make(chan struct{}, 1),
-	}
+	l := New(Config{
+		Topic: "t", Produce: p.produce, Producer: recordbatch.Producer{ID: 7, Epoch: 1}, Limit: 1 << 20,
+		Fail: cancel, Attempted: func(*Sender, error) {}, Sent: func(int, int) {},
+	})
 	for _, c := range change {
 		c(l)
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); l.run(ctx) }()
-	t.Cleanup(func() { cancel(errStopped); <-ended })
+	go func() { defer close(ended); l.Run(ctx) }()
+	t.Cleanup(func() { cancel(errEnded); <-ended })
 	return l, cancel
 }
+
+// errEnded ends a session.
+var errEnded = errors.New("the session ended")
 
 // answers collects the results of items.
 type answers struct {
@@ -107,8 +110,8 @@ type answer struct {
 	err    error
 }
 
-func (o *answers) item(key string) *item {
-	return &item{record: recordbatch.Record{Key: []byte(key)}, done: func(offset int64, err error) {
+func (o *answers) item(key string) *Item {
+	return &Item{Record: recordbatch.Record{Key: []byte(key)}, Done: func(offset int64, err error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.all = append(o.all, answer{key, offset, err})
@@ -145,7 +148,7 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 			for n := range 50 {
 				key := fmt.Sprint(n)
 				want = append(want, key)
-				l.add(o.item(key))
+				l.Add(o.item(key))
 				if random.IntN(4) == 0 {
 					time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // on the bubble's clock
 				}
@@ -173,8 +176,8 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
-		whole := l.produce
-		l.produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
+		whole := l.Produce
+		l.Produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
 			if len(raw) > 90 {
 				return 0, kafkago.MessageSizeTooLarge
 			}
@@ -185,14 +188,14 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
 			it := o.item(key)
 			if key != "c" {
-				it.tombstone = &recordbatch.Record{Key: []byte("-" + key)}
+				it.Tombstone = &recordbatch.Record{Key: []byte("-" + key)}
 			}
 			l.waiting = append(l.waiting, it)
 		}
 		l.mu.Unlock()
 		f := o.item("f")
-		f.record.Value = []byte("a value")
-		l.add(f)
+		f.Record.Value = []byte("a value")
+		l.Add(f)
 		synctest.Wait()
 		if want := []string{"a", "-a", "b", "-b", "c", "d", "-d", "e", "-e", "f"}; !slices.Equal(p.keys, want) {
 			t.Errorf("stored %q, want %q", p.keys, want)
@@ -202,7 +205,7 @@ func TestATombstoneStaysWithItsRecord(t *testing.T) {
 				t.Errorf("%s is told %v, want offset %d", key, got, want)
 			}
 		}
-		if last := l.lastStored(); last.next != 10 || last.tombstone {
+		if last := l.LastStored(); last.Next != 10 || last.Tombstone {
 			t.Errorf("the last record is %+v", last)
 		}
 	})
@@ -215,13 +218,13 @@ func TestTimestampsDoNotFall(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
 		o, now := &answers{}, time.Now()
-		add := func(key string) { l.add(o.item(key)); synctest.Wait() }
+		add := func(key string) { l.Add(o.item(key)); synctest.Wait() }
 		add("now")
-		l.notBefore(now.Add(time.Hour + time.Second))
+		l.NotBefore(now.Add(time.Hour + time.Second))
 		add("too far ahead")
-		l.notBefore(now.Add(time.Hour))
+		l.NotBefore(now.Add(time.Hour))
 		add("ahead")
-		l.notBefore(now)
+		l.NotBefore(now)
 		add("still")
 		time.Sleep(2 * time.Hour)
 		add("later")
@@ -238,8 +241,8 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
-		whole := l.produce
-		l.produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
+		whole := l.Produce
+		l.Produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
 			if len(raw) > 200 {
 				return 0, kafkago.MessageSizeTooLarge
 			}
@@ -247,11 +250,11 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 		}
 		o := &answers{}
 		large := o.item("large")
-		large.record.Value = make([]byte, 300)
+		large.Record.Value = make([]byte, 300)
 		l.mu.Lock() // so that the items are in one batch
 		l.waiting = append(l.waiting, o.item("a"), o.item("b"), large, o.item("c"))
 		l.mu.Unlock()
-		l.add(o.item("d"))
+		l.Add(o.item("d"))
 		synctest.Wait()
 		if want := []string{"a", "b", "c", "d"}; !slices.Equal(p.keys, want) {
 			t.Errorf("stored %v, want %v", p.keys, want)
@@ -293,10 +296,10 @@ func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 				}
 				l, _ := testSender(t, p)
 				var failure error
-				cancel := l.fail
-				l.fail = func(err error) { failure = err; cancel(err) }
+				cancel := l.Fail
+				l.Fail = func(err error) { failure = err; cancel(err) }
 				o := &answers{}
-				l.add(o.item("a"))
+				l.Add(o.item("a"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if ended := failure != nil; ended != c.ends {
@@ -306,7 +309,7 @@ func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 				if len(got) != 1 || errors.Is(got[0].err, publish.ErrNotSent) != c.notSent {
 					t.Errorf("told %v, want not sent: %t", got, c.notSent)
 				}
-				l.add(o.item("b"))
+				l.Add(o.item("b"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				b := o.of("b")
@@ -325,17 +328,17 @@ func TestOffsetsThatGoBackEndTheSession(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
 		var failure error
-		cancel := l.fail
-		l.fail = func(err error) { failure = err; cancel(err) }
+		cancel := l.Fail
+		l.Fail = func(err error) { failure = err; cancel(err) }
 		o := &answers{}
-		l.add(o.item("a"))
+		l.Add(o.item("a"))
 		synctest.Wait()
 		p.keys = nil
 		p.last = -1
-		l.add(o.item("b"))
+		l.Add(o.item("b"))
 		synctest.Wait()
-		if !errors.Is(failure, errDataLost) {
-			t.Errorf("the session ended with %v, want %v", failure, errDataLost)
+		if !errors.Is(failure, ErrDataLost) {
+			t.Errorf("the session ended with %v, want %v", failure, ErrDataLost)
 		}
 	})
 }
@@ -345,20 +348,20 @@ func TestTheEndCompletesWhatWaits(t *testing.T) {
 		p := &partition{fault: func(bool) error { return io.EOF }}
 		l, cancel := testSender(t, p)
 		o := &answers{}
-		l.add(o.item("in a batch"))
+		l.Add(o.item("in a batch"))
 		synctest.Wait()
-		l.add(o.item("waiting"))
+		l.Add(o.item("waiting"))
 		withdrawn := o.item("withdrawn")
-		l.add(withdrawn)
-		if !l.withdraw(withdrawn) || l.withdraw(withdrawn) {
+		l.Add(withdrawn)
+		if !l.Withdraw(withdrawn) || l.Withdraw(withdrawn) {
 			t.Error("an item that waits can be withdrawn once")
 		}
-		cancel(errRenew)
+		cancel(errEnded)
 		synctest.Wait()
-		l.add(o.item("late"))
+		l.Add(o.item("late"))
 		for key, notSent := range map[string]bool{"in a batch": false, "waiting": true, "late": true} {
 			got := o.of(key)
-			if len(got) != 1 || !errors.Is(got[0].err, errRenew) || errors.Is(got[0].err, publish.ErrNotSent) != notSent {
+			if len(got) != 1 || !errors.Is(got[0].err, errEnded) || errors.Is(got[0].err, publish.ErrNotSent) != notSent {
 				t.Errorf("%s is told %v", key, got)
 			}
 		}
@@ -372,16 +375,16 @@ func TestABatchIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
 		batches := 0
-		l, _ := testSender(t, p, func(l *sender) { l.limit, l.sent = 1000, func(int, int) { batches++ } })
+		l, _ := testSender(t, p, func(l *Sender) { l.Limit, l.Sent = 1000, func(int, int) { batches++ } })
 		o := &answers{}
 		l.mu.Lock()
 		for n := range 100 {
 			it := o.item(fmt.Sprint(n))
-			it.record.Value = make([]byte, 90)
+			it.Record.Value = make([]byte, 90)
 			l.waiting = append(l.waiting, it)
 		}
 		l.mu.Unlock()
-		l.add(o.item("last"))
+		l.Add(o.item("last"))
 		synctest.Wait()
 		if batches < 10 || batches > 15 || len(p.keys) != 101 {
 			t.Errorf("%d batches for %d records of about 100 bytes, with a limit of 1000", batches, len(p.keys))
