@@ -226,6 +226,6 @@ func (w *writers) asBefore(s *session, m *event.Message, recorded bool) {
 	}
 	if recorded {
 		e := entry{Topic: w.opts.Topic, Offset: at.offset, Type: event.Type(m.Attribute("type")), ID: m.ID, UID: m.Acked.UID, Epoch: m.Acked.Epoch, Time: time.Now().Unix()}
-		s.recorder.put(r.Key, e)
+		s.recorder.Put(r.Key, e)
 	}
 }

@@ -32,7 +32,7 @@
 //
 // Step 4 finds every event for two reasons. First, the checkpoint records of one event partition,
 // including those of its markers, are in one partition of the checkpoint topic, in the order of
-// their offsets (see [recorder]). Second, the session reads an event partition from its start if
+// their offsets (see [recorder.Recorder]). Second, the session reads an event partition from its start if
 // the partition does not match its checkpoint records. Package takeover makes these decisions, and
 // this package does the reads and writes.
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
@@ -46,13 +47,13 @@ func (l *loading) isObject(key []byte) bool {
 // it.
 func (l *loading) isStray(home int, key []byte, e entry) bool {
 	_, open := l.start[e.Topic] // the index has the objects of open topics
-	return open && e.Type == "" && !l.s.isHome(home, l.s.index.position(identify(key)))
+	return open && e.Type == "" && !l.s.isHome(home, l.s.index.Position(index.Of(key)))
 }
 
 // isHome reports whether the event at a position is recorded in the given partition of the
 // checkpoint topic.
 func (s *session) isHome(home int, position uint64) bool {
-	return position != 0 && s.recorder.home(publish.Partition(position)) == home
+	return position != 0 && s.recorder.Home(publish.Partition(position)) == home
 }
 
 // replaceAll replaces the records in doubt. It reports whether it replaced all of them.
@@ -74,8 +75,8 @@ func (l *loading) replaceAll(ctx context.Context, d doubts) (bool, error) {
 // returns false if a later load must try again, because the object has an event in flight or an
 // unanswered foreign event.
 func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (bool, error) {
-	id := identify([]byte(key))
-	last := l.s.index.position(id)
+	id := index.Of([]byte(key))
+	last := l.s.index.Position(id)
 	var is entry
 	switch isHome := l.s.isHome(home, last); {
 	case isHome:
@@ -95,14 +96,14 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 	if l.s.producer.ID < 0 {
 		return false, nil // without a producer ID, nothing fences another writer, which may have recorded a later event
 	}
-	if _, _, ok := l.s.index.begin(id, last); !ok {
+	if _, _, ok := l.s.index.Begin(id, last); !ok {
 		return false, nil
 	}
-	defer l.s.index.end(id, 0)
+	defer l.s.index.End(id, 0)
 	if is == (entry{}) {
-		l.s.recorder.erase([]byte(key), home)
+		l.s.recorder.Erase([]byte(key), home)
 	} else {
-		l.s.recorder.put([]byte(key), is)
+		l.s.recorder.Put([]byte(key), is)
 	}
 	if d.foreign {
 		l.mu.Lock()
@@ -119,13 +120,13 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 // position. The checkpoint topic may lack the entry: another writer can replace it with a record in
 // a batch that no load can read, and compaction then removes the entry.
 func (s *session) recordAgain(key []byte, e entry) {
-	id := identify(key)
+	id := index.Of(key)
 	if s.producer.ID < 0 {
 		return
 	}
-	if _, _, ok := s.index.begin(id, e.Position()); ok {
-		s.recorder.put(key, e)
-		s.index.end(id, 0)
+	if _, _, ok := s.index.Begin(id, e.Position()); ok {
+		s.recorder.Put(key, e)
+		s.index.End(id, 0)
 	}
 }
 
@@ -138,7 +139,7 @@ func (l *loading) lastEvent(ctx context.Context, key string, last uint64) (entry
 	}
 	topic, p := l.b.topicOf(k), publish.Partition(last)
 	if start := l.start[topic]; p < len(start) && publish.Offset(last) < start[p] {
-		l.s.index.lost(identify([]byte(key)), last) // the records were deleted
+		l.s.index.Lost(index.Of([]byte(key)), last) // the records were deleted
 	}
 	return l.b.eventAt(ctx, topic, key, last)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
@@ -53,18 +54,18 @@ func (f *foreignRecords) add(found map[string]foreignRecord) {
 // keys with an event in flight. Each record is in the partition of its key. The index can have a
 // position in another partition, because a takeover trusted a record there, but that position never
 // counts as later.
-func (f *foreignRecords) unanswered(x *index) map[string]entry {
+func (f *foreignRecords) unanswered(x *index.Index) map[string]entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := map[string]entry{}
 	for key, r := range f.last {
-		id, position := identify([]byte(key)), r.entry.Position()
-		switch at := x.position(id); {
+		id, position := index.Of([]byte(key)), r.entry.Position()
+		switch at := x.Position(id); {
 		case at > position && publish.Partition(at) == publish.Partition(position), at == 0 && r.tombstone:
 			delete(f.last, key)
 		default:
-			x.found(id, position)
-			if x.position(id) == position {
+			x.Found(id, position)
+			if x.Position(id) == position {
 				last[key] = r.entry
 			}
 		}

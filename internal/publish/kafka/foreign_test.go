@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestUnansweredForeignRecords(t *testing.T) {
 	at := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
 	const key = "c/core/pods/default/web"
-	id := identify([]byte(key))
+	id := index.Of([]byte(key))
 	for name, c := range map[string]struct {
 		last      uint64
 		busy      bool
@@ -33,18 +34,18 @@ func TestUnansweredForeignRecords(t *testing.T) {
 		"a tombstone upon nothing": {tombstone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x, f := newIndex(), foreignRecords{}
-			x.found(id, c.last)
+			x, f := index.New(), foreignRecords{}
+			x.Found(id, c.last)
 			if c.busy {
-				x.begin(id, c.last)
+				x.Begin(id, c.last)
 			}
 			f.add(map[string]foreignRecord{key: {at(9), c.tombstone}})
 			_, got := f.unanswered(x)[key]
 			if _, kept := f.last[key]; got != c.want || kept != c.keeps {
 				t.Errorf("got %v, kept %v; want %v, %v", got, kept, c.want, c.keeps)
 			}
-			if want := at(9).Position(); c.want && x.position(id) != want {
-				t.Errorf("the next event expects %d, want %d", x.position(id), want)
+			if want := at(9).Position(); c.want && x.Position(id) != want {
+				t.Errorf("the next event expects %d, want %d", x.Position(id), want)
 			}
 		})
 	}

@@ -99,7 +99,7 @@ var errOtherMarker = errors.New("the checkpoint topic has the marker of another 
 // findOtherWriter returns errOtherMarker if another writer may have taken over. An idle writer
 // needs this check, because brokers report a takeover only in response to a write.
 func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
-	if s.producer.ID < 0 || s.recorder.senders[0].End() >= end {
+	if s.producer.ID < 0 || s.checkpoint.senders[0].End() >= end {
 		return nil // the last record is from this session, so nobody else has taken over
 	}
 	taken := false

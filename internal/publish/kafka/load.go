@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
@@ -212,19 +213,19 @@ func (l *loading) take(key []byte, e entry) error {
 		return nil //nolint:nilerror // a removed marker
 	}
 	acked := e.Acked()
-	if last := l.s.index.position(identify(key)); last != 0 && e != (entry{}) {
+	if last := l.s.index.Position(index.Of(key)); last != 0 && e != (entry{}) {
 		acked.Position = last // the session knows the position, whoever wrote the record
 	}
 	start, open := l.start[e.Topic]
 	switch {
-	case e == (entry{}) && l.s.index.position(identify(key)) != 0:
+	case e == (entry{}) && l.s.index.Position(index.Of(key)) != 0:
 		return nil // another partition of the checkpoint topic has the entry of the key
 	case e == (entry{}):
 		acked = event.Acked{}
 	case l.start == nil: // takeOver has just found the event
 	case !open, e.Partition >= len(start), e.Offset < start[e.Partition]: // the topic or the records were deleted, or never existed
 		if e.Topic == l.b.topicOf(k) { // the last event can have the same position in another topic
-			l.s.index.lost(identify(key), e.Position())
+			l.s.index.Lost(index.Of(key), e.Position())
 		}
 		acked = event.Acked{}
 	}

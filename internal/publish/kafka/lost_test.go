@@ -26,7 +26,7 @@ func (w *writers) lose(b *Bus, m *event.Message, offset int64, deleted bool) {
 		w.t.Fatal(err)
 	}
 	key := []byte(event.PartitionKey(w.opts.Cluster, m.Key))
-	s.recorder.put(key, entry{UID: m.Acked.UID, ResourceVersion: "2", Deleted: deleted, Topic: w.opts.Topic, Offset: offset})
+	s.recorder.Put(key, entry{UID: m.Acked.UID, ResourceVersion: "2", Deleted: deleted, Topic: w.opts.Topic, Offset: offset})
 	if err := s.flush(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
@@ -23,7 +24,7 @@ var _ publish.Publisher = (*Bus)(nil)
 type flight struct {
 	m        *event.Message
 	record   recordbatch.Record
-	id       identity
+	id       index.ID
 	done     func(uint64, error)
 	started  time.Time
 	deadline time.Time
@@ -65,7 +66,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	}
 	b.metrics.InFlight.Inc()
 	b.flights.pending.Begin()
-	b.start(&flight{m: m, record: record, id: identify(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
+	b.start(&flight{m: m, record: record, id: index.Of(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
 }
 
 // start passes a message to its sender, or completes the message without sending it.
@@ -89,18 +90,18 @@ func (b *Bus) start(f *flight) {
 	f.size = size
 	switch {
 	case f.m.Marker:
-		if !s.index.beginMarker(f.id) {
+		if !s.index.BeginMarker(f.id) {
 			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
 		// An earlier attempt may have been acknowledged since the caller looked for it.
 		if last := s.marker(string(f.record.Key)); last.ID == f.m.ID {
-			s.index.end(f.id, 0)
+			s.index.End(f.id, 0)
 			b.finishAs(publish.ResultAlreadyStored, f, last.Position(), nil)
 			return
 		}
 	default:
-		last, busy, ok := s.index.begin(f.id, f.m.Expected)
+		last, busy, ok := s.index.Begin(f.id, f.m.Expected)
 		if busy {
 			b.finish(f, 0, publish.NotSent(errBusy))
 			return
@@ -122,7 +123,7 @@ func (b *Bus) start(f *flight) {
 // already have failed with a timeout.
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
-		f.s.index.end(f.id, 0)
+		f.s.index.End(f.id, 0)
 		err := failureOf(err)
 		if errors.Is(err, publish.ErrTooLarge) {
 			go b.finish(f, 0, err) // done may publish a smaller form, and block until this sender frees its share
@@ -142,12 +143,12 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		}
 		f.s.setMarker(string(f.record.Key), e)
 	}
-	f.s.recorder.put(f.record.Key, e)
+	f.s.recorder.Put(f.record.Key, e)
 	f.t.newest[f.sender.Partition].Store(offset)
 	if f.m.Marker {
-		f.s.index.end(f.id, 0) // the index holds objects only
+		f.s.index.End(f.id, 0) // the index holds objects only
 	} else {
-		f.s.index.end(f.id, at)
+		f.s.index.End(f.id, at)
 	}
 	b.finish(f, at, nil)
 }
@@ -177,7 +178,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 			b.finish(f, 0, publish.NotSent(err))
 			return
 		case e == entry{}: // the topic lost the event
-			f.s.index.lost(f.id, last)
+			f.s.index.Lost(f.id, last)
 		default:
 			conflict.Bus = e.Acked()
 		}
@@ -229,7 +230,7 @@ func (b *Bus) sweep(now time.Time) {
 		switch {
 		case !late && !f.sender.IsStalled(now):
 		case f.sender.Withdraw(f.item):
-			f.s.index.end(f.id, 0)
+			f.s.index.End(f.id, 0)
 			b.finish(f, 0, publish.NotSent(errWaited))
 		case late:
 			b.finish(f, 0, errTimeout)

@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
@@ -79,35 +80,35 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return fmt.Errorf("purge %s: %w", k, err)
 	}
 	key := []byte(event.PartitionKey(b.opts.Cluster, k))
-	id := identify(key)
+	id := index.Of(key)
 	t := s.openTopic(b.topicOf(k))
 	if t == nil {
 		return fmt.Errorf("purge %s: %w", k, errOpening)
 	}
-	if _, _, ok := s.index.begin(id, upTo); !ok {
+	if _, _, ok := s.index.Begin(id, upTo); !ok {
 		return nil // the object has a later event, or one in flight
 	}
 	partition := binding.Partition(key, t.spread)
 	if t.newest[partition].Load() == publish.Offset(upTo) {
-		s.index.end(id, 0)
+		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
 	}
 	if t.senders[partition].IsStalled(time.Now()) { // does not delay the purges that follow
-		s.index.end(id, 0)
+		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
 	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
-		s.recorder.forget(key, partition)
-		s.index.remove(id)
+		s.recorder.Forget(key, partition)
+		s.index.Remove(id)
 		return nil
 	}
 	result := make(chan error, 1)
 	tombstone := &sender.Item{Record: recordbatch.Record{Key: key}, Done: func(_ int64, err error) {
 		if err != nil {
-			s.index.end(id, 0)
+			s.index.End(id, 0)
 		} else {
-			s.recorder.forget(key, partition)
-			s.index.remove(id)
+			s.recorder.Forget(key, partition)
+			s.index.Remove(id)
 		}
 		result <- err
 	}}
@@ -119,7 +120,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 		if t.senders[partition].Withdraw(tombstone) {
-			s.index.end(id, 0)
+			s.index.End(id, 0)
 		}
 	}
 	if err != nil {

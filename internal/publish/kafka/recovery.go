@@ -145,7 +145,7 @@ func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
 		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
 	}
-	a.known.Update(s.recorder.write)
+	a.known.Update(s.recorder.Write)
 	found := map[string]foreignRecord{}
 	for key, e := range a.known.Foreign() {
 		found[key] = foreignRecord{entry: e}
@@ -162,5 +162,5 @@ func (s *session) adopt(a recovery) {
 func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread
-	s.recorder.put([]byte(s.markerKey(t.name, p)), marker)
+	s.recorder.Put([]byte(s.markerKey(t.name, p)), marker)
 }

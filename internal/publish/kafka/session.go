@@ -12,7 +12,9 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
@@ -30,9 +32,9 @@ type session struct {
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup
 
-	index      *index
+	index      *index.Index
 	checkpoint *topic // the checkpoint topic, which recorder writes
-	recorder   *recorder
+	recorder   *recorder.Recorder
 	partitions atomic.Int64 // number of partitions of all event topics
 	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
 
@@ -63,7 +65,7 @@ var (
 
 func newSession(b *Bus, producer recordbatch.Producer) *session {
 	s := &session{
-		b: b, id: newID(), producer: producer, started: time.Now(), index: newIndex(),
+		b: b, id: newID(), producer: producer, started: time.Now(), index: index.New(),
 		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender.Sender]error{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -144,7 +146,7 @@ func (s *session) addTopic(name string, partitions int) *topic {
 	t := &topic{name: name, senders: make([]*sender.Sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
 	for p := range t.senders {
 		t.senders[p] = s.newSender(name, p,
-			func(ctx context.Context) error { return s.recorder.hasRoom(ctx, p) },
+			func(ctx context.Context) error { return s.recorder.HasRoom(ctx, p) },
 			func(unread int64) { s.recordMarker(t, p, unread) })
 	}
 	s.partitions.Add(int64(partitions))
@@ -194,7 +196,7 @@ func (s *session) create(ctx context.Context, name string) error {
 	if err := s.mark(ctx, t); err != nil {
 		return err
 	}
-	known := takeover.NewTopic(name, len(t.senders), s.recorder.spread)
+	known := takeover.NewTopic(name, len(t.senders), s.recorder.Spread)
 	if err := s.recoverTopics(ctx, []recovery{{t, known}}); err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (s *session) flush(ctx context.Context) error {
 	defer cancel()
 	ctx, release := s.bound(ctx)
 	defer release()
-	return s.recorder.flush(ctx)
+	return s.recorder.Flush(ctx)
 }
 
 // bound returns a context that also ends with the session.

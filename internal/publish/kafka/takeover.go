@@ -14,8 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -67,10 +69,9 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	for p := range checkpoint.Partitions {
 		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil, nil))
 	}
-	s.recorder = &recorder{
-		cluster: b.opts.Cluster, session: s.id, writer: b.opts.Writer, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
-		counts: make([]recordCounts, checkpoint.Partitions),
-	}
+	s.recorder = recorder.New(recorder.Config{
+		Cluster: b.opts.Cluster, Session: s.id, Writer: b.opts.Writer, Senders: s.checkpoint.senders, Spread: checkpoint.Partitions, Room: 4 * b.opts.MaxInFlight, Fail: s.end,
+	})
 	if err := s.mark(asking, s.checkpoint); err != nil {
 		return nil, producer, err
 	}
@@ -79,7 +80,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	if err != nil {
 		return nil, producer, err
 	}
-	s.recorder.spread = recorded.Records
+	s.recorder.Spread = recorded.Records
 	if s.loaded, err = s.takeTopics(ctx, recorded); err != nil {
 		return nil, producer, err
 	}
@@ -109,7 +110,7 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 	if err := s.mark(asking, taken...); err != nil {
 		return nil, err
 	}
-	recorded.SetAside(s.recorder.write)
+	recorded.SetAside(s.recorder.Write)
 	if err := s.recoverTopics(ctx, all); err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func (s *session) remember(loaded map[string]entry) {
 		if e.Type != "" {
 			s.markers[key] = e
 		} else {
-			s.index.found(identify([]byte(key)), e.Position())
+			s.index.Found(index.Of([]byte(key)), e.Position())
 		}
 	}
 }

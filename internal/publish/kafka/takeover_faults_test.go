@@ -57,7 +57,7 @@ func TestATakeOverThatFails(t *testing.T) {
 	b := w.open()
 	want := w.publishSome(b, "web-", 3)
 	s, _ := b.current()
-	if err := s.recorder.flush(t.Context()); err != nil {
+	if err := s.recorder.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	denied.Store(true)
@@ -141,7 +141,7 @@ func TestALoadEndsWithItsSession(t *testing.T) {
 	b := w.open()
 	w.load(b)
 	s, _ := b.current()
-	if err := s.recorder.flush(t.Context()); err != nil {
+	if err := s.recorder.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	silent.Store(true)

@@ -234,7 +234,7 @@ func TestACrashBeforeTheRecord(t *testing.T) {
 			}
 			b := w.open()
 			s, _ := b.current()
-			if err := s.recorder.flush(t.Context()); err != nil {
+			if err := s.recorder.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			mu.Lock()
@@ -377,7 +377,7 @@ func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 	stale := w.open()
 	s, _ := stale.current()
 	w.open()
-	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].senders), s.recorder.senders...) {
+	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].senders), s.recorder.Senders...) {
 		m := w.message("web", 1, 0)
 		record, err := stale.encode(m)
 		if err != nil {
@@ -689,7 +689,7 @@ func TestAnIdleSessionIsRenewed(t *testing.T) {
 	b := newWriters(t, 1).open()
 	now, _ := b.current()
 	idle := newSession(b, recordbatch.Producer{ID: 1})
-	idle.recorder = now.recorder
+	idle.recorder, idle.checkpoint = now.recorder, now.checkpoint
 	idle.started = time.Now().Round(0).Add(-maxSessionAge - time.Hour)
 	watched := make(chan struct{})
 	go func() { defer close(watched); b.watch(idle) }()
