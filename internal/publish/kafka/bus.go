@@ -15,9 +15,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // Bus publishes the events of one Kubernetes cluster to a Kafka cluster.
@@ -27,7 +28,8 @@ type Bus struct {
 	produce sender.Produce
 	log     *slog.Logger
 	metrics *metrics
-	parser  record.Parser
+	stored  *stored.Reader
+	topics  *topics.Topics
 
 	ctx      context.Context // canceled by Close
 	stop     context.CancelFunc
@@ -41,11 +43,9 @@ type Bus struct {
 	foreign foreignRecords
 
 	mu      sync.Mutex
-	session *session                // nil while no session accepts writes
-	err     error                   // why the bus is not ready; nil if it is ready
-	topics  map[string]broker.Topic // by name, with the settings when they were opened; for [Bus.Risks]
-	brokers int                     // number of brokers when the last topic was opened
-	changed chan struct{}           // closed when session or err changes
+	session *session      // nil while no session accepts writes
+	err     error         // why the bus is not ready; nil if it is ready
+	changed chan struct{} // closed when session or err changes
 }
 
 // Open returns a Bus that connects in the background. [Bus.Ready] reports the progress.
@@ -61,9 +61,11 @@ func Open(o Options) (*Bus, error) {
 	}
 	b := &Bus{
 		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer, client.Fetches),
-		parser: record.NewParser(o.Cluster, o.CheckpointTopic), probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
+		probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
 		err: errors.New("not connected yet"), changed: make(chan struct{}),
 	}
+	b.stored = o.stored(client)
+	b.topics = o.topics(client, b.stored, func() { b.losses.Add(1) })
 	if b.produce = o.produce; b.produce == nil {
 		b.produce = client.Produce
 	}
@@ -186,7 +188,7 @@ func (b *Bus) reachesAny(s *session) bool {
 	defer cancel()
 	topics := s.allTopics()
 	rand.Shuffle(len(topics), func(i, j int) { topics[i], topics[j] = topics[j], topics[i] })
-	err := each(ctx, len(topics), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) error {
 		if b.client.Reach(ctx, topics[i]) == nil {
 			return errReached // cancels the other calls
 		}
@@ -255,6 +257,9 @@ func (b *Bus) Wait(ctx context.Context) error {
 // deleted with its contents, the first topic of a resource, or a topic with events that the
 // checkpoint lacks.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
+
+// Risks implements [publish.Bus].
+func (b *Bus) Risks() []publish.Risk { return b.topics.Risks() }
 
 // Stream returns "", because topics have no identity that a claim could name.
 func (b *Bus) Stream() string { return "" }

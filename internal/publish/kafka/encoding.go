@@ -6,7 +6,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -23,12 +22,3 @@ func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 	}
 	return r, err
 }
-
-// attributesOf returns the attributes of the event in a record.
-func attributesOf(r broker.Record) (func(string) string, error) {
-	get, _, err := binding.Attributes(r.Headers, r.Value)
-	return get, err
-}
-
-// decode returns the event in a record.
-func decode(r broker.Record) (*event.Message, error) { return binding.Decode(r.Headers, r.Value) }

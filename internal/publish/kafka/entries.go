@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
@@ -35,7 +36,7 @@ type doubt struct {
 
 // isObject reports whether a key belongs to an object of the cluster.
 func (l *loading) isObject(key []byte) bool {
-	if !l.b.parser.Owns(key) || len(key) > event.MaxText {
+	if !l.b.stored.Owns(key) || len(key) > event.MaxText {
 		return false
 	}
 	_, _, err := event.ParsePartitionKey(string(key))
@@ -60,7 +61,7 @@ func (s *session) isHome(home int, position uint64) bool {
 func (l *loading) replaceAll(ctx context.Context, d doubts) (bool, error) {
 	keys := slices.Collect(maps.Keys(d.last))
 	var left atomic.Int64
-	err := each(ctx, len(keys), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(keys), func(ctx context.Context, i int) error {
 		replaced, err := l.replace(ctx, d.home, keys[i], d.last[keys[i]])
 		if !replaced {
 			left.Add(1)
@@ -109,7 +110,7 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.replaced = append(l.replaced, func() {
-			l.b.invalid(l.b.opts.CheckpointTopic, home, d.offset,
+			l.b.stored.Report(l.b.opts.CheckpointTopic, home, d.offset,
 				event.Invalid(event.InvalidPosition, fmt.Errorf("another writer's entry of %q, whose last event is at position %d", key, last)))
 		})
 	}
@@ -137,9 +138,9 @@ func (l *loading) lastEvent(ctx context.Context, key string, last uint64) (entry
 	if err != nil {
 		return entry{}, err
 	}
-	topic, p := l.b.topicOf(k), publish.Partition(last)
+	topic, p := l.b.topics.Template.Of(k), publish.Partition(last)
 	if start := l.start[topic]; p < len(start) && publish.Offset(last) < start[p] {
 		l.s.index.Lost(index.Of([]byte(key)), last) // the records were deleted
 	}
-	return l.b.eventAt(ctx, topic, key, last)
+	return l.b.stored.EventAt(ctx, topic, key, last)
 }

@@ -94,7 +94,7 @@ func (f *foreignRecords) first() map[string]map[int]int64 {
 // call. It yields each foreign record that is the last record of its object.
 func (l *loading) readForeign(ctx context.Context) error {
 	places := placesIn(l.s.opened())
-	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(places), func(ctx context.Context, i int) error {
 		at := places[i]
 		ends := l.end[at.t.name]
 		if at.p >= len(ends) {
@@ -128,12 +128,12 @@ func (l *loading) readForeign(ctx context.Context) error {
 func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]foreignRecord, error) {
 	found := map[string]foreignRecord{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
-	err := b.read(ctx, at.t.name, at.p, unread[0].From, unread[len(unread)-1].To, func(r broker.Record) error {
+	err := b.stored.Read(ctx, at.t.name, at.p, unread[0].From, unread[len(unread)-1].To, func(r broker.Record) error {
 		switch {
 		case !unread.Contains(r.Offset), !bytes.HasPrefix(r.Key, prefix):
 			return nil
 		case len(r.Key) > event.MaxText:
-			b.entryOf(r, at.t.name, at.p) // reports the record as invalid
+			b.stored.EntryOf(r, at.t.name, at.p) // reports the record as invalid
 			return nil
 		case binding.Partition(r.Key, at.t.spread) != at.p:
 			b.log.Warn("ignoring a record of another writer in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
@@ -144,7 +144,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (m
 		}
 		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
 		f := foreignRecord{tombstone: r.Value == nil}
-		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
+		if e, ok := b.stored.EntryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
 			f.entry = e
 		}
 		f.entry.Topic, f.entry.Partition, f.entry.Offset, f.entry.Time = at.t.name, at.p, r.Offset, record.Stored(r.Time)

@@ -8,87 +8,34 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
-// Inspection is the state of a forwarder's topics, as the brokers report it. [Inspect] collects it
-// and writes nothing.
-type Inspection struct {
-	Brokers    int
-	Topics     []TopicInspection // event topics: one in total, or one per resource
-	Checkpoint TopicInspection
+// Inspection is the state of a forwarder's topics, as the brokers report it.
+type Inspection = topics.Inspection
 
-	Claim    event.Claim
-	ClaimErr error
-	// Writer is the forwarder that took over the topics last; the zero value if that is unknown.
-	Writer Writer
-}
+// TopicInspection is the state of one topic, as the brokers report it.
+type TopicInspection = topics.TopicInspection
 
 // Writer is a forwarder that took over the topics of a cluster.
-type Writer struct {
-	Name  string // name of its pod or host
-	Since string // time of the takeover, in the format of the attribute time
-}
-
-// TopicInspection is the state of one topic, as the brokers report it. Err is the reason if the
-// inspection failed.
-type TopicInspection struct {
-	Name string
-	broker.Inspection
-	Err error
-	// Grant is the command that grants the first missing operation.
-	Grant string
-}
+type Writer = stored.Writer
 
 // Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
 // it inspects the topics of the given resources. It returns an error if the options are invalid, or
 // if the list of brokers cannot be read. A retry cannot fix an error with [ErrMisconfigured] in its
 // chain.
 func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
-	var none Inspection
 	o, err := o.withDefaults()
 	if err != nil {
-		return none, err
+		return Inspection{}, err
 	}
 	client, err := broker.New(o.Broker)
 	if err != nil {
-		return none, err
+		return Inspection{}, err
 	}
 	defer client.Close() //nolint:errcheck // always nil
-	b := &Bus{opts: o, client: client, log: o.Logger, parser: record.NewParser(o.Cluster, o.CheckpointTopic)}
-	var i Inspection
-	if i.Brokers, err = client.Brokers(ctx); err != nil {
-		return none, err
-	}
-	for _, name := range b.expected(resources) {
-		i.Topics = append(i.Topics, b.inspect(ctx, name))
-	}
-	i.Checkpoint = b.inspect(ctx, o.CheckpointTopic)
-	if i.Checkpoint.Err == nil && !i.Checkpoint.Missing {
-		i.Claim, i.ClaimErr = b.recordedClaim(ctx)
-		i.Writer, _ = b.lastWriter(ctx) // unknown without permission to read the checkpoint topic
-	}
-	return i, nil
-}
-
-// expected returns the names of the event topics of the given resources.
-func (b *Bus) expected(resources []schema.GroupResource) (names []string) {
-	if !b.opts.perResource {
-		return []string{b.opts.Topic}
-	}
-	for _, gr := range resources {
-		names = append(names, b.topicOf(event.Key{Group: gr.Group, Resource: gr.Resource}))
-	}
-	return names
-}
-
-func (b *Bus) inspect(ctx context.Context, name string) TopicInspection {
-	is, err := b.client.Inspect(ctx, b.wanted(name))
-	t := TopicInspection{Name: name, Inspection: is, Err: err}
-	if len(is.Denied) > 0 {
-		t.Grant = b.client.AddACL(is.Denied[0], name)
-	}
-	return t
+	return o.topics(client, o.stored(client), func() {}).Inspect(ctx, resources)
 }
 
 // errOtherMarker ends a session that finds the marker of another writer. The marker does not prove
@@ -104,9 +51,9 @@ func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error 
 	}
 	taken := false
 	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	err := b.read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
+	err := b.stored.Read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
 		if string(r.Key) == writerKey {
-			e, ok := b.entryOf(r, b.opts.CheckpointTopic, 0)
+			e, ok := b.stored.EntryOf(r, b.opts.CheckpointTopic, 0)
 			taken = taken || ok && e.Type == event.WriterStarted
 		}
 		return nil

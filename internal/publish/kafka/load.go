@@ -79,7 +79,7 @@ func (l *loading) run(ctx context.Context) error {
 	}
 	senders := l.s.checkpoint.senders // partitions that were added later have no entries
 	parts := make([]doubts, len(senders))
-	err = each(ctx, len(parts), func(ctx context.Context, home int) error {
+	err = broker.Each(ctx, len(parts), func(ctx context.Context, home int) error {
 		parts[home] = doubts{home, senders[home].TakeForeign(offsets.End[home]), map[string]doubt{}}
 		return l.readEntries(ctx, parts[home], offsets.End[home])
 	})
@@ -113,8 +113,8 @@ func (l *loading) run(ctx context.Context) error {
 // readEntries yields the entries in a partition of the checkpoint topic, except those in
 // doubt, which it adds to d.
 func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
-	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
-		c := l.b.checkpoint(r, d.home)
+	err := l.b.stored.ReadCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
+		c := l.b.stored.Checkpoint(r, d.home)
 		isForeign := d.unread.Contains(r.Offset)
 		switch {
 		case isForeign && l.isObject(r.Key), l.isStray(d.home, r.Key, c.Entry):
@@ -142,7 +142,7 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	for i, at := range places {
 		lasts[i] = at.t.senders[at.p].LastStored()
 	}
-	err := each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
+	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
 		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
 		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
 			err = fmt.Errorf("%w: topic %q has fewer partitions", sender.ErrDataLost, topics[i].name)
@@ -153,7 +153,7 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 		l.start[t.name], l.end[t.name] = offsets[i].Start, offsets[i].End
 	}
 	if err == nil {
-		err = each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
+		err = broker.Each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
 	}
 	switch {
 	case errors.Is(err, sender.ErrDataLost), errors.Is(err, broker.ErrNoTopic):
@@ -182,7 +182,7 @@ func (l *loading) compare(ctx context.Context, at place, last sender.LastStored)
 	if offset < start {
 		return nil // the records were deleted, see take
 	}
-	r, found, err := l.b.readOne(ctx, topic, p, offset)
+	r, found, err := l.b.stored.ReadOne(ctx, topic, p, offset)
 	isLast := found && last.Is(r.Key, r.Value, r.Headers)
 	marker := keyedEntry{Key: l.s.markerKey(topic, p), Entry: at.t.markers[p]}
 	switch {
@@ -193,7 +193,7 @@ func (l *loading) compare(ctx context.Context, at place, last sender.LastStored)
 	case marker.Offset < start:
 		return nil
 	}
-	found, is, err := l.b.holds(ctx, marker)
+	found, is, err := l.b.stored.Holds(ctx, marker)
 	switch {
 	case err != nil || is:
 		return err
@@ -224,7 +224,7 @@ func (l *loading) take(key []byte, e entry) error {
 		acked = event.Acked{}
 	case l.start == nil: // takeOver has just found the event
 	case !open, e.Partition >= len(start), e.Offset < start[e.Partition]: // the topic or the records were deleted, or never existed
-		if e.Topic == l.b.topicOf(k) { // the last event can have the same position in another topic
+		if e.Topic == l.b.topics.Template.Of(k) { // the last event can have the same position in another topic
 			l.s.index.Lost(index.Of(key), e.Position())
 		}
 		acked = event.Acked{}

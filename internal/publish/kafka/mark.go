@@ -6,39 +6,26 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// parallel limits the number of partitions that are read or written concurrently during a takeover
-// or a check. Each uses one connection to its broker.
-const parallel = 16
-
-// each calls do with 0 to n-1, up to parallel calls at a time, and returns the first error.
-func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(parallel)
-	for i := range n {
-		all.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return do(ctx, i)
-		})
-	}
-	return all.Wait()
-}
+type (
+	entry      = record.Entry
+	keyedEntry = takeover.Keyed
+)
 
 // mark writes the session's marker to every partition of the topics, and blocks until all markers
 // are stored. It saves the entries of the written markers in the markers field of each topic.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
-	return each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+	return broker.Each(ctx, len(places), func(ctx context.Context, i int) (err error) {
 		at := places[i]
 		at.t.markers[at.p], err = s.markOne(ctx, at.t.senders[at.p])
 		return err

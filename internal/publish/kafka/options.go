@@ -3,8 +3,6 @@ package kafka
 import (
 	"log/slog"
 	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // ContentMode is the layout of an event in a record (CloudEvents Kafka protocol binding,
@@ -81,15 +81,10 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none
 
-	perResource bool
-	produce     sender.Produce // replaces the client's Produce in tests
+	produce sender.Produce // replaces the client's Produce in tests
 }
 
-// topicName matches valid topic names (Topic.java).
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 func (o Options) withDefaults() (Options, error) {
-	o.perResource = isTemplate(o.Topic)
 	set(&o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
 	set(&o.CleanupPolicy, "compact")
 	set(&o.ContentMode, Binary)
@@ -129,25 +124,30 @@ func set[T comparable](field *T, otherwise T) {
 
 // DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a
 // template.
-func DefaultCheckpointTopic(topic string) string {
-	topic = strings.NewReplacer(groupPlace, "", resourcePlace, "").Replace(topic)
-	topic = strings.Trim(regexp.MustCompile(`[._-]{2,}`).ReplaceAllString(topic, "."), "._-")
-	return strings.TrimPrefix(topic+".checkpoint", ".")
+func DefaultCheckpointTopic(topic string) string { return topics.Template(topic).DefaultCheckpoint() }
+
+// stored returns a reader of the records of the cluster.
+func (o *Options) stored(client *broker.Client) *stored.Reader {
+	return stored.New(client, o.Cluster, o.CheckpointTopic, o.Invalid)
+}
+
+// topics returns the topics of the forwarder.
+func (o *Options) topics(client *broker.Client, read *stored.Reader, created func()) *topics.Topics {
+	return topics.New(client, read, topics.Config{
+		Template: topics.Template(o.Topic), Checkpoint: o.CheckpointTopic,
+		Partitions: o.Partitions, Replication: o.Replication, CleanupPolicy: o.CleanupPolicy,
+		LookTimeout: min(o.AckTimeout, probeTimeout), Created: created, Logger: o.Logger,
+	})
 }
 
 func (o Options) validate() error {
-	example := strings.NewReplacer(groupPlace, "g", resourcePlace, "r").Replace(o.Topic)
-	switch {
-	case o.Cluster == "":
+	if o.Cluster == "" {
 		return failure.Misconfigured("the cluster name is empty")
-	case !topicName.MatchString(example):
-		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", o.Topic, groupPlace, resourcePlace)
-	case !o.perResource && strings.ContainsAny(o.Topic, "{}"), o.perResource && !strings.Contains(o.Topic, resourcePlace):
-		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", o.Topic, resourcePlace, groupPlace)
-	case !topicName.MatchString(o.CheckpointTopic):
-		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
-	case o.CheckpointTopic == o.Topic:
-		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
+	}
+	if err := topics.Template(o.Topic).Validate(o.CheckpointTopic); err != nil {
+		return err
+	}
+	switch {
 	case o.Partitions < 1 || o.Partitions > publish.MaxPartitions:
 		return failure.Misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
 	case o.Replication < -1 || o.Replication == 0:

@@ -73,7 +73,7 @@ func (b *Bus) sendersOf(m *event.Message) ([]*sender.Sender, error) {
 	if err != nil {
 		return nil, publish.Failure(publish.ResultNotReady, err)
 	}
-	t := s.openTopic(b.topicOf(m.Key))
+	t := s.openTopic(b.topics.Template.Of(m.Key))
 	if t == nil {
 		return nil, errOpening
 	}

@@ -76,7 +76,7 @@ func (b *Bus) start(f *flight) {
 		b.finish(f, 0, publish.NotSent(publish.Failure(publish.ResultNotReady, err)))
 		return
 	}
-	f.s, f.t = s, s.openTopic(b.topicOf(f.m.Key))
+	f.s, f.t = s, s.openTopic(b.topics.Template.Of(f.m.Key))
 	if f.t == nil {
 		b.finish(f, 0, publish.NotSent(errOpening))
 		return
@@ -163,7 +163,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	ctx, cancel := context.WithDeadline(b.ctx, f.deadline)
 	defer cancel()
-	r, found, err := b.client.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last), b.refuse)
+	r, found, err := b.stored.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
 	switch {
 	case err != nil:
 		if errors.Is(err, broker.ErrPastEnd) { // the next session determines whether the event is lost
@@ -172,7 +172,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		b.finish(f, 0, publish.NotSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
-		e, err := b.removedAt(ctx, f.t.name, string(f.record.Key), last)
+		e, err := b.stored.RemovedAt(ctx, f.t.name, string(f.record.Key), last)
 		switch {
 		case err != nil:
 			b.finish(f, 0, publish.NotSent(err))
@@ -185,7 +185,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		b.finish(f, 0, conflict)
 		return
 	}
-	stored, err := decode(r)
+	stored, err := binding.Decode(r.Headers, r.Value)
 	if err != nil {
 		conflict.Bus.Position = last // the record is not a Kuberelay event
 		b.finish(f, 0, conflict)
@@ -195,7 +195,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		b.finishAs(publish.ResultAlreadyStored, f, last, nil)
 		return
 	}
-	if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
+	if e, ok := b.stored.EntryOf(r, f.t.name, publish.Partition(last)); ok {
 		conflict.Bus = e.Acked()
 		f.s.recordAgain(f.record.Key, e)
 	}

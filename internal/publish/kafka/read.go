@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
 )
 
 // At returns the event of an object at a position. It returns the zero value if the topic no longer
@@ -23,10 +24,10 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	if position == 0 {
 		return publish.Stored{}, nil
 	}
-	topic, partition := b.topicOf(k), publish.Partition(position)
+	topic, partition := b.topics.Template.Of(k), publish.Partition(position)
 	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
 	defer cancel()
-	r, found, err := b.readOne(ctx, topic, partition, publish.Offset(position))
+	r, found, err := b.stored.ReadOne(ctx, topic, partition, publish.Offset(position))
 	if errors.Is(err, broker.ErrNoTopic) {
 		return publish.Stored{}, nil
 	}
@@ -36,17 +37,17 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
 		return publish.Stored{}, nil
 	}
-	e, ok := b.entryOf(r, topic, partition)
+	e, ok := b.stored.EntryOf(r, topic, partition)
 	if !ok || r.Value == nil {
 		return publish.Stored{}, nil
 	}
 	stored := publish.Stored{Acked: e.Acked()}
-	m, err := decode(r)
+	m, err := binding.Decode(r.Headers, r.Value)
 	if err == nil {
 		err = stored.Read(m)
 	}
 	if err != nil {
-		b.invalid(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
+		b.stored.Report(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
 	}
 	return stored, nil
 }
@@ -81,7 +82,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	}
 	key := []byte(event.PartitionKey(b.opts.Cluster, k))
 	id := index.Of(key)
-	t := s.openTopic(b.topicOf(k))
+	t := s.openTopic(b.topics.Template.Of(k))
 	if t == nil {
 		return fmt.Errorf("purge %s: %w", k, errOpening)
 	}
@@ -133,27 +134,44 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
-	last, err := b.lastWriter(ctx)
+	last, err := b.stored.LastWriter(ctx)
 	if err != nil || last == (Writer{}) {
 		return ""
 	}
 	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
 }
 
-// lastWriter returns the writer that took over last, the zero value for none.
-func (b *Bus) lastWriter(ctx context.Context) (last Writer, err error) {
-	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
-	if err != nil || len(offsets.End) == 0 {
-		return Writer{}, err
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
+func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
+	s, err := b.current()
+	if s == nil {
+		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	}
-	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	err = b.read(ctx, b.opts.CheckpointTopic, 0, 0, offsets.End[0], func(r broker.Record) error {
-		if string(r.Key) == writerKey {
-			if m, err := decode(r); err == nil {
-				last = Writer{Name: fmt.Sprintf("%.253s", writerOf(m)), Since: fmt.Sprintf("%.40s", m.Attribute("time"))}
-			}
-		}
+	return stored.ClaimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
+}
+
+// admit checks whether this process may take over. It does so before the process writes any record,
+// because a takeover ends the current writer of the cluster name. If this process creates the
+// checkpoint topic, the cluster name has no owner, and admit reads nothing. Otherwise, it reads the
+// claim, even from a topic that another process has just created.
+func (b *Bus) admit(ctx context.Context) error {
+	if b.opts.Admit == nil {
 		return nil
-	})
-	return last, err
+	}
+	if err := b.opts.permitted(); err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
+	_, created, err := b.topics.Ensure(asking, b.opts.CheckpointTopic)
+	cancel()
+	if err != nil {
+		return err
+	}
+	var c event.Claim
+	if !created {
+		if c, err = b.stored.Claim(ctx); err != nil {
+			return fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
+		}
+	}
+	return b.opts.Admit(c)
 }

@@ -21,7 +21,7 @@ type recovery struct {
 // events that follow them. The caller opens the topics afterward.
 func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 	starts := make([][]int64, len(all))
-	err := each(ctx, len(all), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(all), func(ctx context.Context, i int) error {
 		offsets, err := s.b.client.Offsets(ctx, all[i].name)
 		starts[i] = offsets.Start
 		return err
@@ -37,7 +37,7 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 			parts = append(parts, a.known.Begin(p, starts[i][p], marker))
 		}
 	}
-	err = each(ctx, len(places), func(ctx context.Context, i int) error { return s.readPartition(ctx, places[i], parts[i]) })
+	err = broker.Each(ctx, len(places), func(ctx context.Context, i int) error { return s.readPartition(ctx, places[i], parts[i]) })
 	if err != nil {
 		return err
 	}
@@ -70,41 +70,19 @@ func (s *session) readPartition(ctx context.Context, at place, p *takeover.Parti
 // readFor reads a range and passes its records to p.
 func (s *session) readFor(ctx context.Context, at place, read takeover.Read, p *takeover.Partition) error {
 	if read.Key != "" {
-		r, found, err := s.b.lookUp(ctx, at.t.name, at.p, read)
+		r, found, err := s.b.stored.LookUp(ctx, at.t.name, at.p, read)
 		if err == nil && found {
 			p.Read(r)
 		}
 		return err
 	}
-	return s.b.readCounted(ctx, s.b.opts.Takeover, at.t.name, at.p, read.From, read.To, func(r broker.Record) error {
-		if s.b.parser.Owns(r.Key) {
+	return s.b.stored.ReadCounted(ctx, s.b.opts.Takeover, at.t.name, at.p, read.From, read.To, func(r broker.Record) error {
+		if s.b.stored.Owns(r.Key) {
 			at.t.senders[at.p].NotBefore(r.Time)
-			p.Read(s.b.recordOf(r, at.t.name, at.p))
+			p.Read(s.b.stored.RecordOf(r, at.t.name, at.p))
 		}
 		return nil
 	})
-}
-
-// lookUp reads the record at the start of a range. If the record has another key than the range,
-// lookUp returns a record without a key.
-func (b *Bus) lookUp(ctx context.Context, topic string, partition int, read takeover.Read) (takeover.Record, bool, error) {
-	r, found, err := b.readOne(ctx, topic, partition, read.From)
-	if err != nil || !found || string(r.Key) != read.Key {
-		return takeover.Record{Offset: read.From}, found, err
-	}
-	return b.recordOf(r, topic, partition), true, nil
-}
-
-func (b *Bus) recordOf(r broker.Record, topic string, partition int) takeover.Record {
-	e, ok := b.entryOf(r, topic, partition)
-	return takeover.Record{Offset: r.Offset, Key: string(r.Key), Entry: e, Valid: ok, Time: r.Time.Unix()}
-}
-
-// holds reports whether the log has a record at the offset of an entry, and whether it is
-// the record of that entry.
-func (b *Bus) holds(ctx context.Context, of keyedEntry) (found, is bool, err error) {
-	r, found, err := b.lookUp(ctx, of.Topic, of.Partition, of.LookUp())
-	return found, err == nil && found && of.Is(r), err
 }
 
 // lookUpErased restores the entries that another writer erased from the checkpoint topic, if the
@@ -122,8 +100,8 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 		s.b.log.Warn("another writer replaced too many entries of the checkpoint topic, looking up only some of them", "topic", a.name, "entries", all, "looked_up", len(some))
 	}
 	is := make([]bool, len(some))
-	err := each(ctx, len(some), func(ctx context.Context, i int) (err error) {
-		_, is[i], err = s.b.holds(ctx, some[i].Keyed)
+	err := broker.Each(ctx, len(some), func(ctx context.Context, i int) (err error) {
+		_, is[i], err = s.b.stored.Holds(ctx, some[i].Keyed)
 		return err
 	})
 	if err != nil {
@@ -132,7 +110,7 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 	for i, e := range some {
 		if is[i] {
 			a.known.Restore(e)
-			s.b.invalid(s.b.opts.CheckpointTopic, e.Home, e.By,
+			s.b.stored.Report(s.b.opts.CheckpointTopic, e.Home, e.By,
 				event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q, whose last event is at position %d, was replaced", e.Key, e.Position())))
 		}
 	}

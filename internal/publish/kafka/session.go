@@ -183,7 +183,7 @@ func (s *session) openTopic(name string) *topic {
 // create opens an event topic that did not exist, or was not visible, when the session
 // started.
 func (s *session) create(ctx context.Context, name string) error {
-	found, _, err := s.b.ensure(ctx, name)
+	found, _, err := s.b.topics.Ensure(ctx, name)
 	if err != nil {
 		return err
 	}

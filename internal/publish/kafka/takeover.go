@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -61,7 +62,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer s.probeTopics()()
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
 	defer cancel()
-	checkpoint, _, err := b.ensure(asking, b.opts.CheckpointTopic)
+	checkpoint, _, err := b.topics.Ensure(asking, b.opts.CheckpointTopic)
 	if err != nil {
 		return nil, producer, err
 	}
@@ -95,7 +96,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
-	topics, unseen, err := s.b.eventTopics(asking, recorded)
+	topics, unseen, err := s.b.topics.Existing(asking, recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +171,8 @@ func (s *session) readCheckpoint(ctx context.Context) (*takeover.Checkpoint, err
 
 // readRecords reads one partition of the checkpoint topic up to an offset.
 func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, c record.Checkpoint)) error {
-	err := b.readCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
-		yield(r.Offset, r.Key, b.checkpoint(r, partition))
+	err := b.stored.ReadCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
+		yield(r.Offset, r.Key, b.stored.Checkpoint(r, partition))
 		return nil
 	})
 	if err != nil {
@@ -191,4 +192,43 @@ func (s *session) remember(loaded map[string]entry) {
 			s.index.Found(index.Of([]byte(key)), e.Position())
 		}
 	}
+}
+
+// unknownEvery is the number of probes between two inspections of topics that are
+// probably not Kuberelay's.
+const unknownEvery = 60
+
+// openUnseen opens the unseen topics that are now visible.
+func (b *Bus) openUnseen(s *session, turn int) {
+	unseen := s.unseenTopics()
+	if len(unseen) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
+	defer cancel()
+	listed, err := b.client.Topics(ctx) // usually cached
+	if err != nil {
+		return // watch reports the error
+	}
+	for _, name := range listed {
+		known, is := unseen[name]
+		if !is || !known && turn%unknownEvery != 0 {
+			continue
+		}
+		sight, _ := b.topics.Look(ctx, name, known)
+		switch takeover.UseOf(known, sight) {
+		case takeover.Take:
+			s.openTopic(name)
+		case takeover.Ignore:
+			s.mu.Lock()
+			delete(s.unseen, name)
+			s.mu.Unlock()
+		case takeover.SetAside, takeover.Recheck, takeover.Fail:
+		}
+	}
+}
+
+// topicLost is the reason to end a session whose topic no longer exists.
+func topicLost(name string, err error) error {
+	return fmt.Errorf("%w: topic %q: %w", sender.ErrDataLost, name, err)
 }

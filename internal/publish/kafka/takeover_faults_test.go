@@ -71,7 +71,7 @@ func TestATakeOverThatFails(t *testing.T) {
 	denied.Store(false)
 	await(t, "ready", b.Ready)
 	now, _ := b.current()
-	if _, is, err := b.holds(t.Context(), keyedEntry{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
+	if _, is, err := b.stored.Holds(t.Context(), keyedEntry{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
 		t.Errorf("the session's marker is not where it was acknowledged: %v", err)
 	}
 	w.wantLoaded(b, want)

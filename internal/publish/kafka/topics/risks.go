@@ -1,4 +1,4 @@
-package kafka
+package topics
 
 import (
 	"cmp"
@@ -61,20 +61,17 @@ func (i Inspection) Risks() []publish.Risk {
 	return Risks(topics, i.Brokers)
 }
 
-// Risks implements [publish.Bus].
-func (b *Bus) Risks() []publish.Risk {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return Risks(slices.Collect(maps.Values(b.topics)), b.brokers)
+// Risks returns the risks of the topics that were opened.
+func (t *Topics) Risks() []publish.Risk {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Risks(slices.Collect(maps.Values(t.seen)), t.brokers)
 }
 
-// noteTopic stores a topic for [Bus.Risks].
-func (b *Bus) noteTopic(ctx context.Context, t broker.Topic) {
-	n, _ := b.client.Brokers(ctx) // from metadata that was just read
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.topics == nil {
-		b.topics = map[string]broker.Topic{}
-	}
-	b.topics[t.Name], b.brokers = t, cmp.Or(n, b.brokers)
+// note stores a topic for [Topics.Risks].
+func (t *Topics) note(ctx context.Context, of broker.Topic) {
+	n, _ := t.client.Brokers(ctx) // from metadata that was just read
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen[of.Name], t.brokers = of, cmp.Or(n, t.brokers)
 }
