@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
@@ -40,7 +41,7 @@ type Bus struct {
 	slots   chan struct{} // one for each message in flight
 	flights flights
 	losses  atomic.Uint64 // see PossibleLosses
-	foreign foreignRecords
+	foreign index.Foreign
 
 	mu      sync.Mutex
 	session *session      // nil while no session accepts writes

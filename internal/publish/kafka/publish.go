@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -19,24 +18,6 @@ import (
 )
 
 var _ publish.Publisher = (*Bus)(nil)
-
-// flight is a message whose completion has not been called.
-type flight struct {
-	m        *event.Message
-	record   recordbatch.Record
-	id       index.ID
-	done     func(uint64, error)
-	started  time.Time
-	deadline time.Time
-
-	s      *session
-	t      *topic
-	sender *sender.Sender
-	item   *sender.Item
-	size   int // bytes used of the sender's share; 0 before admission
-
-	finished atomic.Bool
-}
 
 // Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await
 // their acknowledgement, until ctx ends. It fails at once while the bus is not ready. It also fails
@@ -203,41 +184,6 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	b.finish(f, 0, conflict)
 }
 
-// sweepEvery is the longest interval between two checks for messages that timed out.
-const sweepEvery = 500 * time.Millisecond
-
-// sweepOften completes messages that timed out. It runs until Close.
-func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(min(b.opts.AckTimeout/8, sweepEvery), time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case now := <-ticker.C:
-			b.sweep(now)
-		}
-	}
-}
-
-// sweep completes messages that timed out. A message in a batch may still be stored: the sender
-// keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
-// Messages that wait behind a stalled batch fail at once. Otherwise, they would use up the
-// in-flight limit that other partitions need.
-func (b *Bus) sweep(now time.Time) {
-	for _, f := range b.flights.list() {
-		late := now.After(f.deadline)
-		switch {
-		case !late && !f.sender.IsStalled(now):
-		case f.sender.Withdraw(f.item):
-			f.s.index.End(f.id, 0)
-			b.finish(f, 0, publish.NotSent(errWaited))
-		case late:
-			b.finish(f, 0, errTimeout)
-		}
-	}
-}
-
 // reject completes a message that was never in flight.
 func (b *Bus) reject(m *event.Message, done func(uint64, error), err error) {
 	b.metrics.Count(publish.ResultOf(err))
@@ -269,4 +215,18 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
 	}
 	f.done(position, err)
+}
+
+// encode returns the record of an event or a marker in an event topic. The sender replaces the
+// timestamp of the record. encode rejects a key that readers would reject, see [event.MaxText].
+func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
+	if m.Marker {
+		r, err = binding.EncodeControl(m)
+	} else {
+		r, err = binding.Encode(m, b.opts.ContentMode == Structured)
+	}
+	if err == nil && len(r.Key) > event.MaxText {
+		err = fmt.Errorf("%w: the partition key has %d bytes, and the limit is %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
+	}
+	return r, err
 }

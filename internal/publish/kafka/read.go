@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // At returns the event of an object at a position. It returns the zero value if the topic no longer
@@ -27,29 +28,11 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	topic, partition := b.topics.Template.Of(k), publish.Partition(position)
 	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
 	defer cancel()
-	r, found, err := b.stored.ReadOne(ctx, topic, partition, publish.Offset(position))
-	if errors.Is(err, broker.ErrNoTopic) {
-		return publish.Stored{}, nil
-	}
-	if err != nil {
+	found, err := b.stored.Object(ctx, topic, k, position)
+	if err != nil && !errors.Is(err, broker.ErrNoTopic) {
 		return publish.Stored{}, fmt.Errorf("read the event of %s at offset %d of partition %d of topic %q: %w", k, publish.Offset(position), partition, topic, err)
 	}
-	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
-		return publish.Stored{}, nil
-	}
-	e, ok := b.stored.EntryOf(r, topic, partition)
-	if !ok || r.Value == nil {
-		return publish.Stored{}, nil
-	}
-	stored := publish.Stored{Acked: e.Acked()}
-	m, err := binding.Decode(r.Headers, r.Value)
-	if err == nil {
-		err = stored.Read(m)
-	}
-	if err != nil {
-		b.stored.Report(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
-	}
-	return stored, nil
+	return found, nil
 }
 
 // LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
@@ -174,4 +157,30 @@ func (b *Bus) admit(ctx context.Context) error {
 		}
 	}
 	return b.opts.Admit(c)
+}
+
+// Inspection is the state of a forwarder's topics, as the brokers report it.
+type Inspection = topics.Inspection
+
+// TopicInspection is the state of one topic, as the brokers report it.
+type TopicInspection = topics.TopicInspection
+
+// Writer is a forwarder that took over the topics of a cluster.
+type Writer = stored.Writer
+
+// Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
+// it inspects the topics of the given resources. It returns an error if the options are invalid, or
+// if the list of brokers cannot be read. A retry cannot fix an error with [ErrMisconfigured] in its
+// chain.
+func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return Inspection{}, err
+	}
+	client, err := broker.New(o.Broker)
+	if err != nil {
+		return Inspection{}, err
+	}
+	defer client.Close() //nolint:errcheck // always nil
+	return o.topics(client, o.stored(client), func() {}).Inspect(ctx, resources)
 }

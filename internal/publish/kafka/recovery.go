@@ -2,11 +2,17 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -124,11 +130,11 @@ func (s *session) adopt(a recovery) {
 		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
 	}
 	a.known.Update(s.recorder.Write)
-	found := map[string]foreignRecord{}
+	found := map[string]reload.Foreign{}
 	for key, e := range a.known.Foreign() {
-		found[key] = foreignRecord{entry: e}
+		found[key] = reload.Foreign{Entry: e}
 	}
-	s.b.foreign.add(found)
+	s.b.foreign.Add(found)
 	a.spread = a.known.Spread
 	for p, l := range a.senders {
 		l.RecordMarker(a.known.Unread(p))
@@ -141,4 +147,72 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread
 	s.recorder.Put([]byte(s.markerKey(t.name, p)), marker)
+}
+
+// mark writes the session's marker to every partition of the topics, and blocks until all markers
+// are stored. It saves the entries of the written markers in the markers field of each topic.
+func (s *session) mark(ctx context.Context, topics ...*topic) error {
+	places := placesIn(topics)
+	return broker.Each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		at := places[i]
+		at.t.markers[at.p], err = s.markOne(ctx, at.t.senders[at.p])
+		return err
+	})
+}
+
+// place is a partition of a topic.
+type place struct {
+	t *topic
+	p int
+}
+
+// placesIn returns all partitions of the topics.
+func placesIn(topics []*topic) (places []place) {
+	for _, t := range topics {
+		for p := range t.senders {
+			places = append(places, place{t, p})
+		}
+	}
+	return places
+}
+
+// markOne writes the marker of one partition and returns its entry.
+func (s *session) markOne(ctx context.Context, l *sender.Sender) (entry, error) {
+	type result struct {
+		offset int64
+		err    error
+	}
+	m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.Topic, l.Partition, time.Now())
+	if err != nil {
+		return entry{}, err
+	}
+	encode := s.b.encode
+	if l.Topic == s.b.opts.CheckpointTopic { // nobody reads the checkpoint topic as a table, and compaction must keep the marker
+		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
+	}
+	record, err := encode(m)
+	if err != nil {
+		return entry{}, err
+	}
+	stored := make(chan result, 1)
+	it := &sender.Item{Record: record, Done: func(offset int64, err error) { stored <- result{offset, err} }}
+	l.Add(it)
+	select {
+	case r := <-stored:
+		if r.err != nil {
+			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.Partition, l.Topic, r.err)
+		}
+		failpoint.Hit("taking-over")
+		return entry{
+			Type: event.WriterStarted, ID: m.ID, Topic: l.Topic, Partition: l.Partition, Offset: r.offset,
+			Time: it.Record.Timestamp.Unix(), NoValue: record.Value == nil,
+		}, nil
+	case <-ctx.Done():
+		return entry{}, errors.Join(s.failure(), ctx.Err())
+	}
+}
+
+// markerKey returns the partition key of a writer's marker.
+func (s *session) markerKey(topic string, partition int) string {
+	return event.WriterPartitionKey(s.b.opts.Cluster, topic, partition)
 }

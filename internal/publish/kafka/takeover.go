@@ -194,40 +194,6 @@ func (s *session) remember(loaded map[string]entry) {
 	}
 }
 
-// unknownEvery is the number of probes between two inspections of topics that are
-// probably not Kuberelay's.
-const unknownEvery = 60
-
-// openUnseen opens the unseen topics that are now visible.
-func (b *Bus) openUnseen(s *session, turn int) {
-	unseen := s.unseenTopics()
-	if len(unseen) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
-	defer cancel()
-	listed, err := b.client.Topics(ctx) // usually cached
-	if err != nil {
-		return // watch reports the error
-	}
-	for _, name := range listed {
-		known, is := unseen[name]
-		if !is || !known && turn%unknownEvery != 0 {
-			continue
-		}
-		sight, _ := b.topics.Look(ctx, name, known)
-		switch takeover.UseOf(known, sight) {
-		case takeover.Take:
-			s.openTopic(name)
-		case takeover.Ignore:
-			s.mu.Lock()
-			delete(s.unseen, name)
-			s.mu.Unlock()
-		case takeover.SetAside, takeover.Recheck, takeover.Fail:
-		}
-	}
-}
-
 // topicLost is the reason to end a session whose topic no longer exists.
 func topicLost(name string, err error) error {
 	return fmt.Errorf("%w: topic %q: %w", sender.ErrDataLost, name, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -92,6 +93,29 @@ func (s *Reader) EntryOf(r broker.Record, topic string, partition int) (e record
 		return record.Entry{}, false
 	}
 	return e, true
+}
+
+// Object returns an object's event at a position. It returns the zero value if the topic no longer
+// holds the event, or holds another record at that position.
+func (s *Reader) Object(ctx context.Context, topic string, k event.Key, position uint64) (publish.Stored, error) {
+	p := publish.Partition(position)
+	r, found, err := s.ReadOne(ctx, topic, p, publish.Offset(position))
+	if err != nil || !found || string(r.Key) != event.PartitionKey(s.cluster, k) {
+		return publish.Stored{}, err
+	}
+	e, ok := s.EntryOf(r, topic, p)
+	if !ok || r.Value == nil {
+		return publish.Stored{}, nil
+	}
+	object := publish.Stored{Acked: e.Acked()}
+	m, err := binding.Decode(r.Headers, r.Value)
+	if err == nil {
+		err = object.Read(m)
+	}
+	if err != nil {
+		s.Report(topic, p, r.Offset, event.Invalid(event.InvalidData, err))
+	}
+	return object, nil
 }
 
 // EventAt returns the entry of an object's event at a position. If compaction removed a delete

@@ -79,7 +79,7 @@ func (t *Topics) Existing(ctx context.Context, recorded *takeover.Checkpoint) (t
 	err = broker.Each(ctx, len(names), func(ctx context.Context, i int) error {
 		name := names[i]
 		isRecorded := recorded.IsRecorded(name)
-		sight, why := t.Look(ctx, name, isRecorded)
+		sight, why := t.look(ctx, name, isRecorded)
 		var found broker.Topic
 		use := takeover.UseOf(isRecorded, sight)
 		if use == takeover.Take {
@@ -107,11 +107,33 @@ func (t *Topics) Existing(ctx context.Context, recorded *takeover.Checkpoint) (t
 	return topics, unseen, err
 }
 
-// Look determines whether a topic is visible, and whether it is an event topic. A topic that the
+// Recheck looks again at topics that Existing could not inspect. If all is false, it looks only at
+// those that the checkpoint topic names. It returns the event topics that are visible now, and the
+// topics of other users.
+func (t *Topics) Recheck(ctx context.Context, unseen map[string]bool, all bool) (visible, others []string, err error) {
+	listed, err := t.client.Topics(ctx) // usually cached
+	for _, name := range listed {
+		isRecorded, is := unseen[name]
+		if !is || !isRecorded && !all {
+			continue
+		}
+		sight, _ := t.look(ctx, name, isRecorded)
+		switch takeover.UseOf(isRecorded, sight) {
+		case takeover.Take:
+			visible = append(visible, name)
+		case takeover.Ignore:
+			others = append(others, name)
+		case takeover.SetAside, takeover.Recheck, takeover.Fail:
+		}
+	}
+	return visible, others, err
+}
+
+// look determines whether a topic is visible, and whether it is an event topic. A topic that the
 // checkpoint topic names only has to be visible. For any other topic, look decides by its first
 // record. An empty topic is not an event topic yet, and is opened for its first event. look writes
 // nothing.
-func (t *Topics) Look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
+func (t *Topics) look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
 	var r broker.Record
 	var found bool
 	var err error
