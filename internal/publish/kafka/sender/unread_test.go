@@ -19,7 +19,7 @@ func TestUnreadOffsets(t *testing.T) {
 	if got, want := s.TakeUnread(25), []Span{{14, 15}, {16, 20}, {22, 25}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	s.wrote(Span{23, 24}) // was in flight during takeUnread
+	s.wrote(Span{23, 24}) // was in flight during TakeUnread
 	if got := s.TakeUnread(25); got != nil {
 		t.Errorf("again: got %v", got)
 	}
