@@ -34,7 +34,8 @@
 // including those of its markers, are in one partition of the checkpoint topic, in the order of
 // their offsets (see [recorder.Recorder]). Second, the session reads an event partition from its start if
 // the partition does not match its checkpoint records. Package takeover makes these decisions, and
-// this package does the reads and writes.
+// package reload those of a later [Bus.Load]. This package does the reads and writes that they ask
+// for.
 //
 // With [Options.Tombstones], the tombstone of a delete is the next record of the same batch. The
 // two records form one delete, and its position is the offset of the first record. The headers of
