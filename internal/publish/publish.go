@@ -83,3 +83,11 @@ func (e *ConflictError) Error() string {
 
 // Stored is the last event of an object, read from a bus.
 type Stored = event.Stored
+
+// NotSent adds [ErrNotSent] to the chain of an error.
+func NotSent(err error) error {
+	if errors.Is(err, ErrNotSent) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNotSent, err)
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -93,7 +94,7 @@ func (c *kafkaComparison) within() context.Context {
 func (c *kafkaComparison) again(f func() error) error {
 	for ctx := c.within(); ; {
 		err := f()
-		if broker.KindOf(err) != broker.Retry || ctx.Err() != nil {
+		if failure.KindOf(err) != failure.Retry || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -160,10 +161,10 @@ func (c *kafkaComparison) produce() {
 		return err
 	})
 	is := fmt.Sprint(offset)
-	switch broker.KindOf(err) {
-	case broker.Fenced:
+	switch failure.KindOf(err) {
+	case failure.Fenced:
 		is = errFenced.Error()
-	case broker.OutOfOrder:
+	case failure.OutOfOrder:
 		is = errOutOfOrder.Error()
 	default:
 		if err != nil {

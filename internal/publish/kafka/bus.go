@@ -14,18 +14,23 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // Bus publishes the events of one Kubernetes cluster to a Kafka cluster.
 type Bus struct {
 	opts    Options
 	client  *broker.Client
-	produce produce
+	produce sender.Produce
 	log     *slog.Logger
 	metrics *metrics
-	parser  record.Parser
+	stored  *stored.Reader
+	topics  *topics.Topics
 
 	ctx      context.Context // canceled by Close
 	stop     context.CancelFunc
@@ -36,14 +41,12 @@ type Bus struct {
 	slots   chan struct{} // one for each message in flight
 	flights flights
 	losses  atomic.Uint64 // see PossibleLosses
-	foreign foreignRecords
+	foreign index.Foreign
 
 	mu      sync.Mutex
-	session *session                // nil while no session accepts writes
-	err     error                   // why the bus is not ready; nil if it is ready
-	topics  map[string]broker.Topic // by name, with the settings when they were opened; for [Bus.Risks]
-	brokers int                     // number of brokers when the last topic was opened
-	changed chan struct{}           // closed when session or err changes
+	session *session      // nil while no session accepts writes
+	err     error         // why the bus is not ready; nil if it is ready
+	changed chan struct{} // closed when session or err changes
 }
 
 // Open returns a Bus that connects in the background. [Bus.Ready] reports the progress.
@@ -59,9 +62,11 @@ func Open(o Options) (*Bus, error) {
 	}
 	b := &Bus{
 		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer, client.Fetches),
-		parser: record.NewParser(o.Cluster, o.CheckpointTopic), probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
+		probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
 		err: errors.New("not connected yet"), changed: make(chan struct{}),
 	}
+	b.stored = o.stored(client)
+	b.topics = o.topics(client, b.stored, func() { b.losses.Add(1) })
 	if b.produce = o.produce; b.produce == nil {
 		b.produce = client.Produce
 	}
@@ -99,7 +104,7 @@ func (b *Bus) supervise() {
 		switch {
 		case b.ctx.Err() != nil:
 			return
-		case errors.Is(err, publish.ErrGone), broker.KindOf(err) == broker.Fenced:
+		case errors.Is(err, publish.ErrGone), failure.KindOf(err) == failure.Fenced:
 			if !errors.Is(err, publish.ErrGone) {
 				err = fmt.Errorf("%w: %w", publish.ErrGone, err)
 			}
@@ -111,12 +116,14 @@ func (b *Bus) supervise() {
 			b.log.Info("renewing the session", "reason", err)
 			b.set(nil, err)
 			continue // without a pause, because the next session is not due for renewal
-		case broker.KindOf(err) == broker.Denied:
+		case failure.KindOf(err) == failure.Denied:
 			err = fmt.Errorf("%w: %w", ErrMisconfigured, err)
 		}
 		b.set(nil, err)
 		b.log.Warn("not writing to Kafka, retrying", "err", err)
-		if sleep(b.ctx, pause) != nil {
+		select {
+		case <-time.After(pause):
+		case <-b.ctx.Done():
 			return
 		}
 		pause = min(2*pause, maxRetry)
@@ -182,7 +189,7 @@ func (b *Bus) reachesAny(s *session) bool {
 	defer cancel()
 	topics := s.allTopics()
 	rand.Shuffle(len(topics), func(i, j int) { topics[i], topics[j] = topics[j], topics[i] })
-	err := each(ctx, len(topics), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) error {
 		if b.client.Reach(ctx, topics[i]) == nil {
 			return errReached // cancels the other calls
 		}
@@ -251,6 +258,9 @@ func (b *Bus) Wait(ctx context.Context) error {
 // deleted with its contents, the first topic of a resource, or a topic with events that the
 // checkpoint lacks.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
+
+// Risks implements [publish.Bus].
+func (b *Bus) Risks() []publish.Risk { return b.topics.Risks() }
 
 // Stream returns "", because topics have no identity that a claim could name.
 func (b *Bus) Stream() string { return "" }

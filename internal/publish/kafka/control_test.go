@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -218,13 +219,13 @@ func (w *writers) asBefore(s *session, m *event.Message, recorded bool) {
 		err    error
 	}
 	stored := make(chan result, 1)
-	s.topics[w.opts.Topic].senders[0].add(&item{record: r, done: func(offset int64, err error) { stored <- result{offset, err} }})
+	s.topics[w.opts.Topic].senders[0].Add(&sender.Item{Record: r, Done: func(offset int64, err error) { stored <- result{offset, err} }})
 	at := <-stored
 	if at.err != nil {
 		w.t.Fatal(at.err)
 	}
 	if recorded {
 		e := entry{Topic: w.opts.Topic, Offset: at.offset, Type: event.Type(m.Attribute("type")), ID: m.ID, UID: m.Acked.UID, Epoch: m.Acked.Epoch, Time: time.Now().Unix()}
-		s.recorder.put(r.Key, e)
+		s.recorder.Put(r.Key, e)
 	}
 }

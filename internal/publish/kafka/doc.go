@@ -17,7 +17,7 @@
 //
 // kafka-go has no idempotent producer. This package builds one from InitProducerID and RawProduce:
 // batches with a producer ID, an epoch and sequence numbers (KIP-98), and one batch in flight per
-// partition ([sender]). A [session] is the lifetime of one producer epoch. An error ends the
+// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. An error ends the
 // session if it leaves unknown which records are stored. The next session starts like any new
 // writer, in [Bus.takeOver]:
 //
@@ -32,9 +32,10 @@
 //
 // Step 4 finds every event for two reasons. First, the checkpoint records of one event partition,
 // including those of its markers, are in one partition of the checkpoint topic, in the order of
-// their offsets (see [recorder]). Second, the session reads an event partition from its start if
+// their offsets (see [recorder.Recorder]). Second, the session reads an event partition from its start if
 // the partition does not match its checkpoint records. Package takeover makes these decisions, and
-// this package does the reads and writes.
+// package reload those of a later [Bus.Load]. This package does the reads and writes that they ask
+// for.
 //
 // With [Options.Tombstones], the tombstone of a delete is the next record of the same batch. The
 // two records form one delete, and its position is the offset of the first record. The headers of

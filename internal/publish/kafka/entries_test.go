@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
@@ -180,13 +181,13 @@ func TestForgedEntryOfABusyObject(t *testing.T) {
 	s := w.flushed(b)
 	h := newHostile(t, w.opts)
 	h.forge(0, m.Key, h.entryAt(at, true))
-	id := identify([]byte(event.PartitionKey(w.opts.Cluster, m.Key)))
-	if _, _, ok := s.index.begin(id, at); !ok {
+	id := index.Of([]byte(event.PartitionKey(w.opts.Cluster, m.Key)))
+	if _, _, ok := s.index.Begin(id, at); !ok {
 		t.Fatal("busy already")
 	}
 	w.load(b)
 	w.flushed(b)
-	s.index.end(id, 0)
+	s.index.End(id, 0)
 	end := endOffsets(t.Context(), t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))
 	if got, err := w.acked(b); err != nil || !maps.Equal(got, want) {
 		t.Errorf("loaded %+v, %v; want %+v", got, err, want)

@@ -2,14 +2,13 @@ package kafka
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // ErrMisconfigured is in the chain of errors that a retry cannot fix.
-var ErrMisconfigured = broker.ErrMisconfigured
+var ErrMisconfigured = failure.ErrMisconfigured
 
 // resultDenied is the only result that is specific to Kafka.
 const resultDenied publish.Result = "denied"
@@ -40,15 +39,8 @@ func failureOf(err error) error {
 	switch {
 	case errors.Is(err, errStopped):
 		return publish.Failure(publish.ResultClosed, err)
-	case broker.KindOf(err) == broker.Denied:
+	case failure.KindOf(err) == failure.Denied:
 		return publish.Failure(resultDenied, err)
 	}
 	return err
-}
-
-func notSent(err error) error {
-	if errors.Is(err, publish.ErrNotSent) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", publish.ErrNotSent, err)
 }

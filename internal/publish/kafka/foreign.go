@@ -2,17 +2,20 @@ package kafka
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Kafka has no compare-and-set, so any client that can write to an event topic can append a record
@@ -29,174 +32,26 @@ import (
 // stores the offset of the unread record in the entry of its marker. So the next takeover reads
 // that record even if no load does.
 
-// span is a range of offsets. to is exclusive.
-type span struct{ from, to int64 }
-
-// maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
-// grows and includes the session's records in between. The index distinguishes these from foreign
-// records.
-const maxSpans = 1 << 14
-
-// wrote records that the sender has stored records at these offsets. The caller holds mu.
-func (s *sender) wrote(at span) {
-	if s.known != 0 && at.from > s.known {
-		s.addUnread(span{s.known, at.from})
-	}
-	s.known = max(s.known, at.to)
-}
-
-func (s *sender) addUnread(of span) {
-	if n := len(s.unread); n == maxSpans {
-		s.unread[n-1].to = of.to
-		return
-	}
-	s.unread = append(s.unread, of)
-}
-
-// contains reports whether an offset is in one of the spans, which are sorted.
-func contains(spans []span, offset int64) bool {
-	_, found := slices.BinarySearchFunc(spans, offset, func(s span, offset int64) int {
-		if s.from <= offset && offset < s.to {
-			return 0
-		}
-		return cmp.Compare(s.from, offset)
-	})
-	return found
-}
-
-// recordUnread stores the first unread offset in the marker's entry, unless the entry already has
-// one. The caller holds mu.
-func (s *sender) recordUnread() {
-	if s.markedUnread == 0 && len(s.unread) > 0 && s.recordMarker != nil {
-		s.markedUnread = s.unread[0].from
-		s.recordMarker(s.markedUnread)
-	}
-}
-
-// recordRead updates the first unread offset in the marker's entry after a load. unanswered is the
-// first offset of an unanswered foreign record, 0 for none. The lower of the two offsets counts.
-func (s *sender) recordRead(unanswered int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unread := unanswered
-	if len(s.unread) > 0 {
-		unread = lower(unread, s.unread[0].from)
-	}
-	if unread != s.markedUnread {
-		s.markedUnread = unread
-		s.recordMarker(unread)
-	}
-}
-
-// lower returns the lower of two offsets. 0 means none.
-func lower(a, b int64) int64 {
-	if a == 0 || b == 0 {
-		return a + b
-	}
-	return min(a, b)
-}
-
-// takeUnread removes and returns the unread offsets below end. Some of them can belong to batches
-// in flight.
-func (s *sender) takeUnread(end int64) []span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known != 0 && end > s.known {
-		s.addUnread(span{s.known, end})
-		s.known = end
-		s.recordUnread() // before a later event is recorded
-	}
-	unread := s.unread
-	s.unread = nil
-	return unread
-}
-
-// putBack undoes takeUnread.
-func (s *sender) putBack(unread []span) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unread = append(unread, s.unread...)
-}
-
-// foreignRecords are the last foreign records by partition key.
-type foreignRecords struct {
-	mu   sync.Mutex
-	last map[string]foreignRecord
-}
-
-type foreignRecord struct {
-	entry     entry // has only the place and the time, unless the record is an event or the entry is Foreign
-	tombstone bool
-}
-
-func (f *foreignRecords) add(found map[string]foreignRecord) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.last == nil {
-		f.last = map[string]foreignRecord{}
-	}
-	maps.Copy(f.last, found)
-}
-
-// unanswered returns the entries of the records that are still the last of their keys. It drops the
-// records that a later event of the key answers, and the tombstones of unknown objects. It skips
-// keys with an event in flight. Each record is in the partition of its key. The index can have a
-// position in another partition, because a takeover trusted a record there, but that position never
-// counts as later.
-func (f *foreignRecords) unanswered(x *index) map[string]entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	last := map[string]entry{}
-	for key, r := range f.last {
-		id, position := identify([]byte(key)), r.entry.Position()
-		switch at := x.position(id); {
-		case at > position && publish.Partition(at) == publish.Partition(position), at == 0 && r.tombstone:
-			delete(f.last, key)
-		default:
-			x.found(id, position)
-			if x.position(id) == position {
-				last[key] = r.entry
-			}
-		}
-	}
-	return last
-}
-
-// first returns the lowest offset of the records in each partition, by topic.
-func (f *foreignRecords) first() map[string]map[int]int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first := map[string]map[int]int64{}
-	for _, r := range f.last {
-		if first[r.entry.Topic] == nil {
-			first[r.entry.Topic] = map[int]int64{}
-		}
-		offsets := first[r.entry.Topic]
-		offsets[r.entry.Partition] = lower(offsets[r.entry.Partition], r.entry.Offset)
-	}
-	return first
-}
-
 // readForeign reads the records that other writers have added to the event topics since the last
 // call. It yields each foreign record that is the last record of its object.
 func (l *loading) readForeign(ctx context.Context) error {
 	places := placesIn(l.s.opened())
-	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(places), func(ctx context.Context, i int) error {
 		at := places[i]
 		ends := l.end[at.t.name]
 		if at.p >= len(ends) {
 			return nil // the topic was opened after the ends were read
 		}
-		unread := at.t.senders[at.p].takeUnread(ends[at.p])
+		unread := at.t.senders[at.p].TakeUnread(ends[at.p])
 		if len(unread) == 0 {
 			return nil
 		}
 		found, err := l.b.findForeign(ctx, at, unread)
 		if err != nil {
-			at.t.senders[at.p].putBack(unread)
+			at.t.senders[at.p].PutBack(unread)
 			return err
 		}
-		l.b.foreign.add(found)
+		l.b.foreign.Add(found)
 		return nil
 	})
 	if err == nil {
@@ -205,22 +60,22 @@ func (l *loading) readForeign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unanswered := l.b.foreign.first()
+	unanswered := l.b.foreign.First()
 	for _, at := range places {
-		at.t.senders[at.p].recordRead(unanswered[at.t.name][at.p])
+		at.t.senders[at.p].RecordRead(unanswered[at.t.name][at.p])
 	}
 	return nil
 }
 
-func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[string]foreignRecord, error) {
-	found := map[string]foreignRecord{}
+func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]reload.Foreign, error) {
+	found := map[string]reload.Foreign{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
-	err := b.read(ctx, at.t.name, at.p, unread[0].from, unread[len(unread)-1].to, func(r broker.Record) error {
+	err := b.stored.Read(ctx, at.t.name, at.p, unread[0].From, unread[len(unread)-1].To, func(r broker.Record) error {
 		switch {
-		case !contains(unread, r.Offset), !bytes.HasPrefix(r.Key, prefix):
+		case !unread.Contains(r.Offset), !bytes.HasPrefix(r.Key, prefix):
 			return nil
 		case len(r.Key) > event.MaxText:
-			b.entryOf(r, at.t.name, at.p) // reports the record as invalid
+			b.stored.EntryOf(r, at.t.name, at.p) // reports the record as invalid
 			return nil
 		case binding.Partition(r.Key, at.t.spread) != at.p:
 			b.log.Warn("ignoring a record of another writer in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
@@ -229,12 +84,12 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
 			return nil //nolint:nilerror // not the key of an object
 		}
-		at.t.senders[at.p].notBefore(r.Time) // the answer must not have an earlier timestamp
-		f := foreignRecord{tombstone: r.Value == nil}
-		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
-			f.entry = e
+		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
+		f := reload.Foreign{Tombstone: r.Value == nil}
+		if e, ok := b.stored.EntryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.Tombstone {
+			f.Entry = e
 		}
-		f.entry.Topic, f.entry.Partition, f.entry.Offset, f.entry.Time = at.t.name, at.p, r.Offset, record.Stored(r.Time)
+		f.Entry.Topic, f.Entry.Partition, f.Entry.Offset, f.Entry.Time = at.t.name, at.p, r.Offset, record.Stored(r.Time)
 		found[string(r.Key)] = f
 		return nil
 	})
@@ -244,10 +99,119 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 // yieldForeign yields the foreign records that are the last of their objects. The load has yielded
 // the entries in the checkpoint topic before, so the foreign records take precedence.
 func (l *loading) yieldForeign() error {
-	for key, e := range l.b.foreign.unanswered(l.s.index) {
+	for key, e := range l.b.foreign.Unanswered(l.s.index) {
 		if err := l.take([]byte(key), e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// doubts are the records in doubt of one partition of the checkpoint topic.
+type doubts struct {
+	reload.Doubts
+
+	unread sender.Spans // offsets in the partition that other writers have written
+}
+
+// isObject reports whether a key belongs to an object of the cluster.
+func (l *loading) isObject(key []byte) bool {
+	if !l.b.stored.Owns(key) || len(key) > event.MaxText {
+		return false
+	}
+	_, _, err := event.ParsePartitionKey(string(key))
+	return err == nil
+}
+
+// replaceAll replaces the records in doubt. It reports whether it replaced all of them.
+func (l *loading) replaceAll(ctx context.Context, d *doubts) (bool, error) {
+	keys := slices.Collect(maps.Keys(d.Last))
+	var left atomic.Int64
+	err := broker.Each(ctx, len(keys), func(ctx context.Context, i int) error {
+		replaced, err := l.replace(ctx, d, keys[i])
+		if !replaced {
+			left.Add(1)
+		}
+		return err
+	})
+	return left.Load() == 0, err
+}
+
+// replace does what [reload.Doubts.Remedy] decides about a record in doubt. It returns false if a
+// later load must try again, because the object has an event in flight or an unanswered foreign
+// event.
+func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, error) {
+	id, doubt := index.Of([]byte(key)), d.Last[key]
+	last := l.s.index.Position(id)
+	var is entry
+	remedy := d.Remedy(key, last, nil)
+	if remedy == reload.ReadEvent {
+		var err error
+		if is, err = l.lastEvent(ctx, key, last); err != nil {
+			return false, err
+		}
+		if remedy = d.Remedy(key, last, &is); remedy != reload.Later {
+			if err := l.take([]byte(key), is); err != nil {
+				return false, err
+			}
+		}
+	}
+	switch remedy {
+	case reload.Accept:
+		return true, nil
+	case reload.Trust:
+		return true, l.take([]byte(key), doubt.Entry)
+	case reload.ReadEvent, reload.Later:
+		return false, nil
+	case reload.Replace, reload.Erase:
+	}
+	if l.s.producer.ID < 0 {
+		return false, nil // without a producer ID, nothing fences another writer, which may have recorded a later event
+	}
+	if _, _, ok := l.s.index.Begin(id, last); !ok {
+		return false, nil
+	}
+	defer l.s.index.End(id, 0)
+	if remedy == reload.Erase {
+		l.s.recorder.Erase([]byte(key), d.Home)
+	} else {
+		l.s.recorder.Put([]byte(key), is)
+	}
+	if doubt.Foreign {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.replaced = append(l.replaced, func() {
+			l.b.stored.Report(l.b.opts.CheckpointTopic, d.Home, doubt.Offset,
+				event.Invalid(event.InvalidPosition, fmt.Errorf("another writer's entry of %q, whose last event is at position %d", key, last)))
+		})
+	}
+	return true, nil
+}
+
+// recordAgain writes the entry of an object's last event again, after a publisher expected another
+// position. The checkpoint topic may lack the entry: another writer can replace it with a record in
+// a batch that no load can read, and compaction then removes the entry.
+func (s *session) recordAgain(key []byte, e entry) {
+	id := index.Of(key)
+	if s.producer.ID < 0 {
+		return
+	}
+	if _, _, ok := s.index.Begin(id, e.Position()); ok {
+		s.recorder.Put(key, e)
+		s.index.End(id, 0)
+	}
+}
+
+// lastEvent returns the entry of an object's last event, which it reads from the topic. It returns
+// the zero value if the topic does not hold the event.
+func (l *loading) lastEvent(ctx context.Context, key string, last uint64) (entry, error) {
+	_, k, err := event.ParsePartitionKey(key)
+	if err != nil {
+		return entry{}, err
+	}
+	topic, p := l.b.topics.Template.Of(k), publish.Partition(last)
+	if start := l.start[topic]; p < len(start) && publish.Offset(last) < start[p] {
+		l.s.index.Lost(index.Of([]byte(key)), last) // the records were deleted
+	}
+	return l.b.stored.EventAt(ctx, topic, key, last)
 }

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -11,83 +10,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
-
-// TestUnreadOffsets verifies that a sender remembers the offsets between its own records, from its
-// first record on.
-func TestUnreadOffsets(t *testing.T) {
-	s := &sender{}
-	if got := s.takeUnread(40); got != nil {
-		t.Errorf("before the marker: got %v", got)
-	}
-	s.wrote(span{10, 11}) // the marker; the takeover has read everything before it
-	s.wrote(span{11, 14})
-	s.wrote(span{15, 16})
-	s.wrote(span{20, 22})
-	if got, want := s.takeUnread(25), []span{{14, 15}, {16, 20}, {22, 25}}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	s.wrote(span{23, 24}) // was in flight during takeUnread
-	if got := s.takeUnread(25); got != nil {
-		t.Errorf("again: got %v", got)
-	}
-	s.wrote(span{30, 31})
-	s.putBack([]span{{22, 25}})
-	if got, want := s.takeUnread(31), []span{{22, 25}, {25, 30}}; !slices.Equal(got, want) {
-		t.Errorf("after a failed read: got %v, want %v", got, want)
-	}
-}
-
-// TestUnreadOffsetsAreBounded verifies that a sender merges ranges beyond maxSpans, as on a topic
-// that many clusters share.
-func TestUnreadOffsetsAreBounded(t *testing.T) {
-	s := &sender{}
-	for n := range int64(3 * maxSpans) {
-		s.wrote(span{2 * n, 2*n + 1})
-	}
-	got := s.takeUnread(0)
-	if last := got[len(got)-1]; len(got) != maxSpans || last.to != 6*maxSpans-2 {
-		t.Errorf("%d ranges, the last is %v", len(got), last)
-	}
-}
-
-// TestUnansweredForeignRecords verifies that a foreign record counts while it is the last record of
-// its key.
-func TestUnansweredForeignRecords(t *testing.T) {
-	at := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
-	const key = "c/core/pods/default/web"
-	id := identify([]byte(key))
-	for name, c := range map[string]struct {
-		last      uint64
-		busy      bool
-		tombstone bool
-		want      bool
-		keeps     bool
-	}{
-		"the last":                 {last: 5, want: true, keeps: true},
-		"of an unknown object":     {want: true, keeps: true},
-		"followed by ours":         {last: 12},
-		"one in another partition": {last: position(2, 0), want: true, keeps: true},
-		"with an event in flight":  {last: 5, busy: true, keeps: true},
-		"a tombstone":              {last: 5, tombstone: true, want: true, keeps: true},
-		"a tombstone upon nothing": {tombstone: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x, f := newIndex(), foreignRecords{}
-			x.found(id, c.last)
-			if c.busy {
-				x.begin(id, c.last)
-			}
-			f.add(map[string]foreignRecord{key: {at(9), c.tombstone}})
-			_, got := f.unanswered(x)[key]
-			if _, kept := f.last[key]; got != c.want || kept != c.keeps {
-				t.Errorf("got %v, kept %v; want %v, %v", got, kept, c.want, c.keeps)
-			}
-			if want := at(9).Position(); c.want && x.position(id) != want {
-				t.Errorf("the next event expects %d, want %d", x.position(id), want)
-			}
-		})
-	}
-}
 
 // TestAnInvalidLastRecordIsForeign verifies that an invalid record after the last event of an
 // object counts as foreign. Until the object is published again, each load and each takeover yields

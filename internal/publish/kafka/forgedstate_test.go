@@ -60,7 +60,7 @@ func TestForgedState(t *testing.T) {
 				b = w.open()
 				s := w.flushed(b)
 				for p := range used {
-					if got := s.recorder.home(p); got != p {
+					if got := s.recorder.Home(p); got != p {
 						t.Errorf("the entries of partition %d are in partition %d", p, got)
 					}
 				}

@@ -25,6 +25,7 @@ import (
 type freezer struct {
 	mu     sync.Mutex
 	thawed chan struct{} // closed while it is not frozen
+	held   atomic.Int64  // batches that wait for the thaw
 }
 
 func (f *freezer) freeze() {
@@ -43,6 +44,8 @@ func (f *freezer) wait(ctx context.Context) error {
 	f.mu.Lock()
 	thawed := f.thawed
 	f.mu.Unlock()
+	f.held.Add(1)
+	defer f.held.Add(-1)
 	select {
 	case <-thawed:
 		return nil
@@ -140,38 +143,6 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	}
 	w.wantNoRepeat(len(want))
 	w.wantLoaded(b, want)
-}
-
-func TestAdmission(t *testing.T) {
-	const stallAfter = 2 * time.Second
-	now := time.Now()
-	share := usage{events: 3, bytes: 100}
-	for name, c := range map[string]struct {
-		has   usage
-		since time.Duration // age of the batch in flight
-		bytes int
-		want  bool
-	}{
-		"empty":                           {bytes: 10, want: true},
-		"larger than the share":           {bytes: 1000, want: true},
-		"room for one more":               {has: usage{2, 90}, bytes: 10, want: true},
-		"as many as it may have":          {has: usage{3, 3}, bytes: 10},
-		"as large as it may be":           {has: usage{1, 91}, bytes: 10},
-		"a batch is on its way":           {has: usage{1, 1}, since: stallAfter, bytes: 10, want: true},
-		"it acknowledges nothing":         {has: usage{1, 1}, since: stallAfter + 1, bytes: 10},
-		"empty, and stalled all the same": {since: stallAfter + 1, bytes: 10},
-	} {
-		l := &sender{used: c.has, stall: stallAfter}
-		if c.since > 0 {
-			l.since = now.Add(-c.since)
-		}
-		if got := l.admit(c.bytes, share, now); got != c.want {
-			t.Errorf("%s: admitted %t, want %t", name, got, c.want)
-		}
-		if want := (usage{c.has.events + 1, c.has.bytes + c.bytes}); c.want && l.used != want {
-			t.Errorf("%s: it holds %+v, want %+v", name, l.used, want)
-		}
-	}
 }
 
 // TestACheckpointPartitionThatIsStuck verifies that a stuck partition of the checkpoint topic stops

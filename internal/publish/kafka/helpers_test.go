@@ -8,7 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
 // limit bounds every wait. Only a failing test reaches it.
@@ -41,4 +44,13 @@ func kadmDeleteRecords(t *testing.T, addr, topic string, before int64) {
 	if code := response.Topics[0].Partitions[0].ErrorCode; code != 0 {
 		t.Fatalf("delete records: error %d", code)
 	}
+}
+
+// decode returns the event in a record.
+func decode(r broker.Record) (*event.Message, error) { return binding.Decode(r.Headers, r.Value) }
+
+// attributesOf returns the attributes of the event in a record.
+func attributesOf(r broker.Record) (func(string) string, error) {
+	get, _, err := binding.Attributes(r.Headers, r.Value)
+	return get, err
 }

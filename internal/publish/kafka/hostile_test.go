@@ -184,7 +184,7 @@ func TestForgedMarker(t *testing.T) {
 		t.Fatal(err)
 	}
 	like := newSession(b, first.producer) // a copy, because only watch may use the session's own searched
-	like.recorder, like.searched = first.recorder, first.checkpoint.markers[0].Offset+1
+	like.checkpoint, like.searched = first.checkpoint, first.checkpoint.markers[0].Offset+1
 	if err := b.findOtherWriter(t.Context(), like, end); err != nil {
 		t.Errorf("%v of a record that is no marker", err)
 	}

@@ -54,7 +54,7 @@ func runJavaConsumer(t *testing.T, addr string, topics ...string) (records []jav
 func TestTables_Slow(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
-	w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(time.Now().Add(30 * time.Minute))
+	w.flushed(b).topics[w.opts.Topic].senders[0].NotBefore(time.Now().Add(30 * time.Minute))
 	for _, m := range w.control("uid-1") {
 		w.mustPublish(b, m)
 	}

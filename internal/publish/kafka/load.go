@@ -8,7 +8,9 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // Load yields the last event of every object of the cluster, as of the call or later. It may yield
@@ -45,7 +47,7 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 type loading struct {
 	b     *Bus
 	s     *session
-	start map[string][]int64 // first offsets of the partitions, by topic; nil while the call yields what takeOver found
+	start reload.Bounds      // nil while the call yields what takeOver found
 	end   map[string][]int64 // end offsets of the partitions, by topic
 
 	// replaced has a function for each foreign entry that the load replaced. The function reports
@@ -62,7 +64,7 @@ type loading struct {
 func (l *loading) run(ctx context.Context) error {
 	l.b.opts.Reading.Begin()
 	defer l.b.opts.Reading.End()
-	l.start, l.end = map[string][]int64{}, map[string][]int64{}
+	l.start, l.end = reload.Bounds{}, map[string][]int64{}
 	ctx, release := l.s.bound(ctx) // otherwise, the load would wait for a session that has ended
 	defer release()
 	if err := l.check(ctx, append(l.s.opened(), l.s.checkpoint)...); err != nil {
@@ -76,9 +78,11 @@ func (l *loading) run(ctx context.Context) error {
 		return err
 	}
 	senders := l.s.checkpoint.senders // partitions that were added later have no entries
-	parts := make([]doubts, len(senders))
-	err = each(ctx, len(parts), func(ctx context.Context, home int) error {
-		parts[home] = doubts{home, senders[home].takeForeign(offsets.End[home]), map[string]doubt{}}
+	parts := make([]*doubts, len(senders))
+	err = broker.Each(ctx, len(parts), func(ctx context.Context, home int) error {
+		parts[home] = &doubts{
+			reload.Doubts{Home: home, Spread: l.s.recorder.Spread, Topics: l.start, Last: map[string]reload.Doubt{}}, senders[home].TakeForeign(offsets.End[home]),
+		}
 		return l.readEntries(ctx, parts[home], offsets.End[home])
 	})
 	if err == nil {
@@ -93,7 +97,7 @@ func (l *loading) run(ctx context.Context) error {
 			replaced, err = l.replaceAll(ctx, d)
 		}
 		if !replaced {
-			senders[d.home].putBack(d.unread)
+			senders[d.Home].PutBack(d.unread)
 		}
 	}
 	if err != nil || len(l.replaced) == 0 {
@@ -110,21 +114,17 @@ func (l *loading) run(ctx context.Context) error {
 
 // readEntries yields the entries in a partition of the checkpoint topic, except those in
 // doubt, which it adds to d.
-func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
-	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
-		c := l.b.checkpoint(r, d.home)
-		isForeign := contains(d.unread, r.Offset)
-		switch {
-		case isForeign && l.isObject(r.Key), l.isStray(d.home, r.Key, c.Entry):
-			d.last[string(r.Key)] = doubt{r.Offset, isForeign, c.Entry}
-		case c.Kind == record.OfEvent, c.Kind == record.Removed:
-			delete(d.last, string(r.Key))
+func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error {
+	err := l.b.stored.ReadCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.Home, 0, until, func(r broker.Record) error {
+		c := l.b.stored.Checkpoint(r, d.Home)
+		isForeign := d.unread.Contains(r.Offset) && l.isObject(r.Key)
+		if d.Read(r.Offset, string(r.Key), c, isForeign, l.s.index.Position(index.Of(r.Key))) {
 			return l.take(r.Key, c.Entry)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", d.home, l.b.opts.CheckpointTopic, err)
+		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", d.Home, l.b.opts.CheckpointTopic, err)
 	}
 	return nil
 }
@@ -136,14 +136,14 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	defer cancel()
 	offsets := make([]broker.Offsets, len(topics))
 	places := placesIn(topics)
-	lasts := make([]lastStored, len(places))
+	lasts := make([]sender.LastStored, len(places))
 	for i, at := range places {
-		lasts[i] = at.t.senders[at.p].lastStored()
+		lasts[i] = at.t.senders[at.p].LastStored()
 	}
-	err := each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
+	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
 		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
 		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
-			err = fmt.Errorf("%w: topic %q has fewer partitions", errDataLost, topics[i].name)
+			err = fmt.Errorf("%w: topic %q has fewer partitions", sender.ErrDataLost, topics[i].name)
 		}
 		return err
 	})
@@ -151,11 +151,11 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 		l.start[t.name], l.end[t.name] = offsets[i].Start, offsets[i].End
 	}
 	if err == nil {
-		err = each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
+		err = broker.Each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
 	}
 	switch {
-	case errors.Is(err, errDataLost), errors.Is(err, broker.ErrNoTopic):
-		err = fmt.Errorf("%w: %w", errDataLost, err)
+	case errors.Is(err, sender.ErrDataLost), errors.Is(err, broker.ErrNoTopic):
+		err = fmt.Errorf("%w: %w", sender.ErrDataLost, err)
 		l.s.end(err)
 	case errors.Is(err, errRenew):
 		l.s.end(err)
@@ -163,69 +163,60 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	return err
 }
 
-// compare checks that a partition still holds the last record that the session wrote to it, and the
-// session's marker. Both checks are necessary. If the log was recreated, the session may have
-// written the record to the new log. If the log lost its end, the marker may precede the lost part.
-//
-// Compaction removes the record only if it has no value, or if the sender has stored more records
-// since. Compaction removes the marker, which has no value, after delete.retention.ms. That time is
-// rarely shorter than a session. After the removal, compare asks for a renewal of the session, and
-// the next session writes another marker.
-func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
-	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
-	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
-	if end < last.next {
-		return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", errDataLost, p, topic, end, offset)
+// compare reads what [reload.Log.Verdict] asks for. It returns an error if the partition no longer
+// holds what the session wrote to it.
+func (l *loading) compare(ctx context.Context, at place, last sender.LastStored) error {
+	topic, p := at.t.name, at.p
+	log := reload.Log{Start: l.start[topic][p], End: l.end[topic][p], Next: last.Next, Marker: at.t.markers[p]}
+	for {
+		switch log.Verdict() {
+		case reload.Intact:
+			return nil
+		case reload.ReadLast:
+			r, found, err := l.b.stored.ReadOne(ctx, topic, p, last.Next-1)
+			if err != nil {
+				return err
+			}
+			log.Last = lookup(found, found && last.Is(r.Key, r.Value, r.Headers))
+			log.Replaceable = last.Tombstone || at.t.senders[p].LastStored() != last
+		case reload.ReadMarker:
+			found, is, err := l.b.stored.Holds(ctx, keyedEntry{Key: l.s.markerKey(topic, p), Entry: log.Marker})
+			if err != nil {
+				return err
+			}
+			log.AtMarker = lookup(found, is)
+		case reload.Shortened:
+			return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", sender.ErrDataLost, p, topic, log.End, log.Next-1)
+		case reload.Replaced:
+			return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", sender.ErrDataLost, p, topic, log.Next-1)
+		case reload.Recreated:
+			return fmt.Errorf("%w: partition %d of topic %q was recreated", sender.ErrDataLost, p, topic)
+		case reload.Compacted:
+			return fmt.Errorf("%w: compaction removed the marker of the session from partition %d of topic %q", errRenew, p, topic)
+		}
 	}
-	if offset < start {
-		return nil // the records were deleted, see take
-	}
-	r, found, err := l.b.readOne(ctx, topic, p, offset)
-	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
-	marker := keyedEntry{Key: l.s.markerKey(topic, p), Entry: at.t.markers[p]}
-	switch {
-	case err != nil:
-		return err
-	case !isLast && (found || !last.tombstone && sender.lastStored() == last):
-		return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", errDataLost, p, topic, offset)
-	case marker.Offset < start:
-		return nil
-	}
-	found, is, err := l.b.holds(ctx, marker)
-	switch {
-	case err != nil || is:
-		return err
-	case !found && marker.NoValue:
-		return fmt.Errorf("%w: compaction removed the marker of the session from partition %d of topic %q", errRenew, p, topic)
-	}
-	return fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
 }
 
-// take yields an entry, or the zero value if the bus has lost the event. It skips markers.
-func (l *loading) take(key []byte, e entry) error {
-	if e.Type != "" {
-		return nil
+func lookup(found, is bool) reload.Lookup {
+	switch {
+	case is:
+		return reload.Expected
+	case found:
+		return reload.Other
 	}
+	return reload.Missing
+}
+
+// take yields what an entry says about its object. It skips markers.
+func (l *loading) take(key []byte, e entry) error {
+	id := index.Of(key)
+	acked, outcome := l.start.Take(e, l.s.index.Position(id))
 	_, k, err := event.ParsePartitionKey(string(key))
-	if err != nil {
+	if outcome == reload.Skip || err != nil {
 		return nil //nolint:nilerror // a removed marker
 	}
-	acked := e.Acked()
-	if last := l.s.index.position(identify(key)); last != 0 && e != (entry{}) {
-		acked.Position = last // the session knows the position, whoever wrote the record
-	}
-	start, open := l.start[e.Topic]
-	switch {
-	case e == (entry{}) && l.s.index.position(identify(key)) != 0:
-		return nil // another partition of the checkpoint topic has the entry of the key
-	case e == (entry{}):
-		acked = event.Acked{}
-	case l.start == nil: // takeOver has just found the event
-	case !open, e.Partition >= len(start), e.Offset < start[e.Partition]: // the topic or the records were deleted, or never existed
-		if e.Topic == l.b.topicOf(k) { // the last event can have the same position in another topic
-			l.s.index.lost(identify(key), e.Position())
-		}
-		acked = event.Acked{}
+	if outcome == reload.Lost && e.Topic == l.b.topics.Template.Of(k) { // the last event can have the same position in another topic
+		l.s.index.Lost(id, e.Position())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,19 +225,3 @@ func (l *loading) take(key []byte, e entry) error {
 	}
 	return l.yieldErr
 }
-
-// lastStored identifies the last record that a sender stored. The zero value means none.
-type lastStored struct {
-	next      int64 // the offset after the record; the sender has stored nothing at or above it
-	print     identity
-	tombstone bool
-}
-
-func (s *sender) lastStored() lastStored {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// end returns the offset after the last stored record.
-func (s *sender) end() int64 { return s.lastStored().next }

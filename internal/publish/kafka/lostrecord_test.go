@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // TestALostRecordIsNotTakenForCompacted verifies that a takeover distinguishes a lost event from a
@@ -108,8 +109,8 @@ func TestTheLastRecordHasOtherHeaders(t *testing.T) {
 	if !changed.Load() || !found || err != nil || !bytes.Equal(r.Value, m.Data) {
 		t.Fatalf("the topic holds the event with other headers: %t, %+v, %v", changed.Load(), r, err)
 	}
-	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
-		t.Errorf("got %v, want %v", err, errDataLost)
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, sender.ErrDataLost) {
+		t.Errorf("got %v, want %v", err, sender.ErrDataLost)
 	}
 }
 

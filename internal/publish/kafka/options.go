@@ -1,12 +1,8 @@
 package kafka
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +11,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // ContentMode is the layout of an event in a record (CloudEvents Kafka protocol binding,
@@ -81,18 +81,10 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none
 
-	perResource bool
-	produce     produce // replaces the client's Produce in tests
+	produce sender.Produce // replaces the client's Produce in tests
 }
 
-// produce is one attempt to store a batch.
-type produce func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
-
-// topicName matches valid topic names (Topic.java).
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 func (o Options) withDefaults() (Options, error) {
-	o.perResource = isTemplate(o.Topic)
 	set(&o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
 	set(&o.CleanupPolicy, "compact")
 	set(&o.ContentMode, Binary)
@@ -132,39 +124,40 @@ func set[T comparable](field *T, otherwise T) {
 
 // DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a
 // template.
-func DefaultCheckpointTopic(topic string) string {
-	topic = strings.NewReplacer(groupPlace, "", resourcePlace, "").Replace(topic)
-	topic = strings.Trim(regexp.MustCompile(`[._-]{2,}`).ReplaceAllString(topic, "."), "._-")
-	return strings.TrimPrefix(topic+".checkpoint", ".")
+func DefaultCheckpointTopic(topic string) string { return topics.Template(topic).DefaultCheckpoint() }
+
+// stored returns a reader of the records of the cluster.
+func (o *Options) stored(client *broker.Client) *stored.Reader {
+	return stored.New(client, o.Cluster, o.CheckpointTopic, o.Invalid)
+}
+
+// topics returns the topics of the forwarder.
+func (o *Options) topics(client *broker.Client, read *stored.Reader, created func()) *topics.Topics {
+	return topics.New(client, read, topics.Config{
+		Template: topics.Template(o.Topic), Checkpoint: o.CheckpointTopic,
+		Partitions: o.Partitions, Replication: o.Replication, CleanupPolicy: o.CleanupPolicy,
+		LookTimeout: min(o.AckTimeout, probeTimeout), Created: created, Logger: o.Logger,
+	})
 }
 
 func (o Options) validate() error {
-	example := strings.NewReplacer(groupPlace, "g", resourcePlace, "r").Replace(o.Topic)
+	if o.Cluster == "" {
+		return failure.Misconfigured("the cluster name is empty")
+	}
+	if err := topics.Template(o.Topic).Validate(o.CheckpointTopic); err != nil {
+		return err
+	}
 	switch {
-	case o.Cluster == "":
-		return misconfigured("the cluster name is empty")
-	case !topicName.MatchString(example):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", o.Topic, groupPlace, resourcePlace)
-	case !o.perResource && strings.ContainsAny(o.Topic, "{}"), o.perResource && !strings.Contains(o.Topic, resourcePlace):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", o.Topic, resourcePlace, groupPlace)
-	case !topicName.MatchString(o.CheckpointTopic):
-		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
-	case o.CheckpointTopic == o.Topic:
-		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
 	case o.Partitions < 1 || o.Partitions > publish.MaxPartitions:
-		return misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
+		return failure.Misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
 	case o.Replication < -1 || o.Replication == 0:
-		return misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for the default of the brokers", o.Replication)
+		return failure.Misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for the default of the brokers", o.Replication)
 	case o.CleanupPolicy != "compact" && o.CleanupPolicy != "delete":
-		return misconfigured("KUBERELAY_KAFKA_CLEANUP_POLICY is %q: use compact or delete", o.CleanupPolicy)
+		return failure.Misconfigured("KUBERELAY_KAFKA_CLEANUP_POLICY is %q: use compact or delete", o.CleanupPolicy)
 	case o.ContentMode != Binary && o.ContentMode != Structured:
-		return misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
+		return failure.Misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
 	case o.AckTimeout < 0 || o.MaxInFlight < 0 || o.BatchBytes < 0 || o.MaxBytesInFlight < 0:
-		return misconfigured("the acknowledgement timeout (%s), the number in flight (%d) and the size of a batch (%d) must be positive", o.AckTimeout, o.MaxInFlight, o.BatchBytes)
+		return failure.Misconfigured("the acknowledgement timeout (%s), the number in flight (%d) and the size of a batch (%d) must be positive", o.AckTimeout, o.MaxInFlight, o.BatchBytes)
 	}
 	return nil
-}
-
-func misconfigured(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrMisconfigured}, args...)...)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // publishPoint appends a consistency point to every partition of its topic, which must be
@@ -40,9 +41,9 @@ func (b *Bus) publishPoint(m *event.Message, done func(position uint64, err erro
 	var first atomic.Uint64
 	var left atomic.Int64
 	left.Store(int64(len(senders)))
-	items := make([]*item, len(senders))
+	items := make([]*sender.Item, len(senders))
 	for p := range items {
-		items[p] = &item{record: record, done: func(offset int64, err error) {
+		items[p] = &sender.Item{Record: record, Done: func(offset int64, err error) {
 			if p == 0 {
 				first.Store(publish.PositionOf(p, offset))
 			}
@@ -55,11 +56,11 @@ func (b *Bus) publishPoint(m *event.Message, done func(position uint64, err erro
 		}}
 	}
 	for p, s := range senders {
-		s.add(items[p])
+		s.Add(items[p])
 	}
 	time.AfterFunc(b.opts.AckTimeout, func() {
 		for p, s := range senders {
-			s.withdraw(items[p])
+			s.Withdraw(items[p])
 		}
 		finish(0, errTimeout)
 	})
@@ -67,18 +68,18 @@ func (b *Bus) publishPoint(m *event.Message, done func(position uint64, err erro
 
 // sendersOf returns the senders of a message's topic, by partition. It returns an error if
 // the topic is not open or a partition has stalled.
-func (b *Bus) sendersOf(m *event.Message) ([]*sender, error) {
+func (b *Bus) sendersOf(m *event.Message) ([]*sender.Sender, error) {
 	s, err := b.current()
 	if err != nil {
 		return nil, publish.Failure(publish.ResultNotReady, err)
 	}
-	t := s.openTopic(b.topicOf(m.Key))
+	t := s.openTopic(b.topics.Template.Of(m.Key))
 	if t == nil {
 		return nil, errOpening
 	}
 	now := time.Now()
 	for _, s := range t.senders {
-		if s.isStalled(now) {
+		if s.IsStalled(now) {
 			return nil, errPartitionBusy
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -12,29 +11,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 var _ publish.Publisher = (*Bus)(nil)
-
-// flight is a message whose completion has not been called.
-type flight struct {
-	m        *event.Message
-	record   recordbatch.Record
-	id       identity
-	done     func(uint64, error)
-	started  time.Time
-	deadline time.Time
-
-	s      *session
-	t      *topic
-	sender *sender
-	item   *item
-	size   int // bytes used of the sender's share; 0 before admission
-
-	finished atomic.Bool
-}
 
 // Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages await
 // their acknowledgement, until ctx ends. It fails at once while the bus is not ready. It also fails
@@ -64,44 +47,44 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	}
 	b.metrics.InFlight.Inc()
 	b.flights.pending.Begin()
-	b.start(&flight{m: m, record: record, id: identify(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
+	b.start(&flight{m: m, record: record, id: index.Of(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
 }
 
 // start passes a message to its sender, or completes the message without sending it.
 func (b *Bus) start(f *flight) {
 	s, err := b.current()
 	if err != nil {
-		b.finish(f, 0, notSent(publish.Failure(publish.ResultNotReady, err)))
+		b.finish(f, 0, publish.NotSent(publish.Failure(publish.ResultNotReady, err)))
 		return
 	}
-	f.s, f.t = s, s.openTopic(b.topicOf(f.m.Key))
+	f.s, f.t = s, s.openTopic(b.topics.Template.Of(f.m.Key))
 	if f.t == nil {
-		b.finish(f, 0, notSent(errOpening))
+		b.finish(f, 0, publish.NotSent(errOpening))
 		return
 	}
 	f.sender = f.t.senders[binding.Partition(f.record.Key, f.t.spread)]
 	size := max(1, len(f.record.Value))
-	if !f.sender.admit(size, s.share(), time.Now()) {
-		b.finish(f, 0, notSent(errPartitionBusy))
+	if !f.sender.Admit(size, s.share(), time.Now()) {
+		b.finish(f, 0, publish.NotSent(errPartitionBusy))
 		return
 	}
 	f.size = size
 	switch {
 	case f.m.Marker:
-		if !s.index.beginMarker(f.id) {
-			b.finish(f, 0, notSent(errBusy))
+		if !s.index.BeginMarker(f.id) {
+			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
 		// An earlier attempt may have been acknowledged since the caller looked for it.
 		if last := s.marker(string(f.record.Key)); last.ID == f.m.ID {
-			s.index.end(f.id, 0)
+			s.index.End(f.id, 0)
 			b.finishAs(publish.ResultAlreadyStored, f, last.Position(), nil)
 			return
 		}
 	default:
-		last, busy, ok := s.index.begin(f.id, f.m.Expected)
+		last, busy, ok := s.index.Begin(f.id, f.m.Expected)
 		if busy {
-			b.finish(f, 0, notSent(errBusy))
+			b.finish(f, 0, publish.NotSent(errBusy))
 			return
 		}
 		if !ok {
@@ -109,19 +92,19 @@ func (b *Bus) start(f *flight) {
 			return
 		}
 	}
-	f.item = &item{record: f.record, done: func(offset int64, err error) { b.answered(f, offset, err) }}
+	f.item = &sender.Item{Record: f.record, Done: func(offset int64, err error) { b.answered(f, offset, err) }}
 	if b.opts.Tombstones && f.m.Acked.Deleted {
-		f.item.tombstone = binding.Tombstone(f.m)
+		f.item.Tombstone = binding.Tombstone(f.m)
 	}
 	b.flights.add(f)
-	f.sender.add(f.item)
+	f.sender.Add(f.item)
 }
 
 // answered completes a message after the final response of the brokers. The message may
 // already have failed with a timeout.
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
-		f.s.index.end(f.id, 0)
+		f.s.index.End(f.id, 0)
 		err := failureOf(err)
 		if errors.Is(err, publish.ErrTooLarge) {
 			go b.finish(f, 0, err) // done may publish a smaller form, and block until this sender frees its share
@@ -131,9 +114,9 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		return
 	}
 	failpoint.Hit("before-record")
-	at := publish.PositionOf(f.sender.partition, offset)
-	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.partition, offset)
-	e.Time = f.item.record.Timestamp.Unix()
+	at := publish.PositionOf(f.sender.Partition, offset)
+	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.Partition, offset)
+	e.Time = f.item.Record.Timestamp.Unix()
 	if f.m.Marker {
 		e.Type, e.ID, e.NoValue = event.Type(f.m.Attribute("type")), f.m.ID, true
 		if f.m.IsClaim() {
@@ -141,12 +124,12 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		}
 		f.s.setMarker(string(f.record.Key), e)
 	}
-	f.s.recorder.put(f.record.Key, e)
-	f.t.newest[f.sender.partition].Store(offset)
+	f.s.recorder.Put(f.record.Key, e)
+	f.t.newest[f.sender.Partition].Store(offset)
 	if f.m.Marker {
-		f.s.index.end(f.id, 0) // the index holds objects only
+		f.s.index.End(f.id, 0) // the index holds objects only
 	} else {
-		f.s.index.end(f.id, at)
+		f.s.index.End(f.id, at)
 	}
 	b.finish(f, at, nil)
 }
@@ -161,29 +144,29 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	ctx, cancel := context.WithDeadline(b.ctx, f.deadline)
 	defer cancel()
-	r, found, err := b.client.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last), b.refuse)
+	r, found, err := b.stored.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
 	switch {
 	case err != nil:
 		if errors.Is(err, broker.ErrPastEnd) { // the next session determines whether the event is lost
 			f.s.end(err)
 		}
-		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
+		b.finish(f, 0, publish.NotSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
-		e, err := b.removedAt(ctx, f.t.name, string(f.record.Key), last)
+		e, err := b.stored.RemovedAt(ctx, f.t.name, string(f.record.Key), last)
 		switch {
 		case err != nil:
-			b.finish(f, 0, notSent(err))
+			b.finish(f, 0, publish.NotSent(err))
 			return
 		case e == entry{}: // the topic lost the event
-			f.s.index.lost(f.id, last)
+			f.s.index.Lost(f.id, last)
 		default:
 			conflict.Bus = e.Acked()
 		}
 		b.finish(f, 0, conflict)
 		return
 	}
-	stored, err := decode(r)
+	stored, err := binding.Decode(r.Headers, r.Value)
 	if err != nil {
 		conflict.Bus.Position = last // the record is not a Kuberelay event
 		b.finish(f, 0, conflict)
@@ -193,7 +176,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		b.finishAs(publish.ResultAlreadyStored, f, last, nil)
 		return
 	}
-	if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
+	if e, ok := b.stored.EntryOf(r, f.t.name, publish.Partition(last)); ok {
 		conflict.Bus = e.Acked()
 		f.s.recordAgain(f.record.Key, e)
 	}
@@ -201,45 +184,10 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	b.finish(f, 0, conflict)
 }
 
-// sweepEvery is the longest interval between two checks for messages that timed out.
-const sweepEvery = 500 * time.Millisecond
-
-// sweepOften completes messages that timed out. It runs until Close.
-func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(min(b.opts.AckTimeout/8, sweepEvery), time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case now := <-ticker.C:
-			b.sweep(now)
-		}
-	}
-}
-
-// sweep completes messages that timed out. A message in a batch may still be stored: the sender
-// keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
-// Messages that wait behind a stalled batch fail at once. Otherwise, they would use up the
-// in-flight limit that other partitions need.
-func (b *Bus) sweep(now time.Time) {
-	for _, f := range b.flights.list() {
-		late := now.After(f.deadline)
-		switch {
-		case !late && !f.sender.isStalled(now):
-		case f.sender.withdraw(f.item):
-			f.s.index.end(f.id, 0)
-			b.finish(f, 0, notSent(errWaited))
-		case late:
-			b.finish(f, 0, errTimeout)
-		}
-	}
-}
-
 // reject completes a message that was never in flight.
 func (b *Bus) reject(m *event.Message, done func(uint64, error), err error) {
 	b.metrics.Count(publish.ResultOf(err))
-	done(0, fmt.Errorf("publish %s: %w", m.ID, notSent(err)))
+	done(0, fmt.Errorf("publish %s: %w", m.ID, publish.NotSent(err)))
 }
 
 func (b *Bus) finish(f *flight, position uint64, err error) {
@@ -253,7 +201,7 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 	}
 	b.flights.remove(f)
 	if f.size > 0 {
-		f.sender.release(f.size)
+		f.sender.Release(f.size)
 	}
 	b.metrics.Count(as)
 	b.metrics.InFlight.Dec()
@@ -267,4 +215,18 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
 	}
 	f.done(position, err)
+}
+
+// encode returns the record of an event or a marker in an event topic. The sender replaces the
+// timestamp of the record. encode rejects a key that readers would reject, see [event.MaxText].
+func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
+	if m.Marker {
+		r, err = binding.EncodeControl(m)
+	} else {
+		r, err = binding.Encode(m, b.opts.ContentMode == Structured)
+	}
+	if err == nil && len(r.Key) > event.MaxText {
+		err = fmt.Errorf("%w: the partition key has %d bytes, and the limit is %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
+	}
+	return r, err
 }

@@ -12,7 +12,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
 )
 
 // At returns the event of an object at a position. It returns the zero value if the topic no longer
@@ -21,32 +25,14 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	if position == 0 {
 		return publish.Stored{}, nil
 	}
-	topic, partition := b.topicOf(k), publish.Partition(position)
+	topic, partition := b.topics.Template.Of(k), publish.Partition(position)
 	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
 	defer cancel()
-	r, found, err := b.readOne(ctx, topic, partition, publish.Offset(position))
-	if errors.Is(err, broker.ErrNoTopic) {
-		return publish.Stored{}, nil
-	}
-	if err != nil {
+	found, err := b.stored.Object(ctx, topic, k, position)
+	if err != nil && !errors.Is(err, broker.ErrNoTopic) {
 		return publish.Stored{}, fmt.Errorf("read the event of %s at offset %d of partition %d of topic %q: %w", k, publish.Offset(position), partition, topic, err)
 	}
-	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
-		return publish.Stored{}, nil
-	}
-	e, ok := b.entryOf(r, topic, partition)
-	if !ok || r.Value == nil {
-		return publish.Stored{}, nil
-	}
-	stored := publish.Stored{Acked: e.Acked()}
-	m, err := decode(r)
-	if err == nil {
-		err = stored.Read(m)
-	}
-	if err != nil {
-		b.invalid(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
-	}
-	return stored, nil
+	return found, nil
 }
 
 // LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
@@ -78,47 +64,47 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return fmt.Errorf("purge %s: %w", k, err)
 	}
 	key := []byte(event.PartitionKey(b.opts.Cluster, k))
-	id := identify(key)
-	t := s.openTopic(b.topicOf(k))
+	id := index.Of(key)
+	t := s.openTopic(b.topics.Template.Of(k))
 	if t == nil {
 		return fmt.Errorf("purge %s: %w", k, errOpening)
 	}
-	if _, _, ok := s.index.begin(id, upTo); !ok {
+	if _, _, ok := s.index.Begin(id, upTo); !ok {
 		return nil // the object has a later event, or one in flight
 	}
 	partition := binding.Partition(key, t.spread)
 	if t.newest[partition].Load() == publish.Offset(upTo) {
-		s.index.end(id, 0)
+		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
 	}
-	if t.senders[partition].isStalled(time.Now()) { // does not delay the purges that follow
-		s.index.end(id, 0)
+	if t.senders[partition].IsStalled(time.Now()) { // does not delay the purges that follow
+		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
 	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
-		s.recorder.forget(key, partition)
-		s.index.remove(id)
+		s.recorder.Forget(key, partition)
+		s.index.Remove(id)
 		return nil
 	}
 	result := make(chan error, 1)
-	tombstone := &item{record: recordbatch.Record{Key: key}, done: func(_ int64, err error) {
+	tombstone := &sender.Item{Record: recordbatch.Record{Key: key}, Done: func(_ int64, err error) {
 		if err != nil {
-			s.index.end(id, 0)
+			s.index.End(id, 0)
 		} else {
-			s.recorder.forget(key, partition)
-			s.index.remove(id)
+			s.recorder.Forget(key, partition)
+			s.index.Remove(id)
 		}
 		result <- err
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.opts.AckTimeout, errTimeout)
 	defer cancel()
-	t.senders[partition].add(tombstone)
+	t.senders[partition].Add(tombstone)
 	select {
 	case err = <-result:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-		if t.senders[partition].withdraw(tombstone) {
-			s.index.end(id, 0)
+		if t.senders[partition].Withdraw(tombstone) {
+			s.index.End(id, 0)
 		}
 	}
 	if err != nil {
@@ -131,27 +117,70 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
-	last, err := b.lastWriter(ctx)
+	last, err := b.stored.LastWriter(ctx)
 	if err != nil || last == (Writer{}) {
 		return ""
 	}
 	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
 }
 
-// lastWriter returns the writer that took over last, the zero value for none.
-func (b *Bus) lastWriter(ctx context.Context) (last Writer, err error) {
-	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
-	if err != nil || len(offsets.End) == 0 {
-		return Writer{}, err
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
+func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
+	s, err := b.current()
+	if s == nil {
+		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	}
-	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	err = b.read(ctx, b.opts.CheckpointTopic, 0, 0, offsets.End[0], func(r broker.Record) error {
-		if string(r.Key) == writerKey {
-			if m, err := decode(r); err == nil {
-				last = Writer{Name: fmt.Sprintf("%.253s", writerOf(m)), Since: fmt.Sprintf("%.40s", m.Attribute("time"))}
-			}
-		}
+	return stored.ClaimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
+}
+
+// admit checks whether this process may take over. It does so before the process writes any record,
+// because a takeover ends the current writer of the cluster name. If this process creates the
+// checkpoint topic, the cluster name has no owner, and admit reads nothing. Otherwise, it reads the
+// claim, even from a topic that another process has just created.
+func (b *Bus) admit(ctx context.Context) error {
+	if b.opts.Admit == nil {
 		return nil
-	})
-	return last, err
+	}
+	if err := b.opts.permitted(); err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
+	_, created, err := b.topics.Ensure(asking, b.opts.CheckpointTopic)
+	cancel()
+	if err != nil {
+		return err
+	}
+	var c event.Claim
+	if !created {
+		if c, err = b.stored.Claim(ctx); err != nil {
+			return fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
+		}
+	}
+	return b.opts.Admit(c)
+}
+
+// Inspection is the state of a forwarder's topics, as the brokers report it.
+type Inspection = topics.Inspection
+
+// TopicInspection is the state of one topic, as the brokers report it.
+type TopicInspection = topics.TopicInspection
+
+// Writer is a forwarder that took over the topics of a cluster.
+type Writer = stored.Writer
+
+// Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
+// it inspects the topics of the given resources. It returns an error if the options are invalid, or
+// if the list of brokers cannot be read. A retry cannot fix an error with [ErrMisconfigured] in its
+// chain.
+func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return Inspection{}, err
+	}
+	client, err := broker.New(o.Broker)
+	if err != nil {
+		return Inspection{}, err
+	}
+	defer client.Close() //nolint:errcheck // always nil
+	return o.topics(client, o.stored(client), func() {}).Inspect(ctx, resources)
 }

@@ -2,11 +2,17 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -21,7 +27,7 @@ type recovery struct {
 // events that follow them. The caller opens the topics afterward.
 func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 	starts := make([][]int64, len(all))
-	err := each(ctx, len(all), func(ctx context.Context, i int) error {
+	err := broker.Each(ctx, len(all), func(ctx context.Context, i int) error {
 		offsets, err := s.b.client.Offsets(ctx, all[i].name)
 		starts[i] = offsets.Start
 		return err
@@ -37,7 +43,7 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 			parts = append(parts, a.known.Begin(p, starts[i][p], marker))
 		}
 	}
-	err = each(ctx, len(places), func(ctx context.Context, i int) error { return s.readPartition(ctx, places[i], parts[i]) })
+	err = broker.Each(ctx, len(places), func(ctx context.Context, i int) error { return s.readPartition(ctx, places[i], parts[i]) })
 	if err != nil {
 		return err
 	}
@@ -70,41 +76,19 @@ func (s *session) readPartition(ctx context.Context, at place, p *takeover.Parti
 // readFor reads a range and passes its records to p.
 func (s *session) readFor(ctx context.Context, at place, read takeover.Read, p *takeover.Partition) error {
 	if read.Key != "" {
-		r, found, err := s.b.lookUp(ctx, at.t.name, at.p, read)
+		r, found, err := s.b.stored.LookUp(ctx, at.t.name, at.p, read)
 		if err == nil && found {
 			p.Read(r)
 		}
 		return err
 	}
-	return s.b.readCounted(ctx, s.b.opts.Takeover, at.t.name, at.p, read.From, read.To, func(r broker.Record) error {
-		if s.b.parser.Owns(r.Key) {
-			at.t.senders[at.p].notBefore(r.Time)
-			p.Read(s.b.recordOf(r, at.t.name, at.p))
+	return s.b.stored.ReadCounted(ctx, s.b.opts.Takeover, at.t.name, at.p, read.From, read.To, func(r broker.Record) error {
+		if s.b.stored.Owns(r.Key) {
+			at.t.senders[at.p].NotBefore(r.Time)
+			p.Read(s.b.stored.RecordOf(r, at.t.name, at.p))
 		}
 		return nil
 	})
-}
-
-// lookUp reads the record at the start of a range. If the record has another key than the range,
-// lookUp returns a record without a key.
-func (b *Bus) lookUp(ctx context.Context, topic string, partition int, read takeover.Read) (takeover.Record, bool, error) {
-	r, found, err := b.readOne(ctx, topic, partition, read.From)
-	if err != nil || !found || string(r.Key) != read.Key {
-		return takeover.Record{Offset: read.From}, found, err
-	}
-	return b.recordOf(r, topic, partition), true, nil
-}
-
-func (b *Bus) recordOf(r broker.Record, topic string, partition int) takeover.Record {
-	e, ok := b.entryOf(r, topic, partition)
-	return takeover.Record{Offset: r.Offset, Key: string(r.Key), Entry: e, Valid: ok, Time: r.Time.Unix()}
-}
-
-// holds reports whether the log has a record at the offset of an entry, and whether it is
-// the record of that entry.
-func (b *Bus) holds(ctx context.Context, of keyedEntry) (found, is bool, err error) {
-	r, found, err := b.lookUp(ctx, of.Topic, of.Partition, of.LookUp())
-	return found, err == nil && found && of.Is(r), err
 }
 
 // lookUpErased restores the entries that another writer erased from the checkpoint topic, if the
@@ -122,8 +106,8 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 		s.b.log.Warn("another writer replaced too many entries of the checkpoint topic, looking up only some of them", "topic", a.name, "entries", all, "looked_up", len(some))
 	}
 	is := make([]bool, len(some))
-	err := each(ctx, len(some), func(ctx context.Context, i int) (err error) {
-		_, is[i], err = s.b.holds(ctx, some[i].Keyed)
+	err := broker.Each(ctx, len(some), func(ctx context.Context, i int) (err error) {
+		_, is[i], err = s.b.stored.Holds(ctx, some[i].Keyed)
 		return err
 	})
 	if err != nil {
@@ -132,7 +116,7 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 	for i, e := range some {
 		if is[i] {
 			a.known.Restore(e)
-			s.b.invalid(s.b.opts.CheckpointTopic, e.Home, e.By,
+			s.b.stored.Report(s.b.opts.CheckpointTopic, e.Home, e.By,
 				event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q, whose last event is at position %d, was replaced", e.Key, e.Position())))
 		}
 	}
@@ -143,21 +127,17 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 // senders.
 func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
-		a.senders[p].notBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
+		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
 	}
-	a.known.Update(s.recorder.write)
-	found := map[string]foreignRecord{}
+	a.known.Update(s.recorder.Write)
+	found := map[string]reload.Foreign{}
 	for key, e := range a.known.Foreign() {
-		found[key] = foreignRecord{entry: e}
+		found[key] = reload.Foreign{Entry: e}
 	}
-	s.b.foreign.add(found)
+	s.b.foreign.Add(found)
 	a.spread = a.known.Spread
-	for p, sender := range a.senders {
-		unread := a.known.Unread(p)
-		sender.mu.Lock()
-		sender.markedUnread = unread
-		s.recordMarker(a.topic, p, unread)
-		sender.mu.Unlock()
+	for p, l := range a.senders {
+		l.RecordMarker(a.known.Unread(p))
 	}
 }
 
@@ -166,5 +146,73 @@ func (s *session) adopt(a recovery) {
 func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread
-	s.recorder.put([]byte(s.markerKey(t.name, p)), marker)
+	s.recorder.Put([]byte(s.markerKey(t.name, p)), marker)
+}
+
+// mark writes the session's marker to every partition of the topics, and blocks until all markers
+// are stored. It saves the entries of the written markers in the markers field of each topic.
+func (s *session) mark(ctx context.Context, topics ...*topic) error {
+	places := placesIn(topics)
+	return broker.Each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		at := places[i]
+		at.t.markers[at.p], err = s.markOne(ctx, at.t.senders[at.p])
+		return err
+	})
+}
+
+// place is a partition of a topic.
+type place struct {
+	t *topic
+	p int
+}
+
+// placesIn returns all partitions of the topics.
+func placesIn(topics []*topic) (places []place) {
+	for _, t := range topics {
+		for p := range t.senders {
+			places = append(places, place{t, p})
+		}
+	}
+	return places
+}
+
+// markOne writes the marker of one partition and returns its entry.
+func (s *session) markOne(ctx context.Context, l *sender.Sender) (entry, error) {
+	type result struct {
+		offset int64
+		err    error
+	}
+	m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.Topic, l.Partition, time.Now())
+	if err != nil {
+		return entry{}, err
+	}
+	encode := s.b.encode
+	if l.Topic == s.b.opts.CheckpointTopic { // nobody reads the checkpoint topic as a table, and compaction must keep the marker
+		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
+	}
+	record, err := encode(m)
+	if err != nil {
+		return entry{}, err
+	}
+	stored := make(chan result, 1)
+	it := &sender.Item{Record: record, Done: func(offset int64, err error) { stored <- result{offset, err} }}
+	l.Add(it)
+	select {
+	case r := <-stored:
+		if r.err != nil {
+			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.Partition, l.Topic, r.err)
+		}
+		failpoint.Hit("taking-over")
+		return entry{
+			Type: event.WriterStarted, ID: m.ID, Topic: l.Topic, Partition: l.Partition, Offset: r.offset,
+			Time: it.Record.Timestamp.Unix(), NoValue: record.Value == nil,
+		}, nil
+	case <-ctx.Done():
+		return entry{}, errors.Join(s.failure(), ctx.Err())
+	}
+}
+
+// markerKey returns the partition key of a writer's marker.
+func (s *session) markerKey(topic string, partition int) string {
+	return event.WriterPartitionKey(s.b.opts.Cluster, topic, partition)
 }

@@ -4,16 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
+)
+
+type (
+	entry      = record.Entry
+	keyedEntry = takeover.Keyed
 )
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
@@ -29,9 +38,9 @@ type session struct {
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup
 
-	index      *index
+	index      *index.Index
 	checkpoint *topic // the checkpoint topic, which recorder writes
-	recorder   *recorder
+	recorder   *recorder.Recorder
 	partitions atomic.Int64 // number of partitions of all event topics
 	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
 
@@ -41,30 +50,18 @@ type session struct {
 	unseen  map[string]bool  // topics that could not be inspected; true if the checkpoint topic names the topic
 	markers map[string]entry // the last snapshot marker of each resource, and the claim, by partition key
 	loaded  map[string]entry // entries that takeOver found, by partition key; nil once used or outdated
-	failing map[*sender]error
-}
-
-// topic is a topic with its senders, by partition. The checkpoint topic does not use spread and
-// newest.
-type topic struct {
-	name    string
-	senders []*sender
-	markers []entry        // markers of the session, by partition
-	spread  int            // number of partitions that keys are spread over; at most len(senders)
-	newest  []atomic.Int64 // the highest offset that the session recorded, by partition; 0 for none
-	open    atomic.Bool
+	failing map[*sender.Sender]error
 }
 
 var (
-	errRenew    = errors.New("the session is due for renewal")
-	errDataLost = errors.New("the brokers lost acknowledged records")
-	errStopped  = errors.New("the bus is closed")
+	errRenew   = errors.New("the session is due for renewal")
+	errStopped = errors.New("the bus is closed")
 )
 
 func newSession(b *Bus, producer recordbatch.Producer) *session {
 	s := &session{
-		b: b, id: newID(), producer: producer, started: time.Now(), index: newIndex(),
-		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender]error{},
+		b: b, id: newID(), producer: producer, started: time.Now(), index: index.New(),
+		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender.Sender]error{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
@@ -76,17 +73,14 @@ func (s *session) end(err error) { s.cancel(maybeStored{err}) }
 // wait blocks until the session has ended and all its records are completed.
 func (s *session) wait() { s.workers.Wait() }
 
-// newSender creates a sender and runs it until the session ends.
-func (s *session) newSender(topic string, partition int, ready func(context.Context) error) *sender {
-	l := &sender{
-		topic: topic, partition: partition, produce: s.produce, producer: s.producer,
-		codec: s.b.opts.Compression, limit: s.b.opts.BatchBytes, stall: s.b.opts.AckTimeout / stallFraction, ready: ready, fail: s.end, attempted: s.attempted,
-		sent: s.b.metrics.batch, awake: make(chan struct{}, 1), sequence: 0,
-	}
-	if s.producer.ID < 0 {
-		l.sequence = recordbatch.NoSequence
-	}
-	s.workers.Go(func() { l.run(s.ctx) })
+// newSender creates a sender and runs it until the session ends. ready and marker are as in
+// [sender.Config].
+func (s *session) newSender(topic string, partition int, ready func(context.Context) error, marker func(unread int64)) *sender.Sender {
+	l := sender.New(sender.Config{
+		Topic: topic, Partition: partition, Produce: s.produce, Producer: s.producer, Codec: s.b.opts.Compression, Limit: s.b.opts.BatchBytes,
+		Ready: ready, Stall: s.b.opts.AckTimeout / stallFraction, Fail: s.end, Attempted: s.attempted, Sent: s.b.metrics.batch, Marker: marker,
+	})
+	s.workers.Go(func() { l.Run(s.ctx) })
 	return l
 }
 
@@ -103,7 +97,7 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 }
 
 // attempted records whether the last attempt of a sender failed.
-func (s *session) attempted(l *sender, err error) {
+func (s *session) attempted(l *sender.Sender, err error) {
 	s.mu.Lock()
 	_, failed := s.failing[l]
 	if err == nil {
@@ -114,10 +108,10 @@ func (s *session) attempted(l *sender, err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.b.log.Warn("batch not acknowledged, resending", "topic", l.topic, "partition", l.partition, "err", err)
+		s.b.log.Warn("batch not acknowledged, resending", "topic", l.Topic, "partition", l.Partition, "err", err)
 		s.b.probeSoon()
 	case err == nil && failed:
-		s.b.log.Info("batches are acknowledged again", "topic", l.topic, "partition", l.partition)
+		s.b.log.Info("batches are acknowledged again", "topic", l.Topic, "partition", l.Partition)
 		s.b.probeSoon()
 	}
 }
@@ -129,7 +123,7 @@ func (s *session) failures() map[string]error {
 	defer s.mu.Unlock()
 	failures := map[string]error{}
 	for l, err := range s.failing {
-		failures[l.topic] = fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
+		failures[l.Topic] = fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.Partition, l.Topic, err)
 	}
 	return failures
 }
@@ -138,75 +132,6 @@ func (s *session) failures() map[string]error {
 func (s *session) failure() error {
 	for _, err := range s.failures() {
 		return err
-	}
-	return nil
-}
-
-// addTopic creates the senders of an event topic. The topic is not open yet.
-func (s *session) addTopic(name string, partitions int) *topic {
-	t := &topic{name: name, senders: make([]*sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
-	for p := range t.senders {
-		t.senders[p] = s.newSender(name, p, func(ctx context.Context) error { return s.recorder.hasRoom(ctx, p) })
-		t.senders[p].recordMarker = func(unread int64) { s.recordMarker(t, p, unread) }
-	}
-	s.partitions.Add(int64(partitions))
-	s.mu.Lock()
-	s.topics[name] = t
-	s.mu.Unlock()
-	return t
-}
-
-// openTopic returns a topic that accepts writes. If the topic is not open, openTopic starts to open
-// it and returns nil. Because the caller may write to the topic, openTopic also discards the
-// entries that takeOver found.
-func (s *session) openTopic(name string) *topic {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.topics[name]; t != nil && t.open.Load() {
-		s.loaded = nil
-		return t
-	}
-	if !s.opening[name] {
-		s.opening[name] = true
-		s.workers.Go(func() {
-			if err := s.create(s.ctx, name); err != nil && s.ctx.Err() == nil {
-				s.b.log.Warn("cannot open a topic, retrying", "topic", name, "err", err)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.opening, name)
-		})
-	}
-	return nil
-}
-
-// create opens an event topic that did not exist, or was not visible, when the session
-// started.
-func (s *session) create(ctx context.Context, name string) error {
-	found, _, err := s.b.ensure(ctx, name)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	t := s.topics[name]
-	s.mu.Unlock()
-	if t == nil {
-		t = s.addTopic(name, found.Partitions)
-	}
-	if err := s.mark(ctx, t); err != nil {
-		return err
-	}
-	known := takeover.NewTopic(name, len(t.senders), s.recorder.spread)
-	if err := s.recoverTopics(ctx, []recovery{{t, known}}); err != nil {
-		return err
-	}
-	s.remember(known.Entries())
-	t.open.Store(true)
-	s.mu.Lock()
-	delete(s.unseen, name)
-	s.mu.Unlock()
-	if len(known.Entries()) > 0 {
-		s.b.losses.Add(1) // the caller's checkpoint lacks the events of the topic
 	}
 	return nil
 }
@@ -221,7 +146,7 @@ func (s *session) flush(ctx context.Context) error {
 	defer cancel()
 	ctx, release := s.bound(ctx)
 	defer release()
-	return s.recorder.flush(ctx)
+	return s.recorder.Flush(ctx)
 }
 
 // bound returns a context that also ends with the session.
@@ -238,7 +163,7 @@ func (s *session) endError() error {
 	switch {
 	case err == nil, errors.Is(err, publish.ErrGone):
 		return err
-	case broker.KindOf(err) == broker.Fenced:
+	case failure.KindOf(err) == failure.Fenced:
 		return fmt.Errorf("%w: %w", publish.ErrGone, err)
 	}
 	return err
@@ -254,36 +179,89 @@ func (s *session) takeLoaded() map[string]entry {
 	return loaded
 }
 
-// unseenTopics returns the topics that could not be inspected. The value is true if the checkpoint
-// topic names the topic.
-func (s *session) unseenTopics() map[string]bool {
+// setMarker sets the last marker with a partition key: a snapshot marker of a resource, or the
+// claim.
+func (s *session) setMarker(partitionKey string, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.unseen)
+	s.markers[partitionKey] = e
 }
 
-// topicToProbe cycles through the topics that the session writes to.
-func (s *session) topicToProbe(turn int) string {
-	names := s.allTopics()
-	return names[turn%len(names)]
-}
-
-// allTopics returns the names of the topics that the session writes to.
-func (s *session) allTopics() []string {
+// marker returns the last marker with a partition key, the zero value for none.
+func (s *session) marker(partitionKey string) entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append(slices.Sorted(maps.Keys(s.topics)), s.b.opts.CheckpointTopic)
+	return s.markers[partitionKey]
 }
 
-// opened returns the open event topics.
-func (s *session) opened() []*topic {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*topic
-	for _, t := range s.topics {
-		if t.open.Load() {
-			all = append(all, t)
-		}
+// stallFraction divides [Options.AckTimeout]. A batch without an acknowledgement counts as stalled
+// after the resulting time, because its partition has no leader, or its leader hangs.
+const stallFraction = 4
+
+// share returns the part of the in-flight limit that one partition may use. With this limit, a few
+// stalled partitions leave room for the others.
+func (s *session) share() sender.Share {
+	part := 1
+	switch n := s.partitions.Load(); {
+	case n >= 4:
+		part = 4
+	case n >= 2:
+		part = 2
 	}
-	return all
+	return sender.Share{Events: max(1, s.b.opts.MaxInFlight/part), Bytes: max(1, s.b.opts.MaxBytesInFlight/part)}
+}
+
+// maxSessionAge is the age at which a session is renewed. Brokers forget a producer in a
+// partition after a day without writes (producer.id.expiration.ms), and then no longer
+// reject older epochs there. They forget its transactional ID after a week without
+// InitProducerID (transactional.id.expiration.ms). A new session calls InitProducerID and
+// writes to every partition.
+const maxSessionAge = 12 * time.Hour
+
+// isExpired reports whether the session is due for renewal. The age of the session includes the
+// time during which the process was suspended or its machine slept, because another process can
+// have become the writer in that time. A session without a producer ID never expires.
+func (s *session) isExpired() bool {
+	now := time.Now()
+	return s.producer.ID >= 0 && isPast(maxSessionAge, now.Sub(s.started), now.Round(0).Sub(s.started.Round(0)))
+}
+
+// clockStep is the tolerated backward step of the wall clock, for example by NTP.
+const clockStep = time.Minute
+
+// isPast reports whether more time than limit may have passed. monotonic and wall are the elapsed
+// times of the two clocks. The monotonic clock stops while the machine sleeps, and the wall clock
+// can be set. If the wall clock was set back by more than clockStep, the length of a sleep is
+// unknown, so isPast returns true.
+func isPast(limit, monotonic, wall time.Duration) bool {
+	return monotonic > limit || wall > limit || wall < monotonic-clockStep
+}
+
+// errOtherMarker ends a session that finds the marker of another writer. The marker does not prove
+// a takeover, because any client with access to the topic can write one. The brokers decide: after
+// a takeover by another writer, they reject the next session.
+var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
+
+// findOtherWriter returns errOtherMarker if another writer may have taken over. An idle writer
+// needs this check, because brokers report a takeover only in response to a write.
+func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
+	if s.producer.ID < 0 || s.checkpoint.senders[0].End() >= end {
+		return nil // the last record is from this session, so nobody else has taken over
+	}
+	taken := false
+	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
+	err := b.stored.Read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
+		if string(r.Key) == writerKey {
+			e, ok := b.stored.EntryOf(r, b.opts.CheckpointTopic, 0)
+			taken = taken || ok && e.Type == event.WriterStarted
+		}
+		return nil
+	})
+	if taken {
+		return errOtherMarker
+	}
+	if err == nil {
+		s.searched = end
+	}
+	return err
 }

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
@@ -39,7 +44,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		producer, err = b.client.InitProducerID(asking, b.opts.TransactionalID, previous)
 		cancel()
 		switch {
-		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
+		case err != nil && previous.ID >= 0 && failure.KindOf(err) == failure.OutOfOrder:
 			// The brokers forgot the producer, so it is unknown whether another writer took
 			// over since.
 			return nil, previous, fmt.Errorf("%w: renew the producer ID: %w", publish.ErrGone, err)
@@ -57,18 +62,17 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer s.probeTopics()()
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
 	defer cancel()
-	checkpoint, _, err := b.ensure(asking, b.opts.CheckpointTopic)
+	checkpoint, _, err := b.topics.Ensure(asking, b.opts.CheckpointTopic)
 	if err != nil {
 		return nil, producer, err
 	}
 	s.checkpoint = &topic{name: checkpoint.Name, markers: make([]entry, checkpoint.Partitions)}
 	for p := range checkpoint.Partitions {
-		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil))
+		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil, nil))
 	}
-	s.recorder = &recorder{
-		cluster: b.opts.Cluster, session: s.id, writer: b.opts.Writer, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
-		counts: make([]recordCounts, checkpoint.Partitions),
-	}
+	s.recorder = recorder.New(recorder.Config{
+		Cluster: b.opts.Cluster, Session: s.id, Writer: b.opts.Writer, Senders: s.checkpoint.senders, Spread: checkpoint.Partitions, Room: 4 * b.opts.MaxInFlight, Fail: s.end,
+	})
 	if err := s.mark(asking, s.checkpoint); err != nil {
 		return nil, producer, err
 	}
@@ -77,7 +81,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	if err != nil {
 		return nil, producer, err
 	}
-	s.recorder.spread = recorded.Records
+	s.recorder.Spread = recorded.Records
 	if s.loaded, err = s.takeTopics(ctx, recorded); err != nil {
 		return nil, producer, err
 	}
@@ -92,7 +96,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
-	topics, unseen, err := s.b.eventTopics(asking, recorded)
+	topics, unseen, err := s.b.topics.Existing(asking, recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +111,7 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 	if err := s.mark(asking, taken...); err != nil {
 		return nil, err
 	}
-	recorded.SetAside(s.recorder.write)
+	recorded.SetAside(s.recorder.Write)
 	if err := s.recoverTopics(ctx, all); err != nil {
 		return nil, err
 	}
@@ -125,7 +129,14 @@ func (s *session) probeTopics() (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		for sleep(ctx, probeEvery) == nil {
+		ticker := time.NewTicker(probeEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
 			for topic, failure := range s.failures() {
 				s.b.set(nil, failure)
 				asking, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -160,8 +171,8 @@ func (s *session) readCheckpoint(ctx context.Context) (*takeover.Checkpoint, err
 
 // readRecords reads one partition of the checkpoint topic up to an offset.
 func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, c record.Checkpoint)) error {
-	err := b.readCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
-		yield(r.Offset, r.Key, b.checkpoint(r, partition))
+	err := b.stored.ReadCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
+		yield(r.Offset, r.Key, b.stored.Checkpoint(r, partition))
 		return nil
 	})
 	if err != nil {
@@ -178,7 +189,12 @@ func (s *session) remember(loaded map[string]entry) {
 		if e.Type != "" {
 			s.markers[key] = e
 		} else {
-			s.index.found(identify([]byte(key)), e.Position())
+			s.index.Found(index.Of([]byte(key)), e.Position())
 		}
 	}
+}
+
+// topicLost is the reason to end a session whose topic no longer exists.
+func topicLost(name string, err error) error {
+	return fmt.Errorf("%w: topic %q: %w", sender.ErrDataLost, name, err)
 }

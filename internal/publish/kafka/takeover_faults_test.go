@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -56,7 +57,7 @@ func TestATakeOverThatFails(t *testing.T) {
 	b := w.open()
 	want := w.publishSome(b, "web-", 3)
 	s, _ := b.current()
-	if err := s.recorder.flush(t.Context()); err != nil {
+	if err := s.recorder.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	denied.Store(true)
@@ -70,7 +71,7 @@ func TestATakeOverThatFails(t *testing.T) {
 	denied.Store(false)
 	await(t, "ready", b.Ready)
 	now, _ := b.current()
-	if _, is, err := b.holds(t.Context(), keyedEntry{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
+	if _, is, err := b.stored.Holds(t.Context(), keyedEntry{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
 		t.Errorf("the session's marker is not where it was acknowledged: %v", err)
 	}
 	w.wantLoaded(b, want)
@@ -112,7 +113,7 @@ func TestAnEventInFlightMayBeStored(t *testing.T) {
 	denied.Store(true)
 	first := w.mustPublish(b, w.message("first", 1, 0))
 	_, err = w.publish(b, second)
-	if err == nil || errors.Is(err, publish.ErrNotSent) || broker.KindOf(err) != broker.Denied {
+	if err == nil || errors.Is(err, publish.ErrNotSent) || failure.KindOf(err) != failure.Denied {
 		t.Errorf("the error is %v, want the reason of the session's end, and not %v", err, publish.ErrNotSent)
 	}
 	var at uint64
@@ -140,7 +141,7 @@ func TestALoadEndsWithItsSession(t *testing.T) {
 	b := w.open()
 	w.load(b)
 	s, _ := b.current()
-	if err := s.recorder.flush(t.Context()); err != nil {
+	if err := s.recorder.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	silent.Store(true)

@@ -78,7 +78,7 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	gate := newCheckpointGate(t, w)
 	first := w.open()
 	s, _ := first.current()
-	if err := s.recorder.flush(t.Context()); err != nil {
+	if err := s.recorder.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	gate.close(map[int]int{0: 0, 1: 0})

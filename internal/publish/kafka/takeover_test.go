@@ -23,7 +23,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
@@ -232,7 +234,7 @@ func TestACrashBeforeTheRecord(t *testing.T) {
 			}
 			b := w.open()
 			s, _ := b.current()
-			if err := s.recorder.flush(t.Context()); err != nil {
+			if err := s.recorder.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			mu.Lock()
@@ -285,7 +287,7 @@ func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 			gate := newCheckpointGate(t, w)
 			b := w.open()
 			ahead := time.Now().Add(30 * time.Minute)
-			w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(ahead)
+			w.flushed(b).topics[w.opts.Topic].senders[0].NotBefore(ahead)
 			if !recorded {
 				gate.close(map[int]int{0: 0})
 			}
@@ -375,16 +377,16 @@ func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 	stale := w.open()
 	s, _ := stale.current()
 	w.open()
-	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].senders), s.recorder.senders...) {
+	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].senders), s.recorder.Senders...) {
 		m := w.message("web", 1, 0)
 		record, err := stale.encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		refused := make(chan error, 1)
-		l.add(&item{record: record, done: func(_ int64, err error) { refused <- err }})
-		if err := <-refused; broker.KindOf(err) != broker.Fenced {
-			t.Errorf("partition %d of %s: got %v, want it refused", l.partition, l.topic, err)
+		l.Add(&sender.Item{Record: record, Done: func(_ int64, err error) { refused <- err }})
+		if err := <-refused; failure.KindOf(err) != failure.Fenced {
+			t.Errorf("partition %d of %s: got %v, want it refused", l.Partition, l.Topic, err)
 		}
 	}
 }
@@ -563,15 +565,12 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	b := w.open()
 	want := w.publishSome(b, "web-", 5)
 	s, _ := b.current()
-	l := s.topics[w.opts.Topic].senders[1]
-	l.mu.Lock()
-	l.last.next++ // as if one more record had been acknowledged
-	l.mu.Unlock()
-	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
-		t.Fatalf("got %v, want %v", err, errDataLost)
+	acknowledgeOneMore(t, s.topics[w.opts.Topic], 1)
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, sender.ErrDataLost) {
+		t.Fatalf("got %v, want %v", err, sender.ErrDataLost)
 	}
-	if err := context.Cause(s.ctx); !errors.Is(err, errDataLost) {
-		t.Errorf("the session ended with %v, want %v", err, errDataLost)
+	if err := context.Cause(s.ctx); !errors.Is(err, sender.ErrDataLost) {
+		t.Errorf("the session ended with %v, want %v", err, sender.ErrDataLost)
 	}
 	await(t, "another session", func() error {
 		if now, err := b.current(); now == s || err != nil {
@@ -673,11 +672,11 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 	b := openBus(t, w.opts)
 	s := newSession(b, recordbatch.Producer{ID: 1})
-	s.started = wallClock().Add(-maxSessionAge - time.Hour)
+	s.started = time.Now().Round(0).Add(-maxSessionAge - time.Hour)
 	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); !errors.Is(err, errRenew) || !errors.Is(context.Cause(s.ctx), errRenew) {
 		t.Errorf("got %v, and the session ended with %v; want %v", err, context.Cause(s.ctx), errRenew)
 	}
-	s.started = wallClock()
+	s.started = time.Now().Round(0)
 	before := attempts.Load()
 	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); errors.Is(err, errRenew) || attempts.Load() == before {
 		t.Errorf("a young session: got %v after %d attempts", err, attempts.Load()-before)
@@ -690,8 +689,8 @@ func TestAnIdleSessionIsRenewed(t *testing.T) {
 	b := newWriters(t, 1).open()
 	now, _ := b.current()
 	idle := newSession(b, recordbatch.Producer{ID: 1})
-	idle.recorder = now.recorder
-	idle.started = wallClock().Add(-maxSessionAge - time.Hour)
+	idle.recorder, idle.checkpoint = now.recorder, now.checkpoint
+	idle.started = time.Now().Round(0).Add(-maxSessionAge - time.Hour)
 	watched := make(chan struct{})
 	go func() { defer close(watched); b.watch(idle) }()
 	select {

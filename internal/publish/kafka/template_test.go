@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -92,7 +93,7 @@ func TestATopicMayNotBeSeenForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := testOptions(kb.AddrOf(kafkabroker.SASLPlaintext))
-	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = broker.Plain, "forwarder", password
+	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = login.Plain, "forwarder", password
 	o.Topic, o.CheckpointTopic, o.Partitions = "kr.{resource}", "checkpoint", 1
 	w := &writers{t, o}
 	admin := &kafkago.Client{Addr: kafkago.TCP(kb.Addr()), Transport: &kafkago.Transport{}}

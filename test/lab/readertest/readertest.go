@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -115,7 +116,7 @@ func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) 
 		switch {
 		case err == nil:
 			return publish.PositionOf(partition, offset), nil
-		case broker.KindOf(err) != broker.Retry || ctx.Err() != nil:
+		case failure.KindOf(err) != failure.Retry || ctx.Err() != nil:
 			return 0, err
 		}
 		select { // a new topic may not have a leader yet

@@ -8,6 +8,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -83,7 +85,7 @@ func (s *secured) setPassword(t *testing.T, password string) {
 func TestAuthentication(t *testing.T) {
 	s := newSecured(t)
 	t.Run("mechanisms", func(t *testing.T) {
-		for _, m := range []string{Plain, ScramSHA256, ScramSHA512} {
+		for _, m := range []string{login.Plain, login.ScramSHA256, login.ScramSHA512} {
 			if err := s.produce(t, s.sasl(t, m)); err != nil {
 				t.Error(m, err)
 			}
@@ -94,53 +96,53 @@ func TestAuthentication(t *testing.T) {
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		file := writeFile(t, "password", "Wrong0Wrong0")
-		for _, m := range []string{Plain, ScramSHA256} {
+		for _, m := range []string{login.Plain, login.ScramSHA256} {
 			err := s.produce(t, s.sasl(t, m, func(o *Options) { o.PasswordFile = file }))
-			wantMisconfigured(t, err, Denied, s.AddrOf(kafkabroker.SASLSSL), `rejected user "alice" with `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
+			wantMisconfigured(t, err, failure.Denied, s.AddrOf(kafkabroker.SASLSSL), `rejected user "alice" with `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
 			if strings.Contains(err.Error(), "Wrong0") {
 				t.Errorf("the password is in: %v", err)
 			}
 		}
 	})
 	t.Run("no SASL there", func(t *testing.T) {
-		c := newClient(t, s.Addr(), func(o *Options) { o.SASLMechanism, o.User, o.PasswordFile = ScramSHA256, s.user, s.password })
-		wantMisconfigured(t, s.produce(t, c), Denied, "set KUBERELAY_KAFKA_SASL_MECHANISM")
+		c := newClient(t, s.Addr(), func(o *Options) { o.SASLMechanism, o.User, o.PasswordFile = login.ScramSHA256, s.user, s.password })
+		wantMisconfigured(t, s.produce(t, c), failure.Denied, "set KUBERELAY_KAFKA_SASL_MECHANISM")
 	})
 	t.Run("SASL is wanted", func(t *testing.T) {
 		c := s.sasl(t, "", func(o *Options) { o.User, o.PasswordFile = "", "" })
-		wantError(t, s.produce(t, c), Retry, "closed the connection", "KUBERELAY_KAFKA_SASL_MECHANISM")
+		wantError(t, s.produce(t, c), failure.Retry, "closed the connection", "KUBERELAY_KAFKA_SASL_MECHANISM")
 	})
 	t.Run("TLS is wanted", func(t *testing.T) {
 		c := newClient(t, s.AddrOf(kafkabroker.SSL))
-		wantError(t, s.produce(t, c), Retry, s.AddrOf(kafkabroker.SSL), "KUBERELAY_KAFKA_TLS=true")
+		wantError(t, s.produce(t, c), failure.Retry, s.AddrOf(kafkabroker.SSL), "KUBERELAY_KAFKA_TLS=true")
 	})
 	t.Run("no TLS there", func(t *testing.T) {
 		c := newClient(t, s.Addr(), func(o *Options) { o.TLS, o.CAFile, o.RequestTimeout = true, s.caFile, 3e9 })
 		// The broker takes the first bytes of the TLS handshake for the size of a request. It
 		// waits for the rest of the request, or closes the connection.
-		wantError(t, s.produce(t, c), Retry, s.Addr(), "TLS handshake")
+		wantError(t, s.produce(t, c), failure.Retry, s.Addr(), "TLS handshake")
 	})
 	t.Run("certificate is wanted", func(t *testing.T) {
 		c := s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = "", "" })
 		err := s.produce(t, c)
-		if kind := KindOf(err); kind != Denied && kind != Retry { // the connection may close before the TLS alert arrives
+		if kind := failure.KindOf(err); kind != failure.Denied && kind != failure.Retry { // the connection may close before the TLS alert arrives
 			t.Errorf("got kind %s of %v", kind, err)
 		}
-		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
+		wantError(t, err, failure.KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("certificate of a stranger", func(t *testing.T) {
 		_, cert, key := tlstest.NewCA(t).Issue("carol")
 		err := s.produce(t, s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = cert, key }))
-		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
+		wantError(t, err, failure.KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("unknown authority", func(t *testing.T) {
 		c := s.mutual(t, func(o *Options) { o.CAFile = "" })
-		wantMisconfigured(t, s.produce(t, c), Never, "unknown authority", "KUBERELAY_KAFKA_TLS_CA_FILE")
+		wantMisconfigured(t, s.produce(t, c), failure.Never, "unknown authority", "KUBERELAY_KAFKA_TLS_CA_FILE")
 	})
 	t.Run("another name", func(t *testing.T) {
 		addr := strings.Replace(s.AddrOf(kafkabroker.SSL), "127.0.0.1", "localhost", 1)
 		c := s.mutual(t, func(o *Options) { o.Addrs = []string{addr} })
-		wantMisconfigured(t, s.produce(t, c), Never, addr, "localhost", "KUBERELAY_KAFKA_BROKERS", "KUBERELAY_KAFKA_TLS_SERVER_NAME")
+		wantMisconfigured(t, s.produce(t, c), failure.Never, addr, "localhost", "KUBERELAY_KAFKA_BROKERS", "KUBERELAY_KAFKA_TLS_SERVER_NAME")
 	})
 }
 
@@ -156,7 +158,7 @@ func TestServerName(t *testing.T) {
 	topic, password := kafkabrokertest.Topic(t, b, "named", 1, nil), writeFile(t, "password", firstPassword)
 	produce := func(name string) error {
 		c := newClient(t, b.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-			o.TLS, o.CAFile, o.ServerName, o.SASLMechanism, o.User, o.PasswordFile = true, ca.File, name, ScramSHA256, "alice", password
+			o.TLS, o.CAFile, o.ServerName, o.SASLMechanism, o.User, o.PasswordFile = true, ca.File, name, login.ScramSHA256, "alice", password
 		})
 		_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1")))
 		return err
@@ -165,7 +167,7 @@ func TestServerName(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"", "other.example.com"} {
-		wantMisconfigured(t, produce(name), Never, "KUBERELAY_KAFKA_TLS_SERVER_NAME")
+		wantMisconfigured(t, produce(name), failure.Never, "KUBERELAY_KAFKA_TLS_SERVER_NAME")
 	}
 }
 
@@ -184,7 +186,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	s := newSecured(t)
 	t.Run("password", func(t *testing.T) {
 		log := new(lines)
-		c := s.sasl(t, ScramSHA256, func(o *Options) { o.Logger = log.logger() })
+		c := s.sasl(t, login.ScramSHA256, func(o *Options) { o.Logger = log.logger() })
 		if err := s.produce(t, c); err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +238,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.transport.checkFiles()
-		wantMisconfigured(t, s.produce(t, c), Denied)
+		wantMisconfigured(t, s.produce(t, c), failure.Denied)
 		s.setPassword(t, firstPassword)
 		eventually(t, "the password is accepted", func() bool { return s.produce(t, c) == nil })
 	})
@@ -248,7 +250,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 		s.client.write(t, s.authority, "dave") // dave has no permissions
 		c.transport.checkFiles()
-		wantMisconfigured(t, s.produce(t, c), Denied, "add the ACL: Write on topic "+s.topic, "--allow-principal User:CN=dave")
+		wantMisconfigured(t, s.produce(t, c), failure.Denied, "add the ACL: Write on topic "+s.topic, "--allow-principal User:CN=dave")
 		s.client.write(t, s.authority, "carol")
 		c.transport.checkFiles()
 		if err := s.produce(t, c); err != nil {
@@ -267,7 +269,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		s.Start()
 		eventually(t, "the broker's certificate is refused", func() bool {
 			err := s.produce(t, c)
-			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && KindOf(err) == Never
+			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && failure.KindOf(err) == failure.Never
 		})
 		replaceFile(t, s.caFile, next.File)
 		eventually(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })

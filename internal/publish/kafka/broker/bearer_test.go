@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
@@ -121,7 +123,7 @@ func withTokens(t *testing.T, i *issuer) (s *secured) {
 // bearer returns a client that authenticates with tokens.
 func (s *secured) bearer(t *testing.T, tokens OAuth) *Client {
 	return newClient(t, s.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-		o.TLS, o.CAFile, o.SASLMechanism, o.OAuth = true, s.caFile, OAuthBearer, tokens
+		o.TLS, o.CAFile, o.SASLMechanism, o.OAuth = true, s.caFile, login.OAuthBearer, tokens
 	})
 }
 
@@ -197,7 +199,7 @@ func TestBearerTokens_Slow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := s.produce(t, s.bearer(t, fromFile(token)))
-			wantMisconfigured(t, err, Denied, `rejected the token of "relay"`, "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE")
+			wantMisconfigured(t, err, failure.Denied, `rejected the token of "relay"`, "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE")
 			if strings.Contains(fmt.Sprint(err), token) {
 				t.Errorf("the token is in: %v", err)
 			}
@@ -205,7 +207,7 @@ func TestBearerTokens_Slow(t *testing.T) {
 	}
 	t.Run("a wrong secret", func(t *testing.T) {
 		err := s.produce(t, s.bearer(t, fromEndpoint("Wrong0Wrong0")))
-		wantMisconfigured(t, err, Denied, "401 Unauthorized, invalid_client", "KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
+		wantMisconfigured(t, err, failure.Denied, "401 Unauthorized, invalid_client", "KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
 		if strings.Contains(fmt.Sprint(err), "Wrong0") {
 			t.Errorf("the secret is in: %v", err)
 		}
@@ -213,18 +215,18 @@ func TestBearerTokens_Slow(t *testing.T) {
 	t.Run("no endpoint", func(t *testing.T) {
 		o := fromEndpoint(clientSecret)
 		o.TokenURL = "http://127.0.0.1:1/token"
-		wantError(t, s.produce(t, s.bearer(t, o)), Retry, "KUBERELAY_KAFKA_OAUTH_TOKEN_URL", "connection refused")
+		wantError(t, s.produce(t, s.bearer(t, o)), failure.Retry, "KUBERELAY_KAFKA_OAUTH_TOKEN_URL", "connection refused")
 	})
 	t.Run("no permission", func(t *testing.T) {
 		err := s.produce(t, s.bearer(t, fromFile(i.token(t, "mallory", audience, time.Hour))))
-		wantError(t, err, Denied, "--allow-principal User:mallory")
+		wantError(t, err, failure.Denied, "--allow-principal User:mallory")
 	})
 	t.Run("no OAUTHBEARER there", func(t *testing.T) {
 		c := s.bearer(t, fromEndpoint(clientSecret))
 		other := newClient(t, s.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
-			o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, ScramSHA256, "u", writeFile(t, "password", "p")
+			o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, login.ScramSHA256, "u", writeFile(t, "password", "p")
 		})
-		wantMisconfigured(t, s.produce(t, other), Denied, "does not support the SASL mechanism")
+		wantMisconfigured(t, s.produce(t, other), failure.Denied, "does not support the SASL mechanism")
 		if err := s.produce(t, c); err != nil {
 			t.Error(err)
 		}

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 // Client is a client for one Kafka cluster. It is safe for concurrent use.
@@ -19,6 +23,7 @@ type Client struct {
 	log       *slog.Logger
 	transport *transport // of this Client alone, or shared with other Clients
 	requests  requests
+	advisor   *advice.Advisor
 	kafka     *kafka.Client
 
 	closing context.Context // ends with Close
@@ -32,7 +37,7 @@ type Client struct {
 }
 
 // New returns a client. It reads the credential files and connects to nothing: the first
-// request reports whether the brokers are reachable. An error has [ErrMisconfigured] in its
+// request reports whether the brokers are reachable. An error has [failure.ErrMisconfigured] in its
 // chain.
 func New(opts Options) (*Client, error) {
 	opts = opts.withDefaults()
@@ -46,6 +51,7 @@ func New(opts Options) (*Client, error) {
 	c := &Client{opts: opts, log: opts.Logger, transport: t, ranges: newSlots(), singles: newSlots()}
 	c.closing, c.stop = context.WithCancel(context.Background())
 	c.requests = requests{t, c.closing}
+	c.advisor = &advice.Advisor{Brokers: opts.Addrs, Secured: opts.TLS || opts.SASLMechanism != "", IAM: opts.SASLMechanism == login.AWSIAM, Principal: t.principal}
 	// Without a Timeout, kafka-go would give the brokers 500 ms to gather the
 	// acknowledgements of the replicas, whatever the context says.
 	c.kafka = &kafka.Client{Addr: kafka.TCP(opts.Addrs...), Transport: c.requests, Timeout: opts.RequestTimeout}
@@ -78,7 +84,7 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 	var unknown time.Time // when the brokers first did not know the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		err := attempt()
-		if err == nil || KindOf(err) != Retry {
+		if err == nil || failure.KindOf(err) != failure.Retry {
 			return err
 		}
 		switch {
@@ -96,7 +102,7 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 		case <-ctx.Done():
 			err = fmt.Errorf("%w, gave up: %w", err, context.Cause(ctx))
 		case <-c.closing.Done():
-			err = fmt.Errorf("%w, gave up: %w", err, errClosed)
+			err = fmt.Errorf("%w, gave up: %w", err, failure.ErrClosed)
 		case <-pause.C:
 			continue
 		}

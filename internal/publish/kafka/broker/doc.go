@@ -29,11 +29,11 @@
 // What it does not guarantee:
 //
 //   - The package does not know whether the brokers stored the batch of a failed Produce;
-//     [KindOf] classifies the error. After a timeout or a broken connection, the batch may be
+//     [failure.KindOf] classifies the error. After a timeout or a broken connection, the batch may be
 //     stored.
 //   - It does not reauthenticate an open connection (KIP-368, not in kafka-go). A broker
 //     with connections.max.reauth.ms closes the connection, which causes an error of the kind
-//     [Retry].
+//     [failure.Retry].
 //   - An acknowledgement is not an fsync. The topic's replicas and its min.insync.replicas
 //     determine which records survive a power loss.
 package broker

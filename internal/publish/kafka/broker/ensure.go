@@ -6,85 +6,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
-
-// TopicConfig is the desired configuration of a topic.
-type TopicConfig struct {
-	Name string
-
-	// Partitions is the number of partitions of a new topic. An existing topic may have
-	// a different number.
-	Partitions int
-	// Replication is the minimum number of replicas per partition
-	// (KUBERELAY_KAFKA_REPLICATION). If it is 0, the cluster's default applies.
-	Replication int
-	// CleanupPolicy is "delete", "compact" or "compact,delete".
-	CleanupPolicy string
-	// MayForget allows Kafka to delete records by age or size. If it is false, a topic whose
-	// policy includes "delete" must set retention.ms and retention.bytes to -1.
-	MayForget bool
-
-	// Minimum values. If a field is 0, a new topic inherits the cluster's default, and an
-	// existing topic may have any value.
-	MinInsyncReplicas int // minimum
-	MaxMessageBytes   int // minimum
-
-	// Configs are additional settings of a new topic. They take precedence over the fields
-	// above. Ensure does not check these settings on an existing topic.
-	Configs map[string]string
-}
-
-// settings returns the configuration of a new topic.
-func (w TopicConfig) settings() map[string]string {
-	s := map[string]string{"cleanup.policy": w.CleanupPolicy}
-	if hasPolicy(w.CleanupPolicy, "delete") && !w.MayForget {
-		s["retention.ms"], s["retention.bytes"] = "-1", "-1"
-	}
-	if w.MinInsyncReplicas > 0 {
-		s["min.insync.replicas"] = strconv.Itoa(w.MinInsyncReplicas)
-	}
-	if w.MaxMessageBytes > 0 {
-		s["max.message.bytes"] = strconv.Itoa(w.MaxMessageBytes)
-	}
-	maps.Copy(s, w.Configs)
-	return s
-}
-
-func (w TopicConfig) validate() error {
-	policies := strings.Split(w.CleanupPolicy, ",")
-	switch {
-	case w.Name == "":
-		return misconfigured("a topic name is empty")
-	case w.Partitions < 1:
-		return misconfigured("topic %s is configured with %d partitions: use at least 1", w.Name, w.Partitions)
-	case slices.ContainsFunc(policies, func(p string) bool { return p != "delete" && p != "compact" }):
-		return misconfigured("topic %s is configured with the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
-	case w.Replication > 0 && w.MinInsyncReplicas > w.Replication:
-		return misconfigured("topic %s is configured with min.insync.replicas %d and %d replicas, which prevents all writes",
-			w.Name, w.MinInsyncReplicas, w.Replication)
-	}
-	return nil
-}
 
 // Ensure checks that the topic exists with correct settings, and creates a missing topic. It
 // returns a new topic when each of its partitions has a leader that serves the partition.
 //
-// If an existing topic has wrong settings, Ensure returns an error with [ErrMisconfigured] in
+// If an existing topic has wrong settings, Ensure returns an error with [failure.ErrMisconfigured] in
 // its chain. The error names each wrong setting and the commands that fix them. If the user
-// lacks the permission to create the topic, the error is of the kind [Denied]. If the user
+// lacks the permission to create the topic, the error is of the kind [failure.Denied]. If the user
 // may not read the settings, Ensure logs that once and assumes that they are correct.
 //
 // The metadata of the returned topic is at most half a second old, unlike that of
 // [Client.Topic]. Call Ensure if you must not miss a partition. Other clients may call Ensure
 // concurrently. Ensure looks up the topic once and tries to create it once. It then waits
 // for the new topic until ctx ends.
-func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created bool, err error) {
-	if err := want.validate(); err != nil {
+func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, created bool, err error) {
+	if err := want.Validate(); err != nil {
 		return Topic{}, false, err
 	}
 	c.transport.renew(time.Now(), renewEvery)
@@ -105,9 +48,9 @@ func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created
 }
 
 // create creates the topic. created is false if another client created the topic first.
-func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, err error) {
+func (c *Client) create(ctx context.Context, want advice.TopicConfig) (created bool, err error) {
 	started := time.Now()
-	res, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{want.topic()}})
+	res, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{newTopic(want)}})
 	if err == nil {
 		err = res.Errors[want.Name]
 	}
@@ -118,19 +61,19 @@ func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, er
 		return false, nil
 	}
 	err = c.notCreated(want, err)
-	if !errors.Is(err, ErrMisconfigured) {
+	if !errors.Is(err, failure.ErrMisconfigured) {
 		c.transport.note(started, err)
 	}
 	return false, err
 }
 
-// topic returns the topic in the form that kafka-go's CreateTopics takes.
-func (w TopicConfig) topic() kafka.TopicConfig {
+// newTopic returns the topic in the form that kafka-go's CreateTopics takes.
+func newTopic(w advice.TopicConfig) kafka.TopicConfig {
 	topic := kafka.TopicConfig{Topic: w.Name, NumPartitions: w.Partitions, ReplicationFactor: w.Replication}
 	if w.Replication < 1 {
 		topic.ReplicationFactor = -1
 	}
-	settings := w.settings()
+	settings := w.Settings()
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: settings[name]})
 	}
@@ -138,17 +81,17 @@ func (w TopicConfig) topic() kafka.TopicConfig {
 }
 
 // notCreated explains why a topic was not created.
-func (c *Client) notCreated(want TopicConfig, err error) error {
+func (c *Client) notCreated(want advice.TopicConfig, err error) error {
 	switch {
-	case KindOf(err) == Denied:
-		err = c.denied(err, onTopic("Create", want.Name), permission{operation: "Create", resource: "cluster"})
-		return fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
+	case failure.KindOf(err) == failure.Denied:
+		err = c.advisor.Denied(err, advice.OnTopic("Create", want.Name), advice.OnCluster("Create"))
+		return fmt.Errorf("%w, or have an administrator create it: %s", err, c.advisor.CreateCommand(want))
 	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // Kafka does not count starting and fenced brokers
 		return fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
 	case errors.Is(err, kafka.InvalidReplicationFactor):
 		return fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
-	case KindOf(err) == Never:
-		return misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
+	case failure.KindOf(err) == failure.Never:
+		return failure.Misconfigured("%w", err) // for example, a policy of the cluster or an invalid value
 	}
 	return err
 }
@@ -172,16 +115,59 @@ func (c *Client) await(ctx context.Context, name string) (Topic, error) {
 	return t, err
 }
 
-// createCommand returns the command with which an administrator can create the topic.
-func (c *Client) createCommand(want TopicConfig) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s --create --topic %s --partitions %d", c.tool("kafka-topics.sh"), quote(want.Name), want.Partitions)
-	if want.Replication > 0 {
-		fmt.Fprintf(&b, " --replication-factor %d", want.Replication)
+// checked lists the topic settings that check reads.
+var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes", uncleanElection}
+
+// uncleanElection allows a replica that lacks acknowledged records to lead.
+const uncleanElection = "unclean.leader.election.enable"
+
+// check compares an existing topic with the desired configuration.
+func (c *Client) check(ctx context.Context, t Topic, want advice.TopicConfig) (Topic, error) {
+	var is map[string]string
+	err := c.persist(ctx, want.Name, func() (err error) {
+		is, err = c.settings(ctx, want.Name)
+		return err
+	})
+	if errors.Is(err, kafka.TopicAuthorizationFailed) {
+		if _, warned := c.warned.LoadOrStore(want.Name, true); !warned {
+			c.log.Warn("cannot check the settings of the topic, assuming that they are correct", "topic", want.Name, "err", err)
+		}
+		is, err = nil, nil
 	}
-	settings := want.settings()
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&b, " --config %s", quote(name+"="+settings[name]))
+	if err != nil {
+		return t, fmt.Errorf("read the settings of topic %s: %w", want.Name, err)
 	}
-	return b.String()
+	t = t.with(is)
+	return t, c.advisor.CheckTopic(want, t.Replication, is)
+}
+
+// with returns a copy of the topic with the given settings.
+func (t Topic) with(is map[string]string) Topic {
+	t.CleanupPolicy = is["cleanup.policy"]
+	t.MaxMessageBytes = advice.Number(is["max.message.bytes"])
+	t.MinInsyncReplicas = advice.Number(is["min.insync.replicas"])
+	t.UncleanElection = is[uncleanElection] == "true"
+	return t
+}
+
+// settings reads the settings of a topic, including defaults.
+func (c *Client) settings(ctx context.Context, topic string) (map[string]string, error) {
+	res, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
+		Resources: []kafka.DescribeConfigRequestResource{
+			{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: checked[:]},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	is := make(map[string]string)
+	for _, r := range res.Resources {
+		if r.Error != nil {
+			return nil, c.advisor.Denied(r.Error, advice.OnTopic("DescribeConfigs", topic))
+		}
+		for _, entry := range r.ConfigEntries {
+			is[entry.ConfigName] = entry.ConfigValue
+		}
+	}
+	return is, nil
 }

@@ -7,13 +7,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // events returns the configuration of an event topic.
-func events(name string) TopicConfig {
-	return TopicConfig{Name: name, Partitions: 3, Replication: 1, CleanupPolicy: "delete"}
+func events(name string) advice.TopicConfig {
+	return advice.TopicConfig{Name: name, Partitions: 3, Replication: 1, CleanupPolicy: "delete"}
 }
 
 func TestEnsureCreatesOnce(t *testing.T) {
@@ -80,31 +83,31 @@ func TestEnsureChecks(t *testing.T) {
 	tests := []struct {
 		name   string
 		is     map[string]string
-		want   TopicConfig
+		want   advice.TopicConfig
 		wrong  []string // parts of the error; nil if no setting is wrong
 		absent string
 	}{
-		{name: "forever", is: forever, want: TopicConfig{CleanupPolicy: "delete"}},
-		{name: "forgets by age", is: map[string]string{}, want: TopicConfig{CleanupPolicy: "delete"},
+		{name: "forever", is: forever, want: advice.TopicConfig{CleanupPolicy: "delete"}},
+		{name: "forgets by age", is: map[string]string{}, want: advice.TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`retention.ms is "604800000", should be -1`, "--add-config retention.ms=-1"}, absent: "retention.bytes"},
-		{name: "forgets by size", is: map[string]string{"retention.ms": "-1", "retention.bytes": "1000000"}, want: TopicConfig{CleanupPolicy: "delete"},
+		{name: "forgets by size", is: map[string]string{"retention.ms": "-1", "retention.bytes": "1000000"}, want: advice.TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`retention.bytes is "1000000"`, "--add-config retention.bytes=-1"}},
-		{name: "may forget", is: map[string]string{}, want: TopicConfig{CleanupPolicy: "delete", MayForget: true}},
-		{name: "compacted", is: compacted, want: TopicConfig{CleanupPolicy: "compact"}},
-		{name: "not compacted", is: forever, want: TopicConfig{CleanupPolicy: "compact"},
+		{name: "may forget", is: map[string]string{}, want: advice.TopicConfig{CleanupPolicy: "delete", MayForget: true}},
+		{name: "compacted", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact"}},
+		{name: "not compacted", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`cleanup.policy is "delete", should be compact`, "--add-config cleanup.policy=compact"}},
-		{name: "compacted against our will", is: compacted, want: TopicConfig{CleanupPolicy: "delete"},
+		{name: "compacted against our will", is: compacted, want: advice.TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`cleanup.policy is "compact", should be delete`, "--add-config cleanup.policy=delete,retention.ms=-1"}},
-		{name: "compacted and forgets", is: map[string]string{"cleanup.policy": "compact,delete"}, want: TopicConfig{CleanupPolicy: "compact"},
+		{name: "compacted and forgets", is: map[string]string{"cleanup.policy": "compact,delete"}, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`retention.ms is "604800000"`, "--add-config retention.ms=-1"}},
-		{name: "both", is: forever, want: TopicConfig{CleanupPolicy: "compact,delete"},
+		{name: "both", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact,delete"},
 			wrong: []string{"--add-config 'cleanup.policy=[compact,delete]'"}},
-		{name: "replicas", is: compacted, want: TopicConfig{CleanupPolicy: "compact", Replication: 3, MinInsyncReplicas: 2},
+		{name: "replicas", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", Replication: 3, MinInsyncReplicas: 2},
 			wrong: []string{`replication factor is "1", should be 3 or more`, `min.insync.replicas is "1", should be 2 or more`,
 				"kafka-reassign-partitions.sh --bootstrap-server " + b.Addr(), "KUBERELAY_KAFKA_REPLICATION=1"}},
-		{name: "size", is: compacted, want: TopicConfig{CleanupPolicy: "compact", MaxMessageBytes: 2_000_000},
+		{name: "size", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", MaxMessageBytes: 2_000_000},
 			wrong: []string{`max.message.bytes is "1048588", should be 2000000 or more`, "max.message.bytes=2000000"}},
-		{name: "partitions", is: compacted, want: TopicConfig{CleanupPolicy: "compact", Partitions: 7}},
+		{name: "partitions", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", Partitions: 7}},
 	}
 	c := newClient(t, b.Addr())
 	for _, tt := range tests {
@@ -121,9 +124,9 @@ func TestEnsureChecks(t *testing.T) {
 				}
 				return
 			}
-			wantMisconfigured(t, err, Never, append(tt.wrong, tt.want.Name)...)
+			wantMisconfigured(t, err, failure.Never, append(tt.wrong, tt.want.Name)...)
 			if strings.Contains(err.Error(), "kafka-configs.sh") {
-				wantMisconfigured(t, err, Never, "kafka-configs.sh --bootstrap-server "+b.Addr()+" --alter --entity-type topics --entity-name "+tt.want.Name)
+				wantMisconfigured(t, err, failure.Never, "kafka-configs.sh --bootstrap-server "+b.Addr()+" --alter --entity-type topics --entity-name "+tt.want.Name)
 			}
 			if tt.absent != "" && strings.Contains(err.Error(), tt.absent) {
 				t.Errorf("%s is right, but named in: %v", tt.absent, err)
@@ -137,15 +140,15 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 	c := newClient(t, b.Addr())
 	tests := []struct {
 		name  string
-		want  TopicConfig
+		want  advice.TopicConfig
 		parts []string
 	}{
-		{"no name", TopicConfig{Partitions: 1, CleanupPolicy: "delete"}, []string{"topic name is empty"}},
-		{"no partition", TopicConfig{Name: "x", CleanupPolicy: "delete"}, []string{"0 partitions"}},
-		{"policy", TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "keep"}, []string{`"keep"`}},
-		{"in sync", TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "compact", Replication: 2, MinInsyncReplicas: 3}, []string{"min.insync.replicas 3"}},
-		{"setting", TopicConfig{Name: "bad-setting", Partitions: 1, CleanupPolicy: "compact", Configs: map[string]string{"segment.ms": "soon"}}, []string{"segment.ms"}},
-		{"characters", TopicConfig{Name: "bad name", Partitions: 1, CleanupPolicy: "compact"}, []string{"bad name"}},
+		{"no name", advice.TopicConfig{Partitions: 1, CleanupPolicy: "delete"}, []string{"topic name is empty"}},
+		{"no partition", advice.TopicConfig{Name: "x", CleanupPolicy: "delete"}, []string{"0 partitions"}},
+		{"policy", advice.TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "keep"}, []string{`"keep"`}},
+		{"in sync", advice.TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "compact", Replication: 2, MinInsyncReplicas: 3}, []string{"min.insync.replicas 3"}},
+		{"setting", advice.TopicConfig{Name: "bad-setting", Partitions: 1, CleanupPolicy: "compact", Configs: map[string]string{"segment.ms": "soon"}}, []string{"segment.ms"}},
+		{"characters", advice.TopicConfig{Name: "bad name", Partitions: 1, CleanupPolicy: "compact"}, []string{"bad name"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,20 +156,20 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 			if created {
 				t.Error("created")
 			}
-			wantMisconfigured(t, err, Never, tt.parts...)
+			wantMisconfigured(t, err, failure.Never, tt.parts...)
 		})
 	}
 }
 
 // TestEnsureWithTooFewBrokers verifies that too few brokers cause a retriable error instead of
-// ErrMisconfigured. The missing brokers may be starting, or temporarily fenced.
+// failure.ErrMisconfigured. The missing brokers may be starting, or temporarily fenced.
 func TestEnsureWithTooFewBrokers(t *testing.T) {
 	c := newClient(t, kafkabrokertest.Shared(t).Addr())
-	_, created, err := c.Ensure(within(t), TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3})
-	if created || errors.Is(err, ErrMisconfigured) {
+	_, created, err := c.Ensure(within(t), advice.TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3})
+	if created || errors.Is(err, failure.ErrMisconfigured) {
 		t.Errorf("created: %t, %v", created, err)
 	}
-	wantError(t, err, Retry, "KUBERELAY_KAFKA_REPLICATION, which is 3", "start the missing brokers")
+	wantError(t, err, failure.Retry, "KUBERELAY_KAFKA_REPLICATION, which is 3", "start the missing brokers")
 }
 
 func TestTopicThatGoesAndComesBack(t *testing.T) {
@@ -195,12 +198,12 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, c, topic, 0, record("b", "1"))
-	got, created, err := c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete", MayForget: true})
+	got, created, err := c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete", MayForget: true})
 	if err != nil || created || got.Partitions != 2 {
 		t.Errorf("got %+v, created: %v, %v", got, created, err)
 	}
 	_, err = c.Read(ctx, topic, 0, 2, 3, func(Record) error { return nil })
-	wantError(t, err, Never, "[0, 1]")
+	wantError(t, err, failure.Never, "[0, 1]")
 	if !isPastEnd(err) {
 		t.Errorf("got %v, want ErrPastEnd", err)
 	}
@@ -219,7 +222,7 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	put(t, root, topic, 0, record("a", "1"))
 	log := new(lines)
 	c := newClient(t, b.AddrOf(kafkabroker.SASLPlaintext), func(o *Options) {
-		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = ScramSHA256, "alice", password, log.logger()
+		o.SASLMechanism, o.User, o.PasswordFile, o.Logger = login.ScramSHA256, "alice", password, log.logger()
 	})
 	ctx := within(t)
 	acl := func(operation, resource, name string) []string {
@@ -229,34 +232,34 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	}
 
 	_, err := c.Topic(ctx, topic)
-	wantMisconfigured(t, err, Denied, acl("Describe", "topic", topic)...)
-	_, _, err = c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "compact"})
-	wantMisconfigured(t, err, Denied, acl("Describe", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Describe", "topic", topic)...)
+	_, _, err = c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "compact"})
+	wantMisconfigured(t, err, failure.Denied, acl("Describe", "topic", topic)...)
 	_, err = c.InitProducerID(ctx, "writer", NoProducer)
-	wantMisconfigured(t, err, Denied, acl("Write", "transactional-id", "writer")...)
+	wantMisconfigured(t, err, failure.Denied, acl("Write", "transactional-id", "writer")...)
 
 	// With only the permission Describe, Ensure finds the topic and does not check its settings.
 	// All other operations are denied.
 	root.allow(t, "alice", "Describe", topic)
-	got, _, err := c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"})
+	got, _, err := c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"})
 	if err != nil || got.Partitions != 1 || got.CleanupPolicy != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, _, err := c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"}); err != nil {
+	if _, _, err := c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"}); err != nil {
 		t.Error(err)
 	}
 	if got := strings.Count(log.String(), "cannot check the settings of the topic"); got != 1 {
 		t.Errorf("logged %d times, want once:\n%s", got, log)
 	}
 	_, err = c.Produce(ctx, topic, 0, batch(t, 0, NoProducer, -1, record("a", "2")))
-	wantMisconfigured(t, err, Denied, acl("Write", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Write", "topic", topic)...)
 	_, err = c.Read(ctx, topic, 0, 0, 1, func(Record) error { return nil })
-	wantMisconfigured(t, err, Denied, acl("Read", "topic", topic)...)
+	wantMisconfigured(t, err, failure.Denied, acl("Read", "topic", topic)...)
 
 	// The user may not create a missing topic.
 	root.allow(t, "alice", "Describe", "missing")
-	_, _, err = c.Ensure(ctx, TopicConfig{Name: "missing", Partitions: 2, Replication: 1, CleanupPolicy: "delete"})
-	wantMisconfigured(t, err, Denied, append(acl("Create", "topic", "missing"), "have an administrator create it: kafka-topics.sh",
+	_, _, err = c.Ensure(ctx, advice.TopicConfig{Name: "missing", Partitions: 2, Replication: 1, CleanupPolicy: "delete"})
+	wantMisconfigured(t, err, failure.Denied, append(acl("Create", "topic", "missing"), "have an administrator create it: kafka-topics.sh",
 		"--create --topic missing --partitions 2 --replication-factor 1 --config cleanup.policy=delete --config retention.bytes=-1 --config retention.ms=-1")...)
 
 	if strings.Contains(log.String(), "alice-secret") {

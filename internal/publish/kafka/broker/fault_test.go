@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -51,7 +53,7 @@ func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
 
 	move(t, cluster)
 	_, err := c.Produce(within(t), faulty, 0, one(t))
-	wantError(t, err, Retry)
+	wantError(t, err, failure.Retry)
 	if !errors.Is(err, kafka.NotLeaderForPartition) {
 		t.Fatalf("got %v, want the former leader's refusal", err)
 	}
@@ -78,7 +80,7 @@ func TestMetadataIsFreshAfterATimeoutOfTheLeader(t *testing.T) {
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 1})
 	move(t, cluster)
 	_, err := c.Produce(within(t), faulty, 0, one(t))
-	wantError(t, err, Retry)
+	wantError(t, err, failure.Retry)
 	if !errors.Is(err, kafka.RequestTimedOut) {
 		t.Fatalf("got %v, want the former leader's timeout", err)
 	}
@@ -97,7 +99,7 @@ func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
 	started := time.Now()
 	for range 50 {
 		_, err := c.Produce(within(t), faulty, 0, one(t))
-		wantError(t, err, Retry)
+		wantError(t, err, failure.Retry)
 	}
 	most := 1 + int(time.Since(started)/renewEvery)
 	if got := c.transport.renews - before; got < 1 || got > most {
@@ -108,26 +110,26 @@ func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
 func TestProduceFaults(t *testing.T) {
 	tests := []struct {
 		err  *kerr.Error
-		want Kind
+		want failure.Kind
 	}{
-		{kerr.MessageTooLarge, TooLarge},
-		{kerr.RecordListTooLarge, TooLarge},
-		{kerr.NotEnoughReplicas, Retry},
-		{kerr.NotEnoughReplicasAfterAppend, Retry},
-		{kerr.RequestTimedOut, Retry},
-		{kerr.KafkaStorageError, Retry},
-		{kerr.ThrottlingQuotaExceeded, Retry},
-		{kerr.UnknownTopicOrPartition, Retry},
-		{kerr.UnknownServerError, Retry},
-		{kerr.DuplicateSequenceNumber, Duplicate},
-		{kerr.OutOfOrderSequenceNumber, OutOfOrder},
-		{kerr.UnknownProducerID, OutOfOrder},
-		{kerr.InvalidProducerIDMapping, OutOfOrder},
-		{kerr.InvalidProducerEpoch, Fenced},
-		{kerr.ProducerFenced, Fenced},
-		{kerr.InvalidRecord, Never},
-		{kerr.PolicyViolation, Never},
-		{kerr.ClusterAuthorizationFailed, Denied},
+		{kerr.MessageTooLarge, failure.TooLarge},
+		{kerr.RecordListTooLarge, failure.TooLarge},
+		{kerr.NotEnoughReplicas, failure.Retry},
+		{kerr.NotEnoughReplicasAfterAppend, failure.Retry},
+		{kerr.RequestTimedOut, failure.Retry},
+		{kerr.KafkaStorageError, failure.Retry},
+		{kerr.ThrottlingQuotaExceeded, failure.Retry},
+		{kerr.UnknownTopicOrPartition, failure.Retry},
+		{kerr.UnknownServerError, failure.Retry},
+		{kerr.DuplicateSequenceNumber, failure.Duplicate},
+		{kerr.OutOfOrderSequenceNumber, failure.OutOfOrder},
+		{kerr.UnknownProducerID, failure.OutOfOrder},
+		{kerr.InvalidProducerIDMapping, failure.OutOfOrder},
+		{kerr.InvalidProducerEpoch, failure.Fenced},
+		{kerr.ProducerFenced, failure.Fenced},
+		{kerr.InvalidRecord, failure.Never},
+		{kerr.PolicyViolation, failure.Never},
+		{kerr.ClusterAuthorizationFailed, failure.Denied},
 	}
 	cluster, c := newFake(t)
 	for _, tt := range tests {
@@ -144,7 +146,7 @@ func TestProduceFaults(t *testing.T) {
 	// Brokers before 3.0 report a missing IdempotentWrite permission with this error.
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.ClusterAuthorizationFailed})
 	_, err := c.Produce(within(t), faulty, 0, one(t))
-	wantMisconfigured(t, err, Denied, "add the ACL: IdempotentWrite on the cluster", "--operation IdempotentWrite --cluster)")
+	wantMisconfigured(t, err, failure.Denied, "add the ACL: IdempotentWrite on the cluster", "--operation IdempotentWrite --cluster)")
 }
 
 func TestConnectionThatIsCut(t *testing.T) {
@@ -153,7 +155,7 @@ func TestConnectionThatIsCut(t *testing.T) {
 		return nil, errors.New("cut"), true
 	})
 	_, err := c.Produce(within(t), faulty, 0, one(t))
-	wantError(t, err, Retry, "closed the connection", c.opts.brokers())
+	wantError(t, err, failure.Retry, "closed the connection", c.opts.brokers())
 	put(t, c, faulty, 0, record("a", "1"))
 }
 
@@ -173,20 +175,20 @@ func TestInitProducerIDPersists(t *testing.T) {
 
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed})
 	_, err = c.InitProducerID(within(t), "id", NoProducer)
-	wantMisconfigured(t, err, Denied, "add the ACL: Write on transactional-id id")
+	wantMisconfigured(t, err, failure.Denied, "add the ACL: Write on transactional-id id")
 }
 
 func TestEnsureFaults(t *testing.T) {
 	cluster, c := newFake(t)
-	want := TopicConfig{Name: "new", Partitions: 1, Replication: 1, CleanupPolicy: "compact"}
+	want := advice.TopicConfig{Name: "new", Partitions: 1, Replication: 1, CleanupPolicy: "compact"}
 
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation})
 	_, _, err := c.Ensure(within(t), want)
-	wantMisconfigured(t, err, Never, "create topic new", "Policy Violation")
+	wantMisconfigured(t, err, failure.Never, "create topic new", "Policy Violation")
 
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.NotController})
 	_, _, err = c.Ensure(within(t), want)
-	wantError(t, err, Retry, "create topic new")
+	wantError(t, err, failure.Retry, "create topic new")
 
 	// Ensure retries the requests after the creation until they succeed.
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.UnknownTopicOrPartition})
@@ -268,7 +270,7 @@ func TestEmptyAnswersSkipNothing(t *testing.T) {
 		t.Errorf("got the record at %d", r.Offset)
 		return nil
 	})
-	wantError(t, err, Never, "returned no records")
+	wantError(t, err, failure.Never, "returned no records")
 	if got := made.Load(); got != emptyResponses {
 		t.Errorf("%d answers were empty, want %d", got, emptyResponses)
 	}
@@ -297,7 +299,7 @@ func TestReadErrors(t *testing.T) {
 		}
 	}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.UnsupportedCompressionType})
-	wantError(t, read(), Never, fmt.Sprintf("read topic %s, partition 0 from offset 0", faulty))
+	wantError(t, read(), failure.Never, fmt.Sprintf("read topic %s, partition 0 from offset 0", faulty))
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed})
-	wantMisconfigured(t, read(), Denied, "add the ACL: Read on topic "+faulty, "--allow-principal User:ANONYMOUS")
+	wantMisconfigured(t, read(), failure.Denied, "add the ACL: Read on topic "+faulty, "--allow-principal User:ANONYMOUS")
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -126,12 +127,12 @@ func eventually(t testing.TB, what string, is func() bool) {
 }
 
 // wantError fails t unless err is of the kind and its text contains all parts.
-func wantError(t testing.TB, err error, kind Kind, parts ...string) {
+func wantError(t testing.TB, err error, kind failure.Kind, parts ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	if got := KindOf(err); got != kind {
+	if got := failure.KindOf(err); got != kind {
 		t.Errorf("got kind %s, want %s, of: %v", got, kind, err)
 	}
 	for _, part := range parts {
@@ -141,10 +142,10 @@ func wantError(t testing.TB, err error, kind Kind, parts ...string) {
 	}
 }
 
-func wantMisconfigured(t testing.TB, err error, kind Kind, parts ...string) {
+func wantMisconfigured(t testing.TB, err error, kind failure.Kind, parts ...string) {
 	t.Helper()
 	wantError(t, err, kind, parts...)
-	if !errors.Is(err, ErrMisconfigured) {
+	if !errors.Is(err, failure.ErrMisconfigured) {
 		t.Errorf("ErrMisconfigured is not in the chain of: %v", err)
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -56,8 +59,8 @@ func withIAM(t *testing.T) (*amazon, string) {
 	a.ControlKey(int16(kmsg.SASLHandshake), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		a.KeepControl()
 		response := r.ResponseKind().(*kmsg.SASLHandshakeResponse)
-		response.SupportedMechanisms = []string{AWSIAM}
-		if r.(*kmsg.SASLHandshakeRequest).Mechanism != AWSIAM {
+		response.SupportedMechanisms = []string{login.AWSIAM}
+		if r.(*kmsg.SASLHandshakeRequest).Mechanism != login.AWSIAM {
 			response.ErrorCode = kerr.UnsupportedSaslMechanism.Code
 		}
 		return response, nil, true
@@ -119,7 +122,7 @@ func (a *amazon) keys() (keys []string) {
 
 func (a *amazon) client(t *testing.T, change ...func(*Options)) *Client {
 	return newClient(t, a.ListenAddrs()[0], append([]func(*Options){func(o *Options) {
-		o.TLS, o.CAFile, o.SASLMechanism, o.AWSRegion = true, a.caFile, AWSIAM, "eu-central-1"
+		o.TLS, o.CAFile, o.SASLMechanism, o.AWSRegion = true, a.caFile, login.AWSIAM, "eu-central-1"
 	}}, change...)...)
 }
 
@@ -150,19 +153,19 @@ func TestIAM(t *testing.T) {
 		replaceFile(t, shared, writeFile(t, "wrong", "[default]\naws_access_key_id = AKID3\naws_secret_access_key = Wrong4Wrong4\n"))
 		log := &lines{}
 		_, err := a.client(t, func(o *Options) { o.Logger = log.logger() }).Topic(within(t), faulty)
-		wantMisconfigured(t, err, Denied, "rejected the AWS credentials", "eu-central-1", "kafka-cluster:Connect")
+		wantMisconfigured(t, err, failure.Denied, "rejected the AWS credentials", "eu-central-1", "kafka-cluster:Connect")
 		if text := fmt.Sprint(err) + log.String(); strings.Contains(text, "Wrong4") {
 			t.Errorf("the secret is in: %s", text)
 		}
 	})
 	t.Run("another region", func(t *testing.T) {
 		_, err := a.client(t, func(o *Options) { o.AWSRegion = "eu-west-1" }).Topic(within(t), faulty)
-		wantMisconfigured(t, err, Denied, "for region eu-west-1", "KUBERELAY_KAFKA_AWS_REGION")
+		wantMisconfigured(t, err, failure.Denied, "for region eu-west-1", "KUBERELAY_KAFKA_AWS_REGION")
 	})
 	t.Run("no credentials", func(t *testing.T) {
 		t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
 		_, err := a.client(t).Topic(within(t), faulty)
-		wantError(t, err, Retry, "no AWS credentials", "AWS_WEB_IDENTITY_TOKEN_FILE")
+		wantError(t, err, failure.Retry, "no AWS credentials", "AWS_WEB_IDENTITY_TOKEN_FILE")
 	})
 	for name, o := range map[string]struct {
 		Options
@@ -172,21 +175,21 @@ func TestIAM(t *testing.T) {
 		"no TLS":    {Options{AWSRegion: "eu-central-1"}, []string{"AWS_MSK_IAM, which needs TLS", "KUBERELAY_KAFKA_TLS=true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.Addrs, o.SASLMechanism = []string{"kafka:9098"}, AWSIAM
+			o.Addrs, o.SASLMechanism = []string{"kafka:9098"}, login.AWSIAM
 			_, err := New(o.Options)
-			wantMisconfigured(t, err, Never, o.parts...)
+			wantMisconfigured(t, err, failure.Never, o.parts...)
 		})
 	}
 	t.Run("a region in the names of the brokers", func(t *testing.T) {
 		c := a.client(t, func(o *Options) {
 			o.AWSRegion, o.Addrs = "", []string{"b-1.demo.abc123.c2.kafka.eu-south-1.amazonaws.com:9098"}
 		})
-		if m, ok := c.transport.auth.(iamMechanism); !ok || m.Region() != "eu-south-1" {
+		if m, ok := c.transport.auth.(interface{ Region() string }); !ok || m.Region() != "eu-south-1" {
 			t.Errorf("got %v", c.transport.auth)
 		}
 	})
 	t.Run("a permission", func(t *testing.T) {
-		if got, want := c.addACL(onTopic("Write", "t")), "allow kafka-cluster:WriteData on topic t in the IAM policy of the role"; got != want {
+		if got, want := c.advisor.AddACL(advice.OnTopic("Write", "t")), "allow kafka-cluster:WriteData on topic t in the IAM policy of the role"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 )
 
 // Inspection is the state of a topic, as the brokers report it. [Client.Inspect] collects it and
@@ -43,7 +45,7 @@ var operations = []struct {
 // Inspect reads the state of a topic. It writes nothing. For a missing topic, it asks the brokers whether
 // they would create the topic. If the user may not describe the topic, the brokers report that the topic is
 // missing, or deny access. Inspect returns an error if a request fails.
-func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, err error) {
+func (c *Client) Inspect(ctx context.Context, want advice.TopicConfig) (i Inspection, err error) {
 	i.Topic, err = c.Topic(ctx, want.Name)
 	switch {
 	case isNoTopic(err):
@@ -63,9 +65,7 @@ func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, e
 		return i, fmt.Errorf("read the settings of topic %s: %w", want.Name, err)
 	}
 	i.Topic = i.Topic.with(is)
-	if wrong := compare(i.Topic, is, want); len(wrong) > 0 {
-		i.Settings = misconfigured("%s", c.describe(want, wrong))
-	}
+	i.Settings = c.advisor.CheckTopic(want, i.Topic.Replication, is)
 	err = c.inspectMetadata(ctx, want.Name, &i)
 	return i, err
 }
@@ -80,8 +80,8 @@ func (c *Client) Brokers(ctx context.Context) (int, error) {
 }
 
 // wouldCreate asks the brokers to validate the creation of a topic, and returns why they would reject it.
-func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
-	topic := want.topic()
+func (c *Client) wouldCreate(ctx context.Context, want advice.TopicConfig) error {
+	topic := newTopic(want)
 	request := createtopics.RequestTopic{
 		Name: topic.Topic, NumPartitions: int32(topic.NumPartitions), ReplicationFactor: int16(topic.ReplicationFactor),
 	}
@@ -132,7 +132,9 @@ func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspectio
 }
 
 // AddACL returns the command that grants an operation on a topic.
-func (c *Client) AddACL(operation, topic string) string { return c.addACL(onTopic(operation, topic)) }
+func (c *Client) AddACL(operation, topic string) string {
+	return c.advisor.AddACL(advice.OnTopic(operation, topic))
+}
 
 // exchange sends a request to a broker without kafka-go's special handling. kafka-go answers metadata
 // requests from a cache. After a CreateTopics request, kafka-go waits for the topics, even if the request
@@ -185,13 +187,13 @@ func (r *rawRequest) RawExchange(connection io.ReadWriter) (protocol.Message, er
 
 // planned returns the topic that the brokers would create. If the brokers do not report a default, the field
 // has its zero value. They report defaults only to a user with DescribeConfigs on the cluster.
-func (c *Client) planned(ctx context.Context, want TopicConfig) Topic {
+func (c *Client) planned(ctx context.Context, want advice.TopicConfig) Topic {
 	t := Topic{Name: want.Name, Partitions: want.Partitions, Replication: want.Replication}
 	is := c.brokerDefaults(ctx)
 	if t.Replication < 1 {
-		t.Replication = number(is["default.replication.factor"])
+		t.Replication = advice.Number(is["default.replication.factor"])
 	}
-	for name, value := range want.settings() {
+	for name, value := range want.Settings() {
 		is[name] = value
 	}
 	return t.with(is)

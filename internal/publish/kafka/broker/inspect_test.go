@@ -3,6 +3,7 @@ package broker
 import (
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestInspectWhatCanBeLost(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())
-	want := TopicConfig{
+	want := advice.TopicConfig{
 		Name: kafkabrokertest.TopicName("losing"), Partitions: 1, CleanupPolicy: "compact",
 		Configs: map[string]string{uncleanElection: "true"},
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 )
 
 // Offsets are the bounds of a topic's partitions. Start[p] is the first offset of partition p.
@@ -15,7 +17,7 @@ import (
 type Offsets struct{ Start, End []int64 }
 
 // Offsets requests the bounds of all partitions from their leaders. It retries errors of the
-// kind [Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
+// kind [failure.Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
 func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	var o Offsets
 	err := c.persist(ctx, topic, func() error {
@@ -61,13 +63,13 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 			err = res.Error
 		}
 		if err != nil {
-			return c.denied(err, onGroup("Describe", group))
+			return c.advisor.Denied(err, advice.OnGroup("Describe", group))
 		}
 		if len(res.Topics[topic]) != 1 {
 			return errIncomplete
 		}
 		next = res.Topics[topic][0].CommittedOffset
-		return c.denied(res.Topics[topic][0].Error, onTopic("Describe", topic))
+		return c.advisor.Denied(res.Topics[topic][0].Error, advice.OnTopic("Describe", topic))
 	})
 	if err != nil {
 		return -1, fmt.Errorf("ask for the offset of group %s: %w", group, err)
@@ -77,7 +79,7 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 
 // Reach sends a request to the leader of each partition and returns nil as soon as one leader
 // responds. It does not wait for the other partitions, which may have no leader or one that
-// hangs. It retries errors of the kind [Retry] until ctx ends. If the topic does not exist,
+// hangs. It retries errors of the kind [failure.Retry] until ctx ends. If the topic does not exist,
 // the error is [ErrNoTopic].
 func (c *Client) Reach(ctx context.Context, topic string) error {
 	err := c.persist(ctx, topic, func() error {
@@ -122,13 +124,13 @@ func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (O
 	}
 	res, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: requests}})
 	if err != nil {
-		return Offsets{}, c.denied(err, onTopic("Describe", topic))
+		return Offsets{}, c.advisor.Denied(err, advice.OnTopic("Describe", topic))
 	}
 	answers := 0
 	for _, p := range res.Topics[topic] {
 		if p.Error != nil {
 			c.transport.note(started, p.Error)
-			return Offsets{}, fmt.Errorf("partition %d: %w", p.Partition, c.denied(p.Error, onTopic("Describe", topic)))
+			return Offsets{}, fmt.Errorf("partition %d: %w", p.Partition, c.advisor.Denied(p.Error, advice.OnTopic("Describe", topic)))
 		}
 		if i, asked := place[p.Partition]; asked && p.FirstOffset >= 0 && p.LastOffset >= 0 {
 			o.Start[i], o.End[i] = p.FirstOffset, p.LastOffset
@@ -168,7 +170,7 @@ func (c *Client) since(ctx context.Context, topic string, partitions int, at tim
 	}
 	res, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: requests}})
 	if err != nil {
-		return nil, c.denied(err, onTopic("Describe", topic))
+		return nil, c.advisor.Denied(err, advice.OnTopic("Describe", topic))
 	}
 	if len(res.Topics[topic]) != partitions {
 		return nil, errIncomplete
@@ -176,7 +178,7 @@ func (c *Client) since(ctx context.Context, topic string, partitions int, at tim
 	for _, p := range res.Topics[topic] {
 		if p.Error != nil {
 			c.transport.note(started, p.Error)
-			return nil, fmt.Errorf("partition %d: %w", p.Partition, c.denied(p.Error, onTopic("Describe", topic)))
+			return nil, fmt.Errorf("partition %d: %w", p.Partition, c.advisor.Denied(p.Error, advice.OnTopic("Describe", topic)))
 		}
 		if p.Partition < 0 || p.Partition >= partitions {
 			return nil, errIncomplete

@@ -2,30 +2,17 @@ package broker
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/awsiam"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
-)
-
-// ErrMisconfigured is in the chain of an error that a retry cannot fix, such as a malformed
-// address, a missing file, rejected credentials, a missing permission, or a topic with wrong
-// settings. The error names the problem and the fix.
-var ErrMisconfigured = errors.New("kafka is misconfigured")
-
-// SASL mechanisms for [Options].
-const (
-	Plain       = "PLAIN"
-	ScramSHA256 = "SCRAM-SHA-256"
-	ScramSHA512 = "SCRAM-SHA-512"
-	OAuthBearer = "OAUTHBEARER"
-	AWSIAM      = awsiam.Name
 )
 
 // OAuth configures the source of the OAUTHBEARER tokens.
@@ -52,7 +39,7 @@ type Options struct {
 	// name of its broker.
 	ServerName string
 
-	// SASLMechanism is one of the mechanism constants of this package, or "" for none
+	// SASLMechanism is one of the mechanism constants of package login, or "" for none
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
@@ -86,15 +73,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// misconfigured returns an error that a retry cannot fix.
-func misconfigured(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
-}
-
 // validate checks the options as far as possible without a connection and without reading files.
 func (o Options) validate() error {
 	if len(o.Addrs) == 0 {
-		return misconfigured("no broker: set KUBERELAY_KAFKA_BROKERS")
+		return failure.Misconfigured("no broker: set KUBERELAY_KAFKA_BROKERS")
 	}
 	for _, a := range o.Addrs {
 		if err := validateAddr(a); err != nil {
@@ -103,15 +85,15 @@ func (o Options) validate() error {
 	}
 	switch {
 	case o.CAFile != "" && !o.TLS:
-		return misconfigured("KUBERELAY_KAFKA_TLS_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TLS_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
 	case o.CertFile != "" && !o.TLS:
-		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
 	case o.ServerName != "" && !o.TLS:
-		return misconfigured("KUBERELAY_KAFKA_TLS_SERVER_NAME is %q, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.ServerName)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TLS_SERVER_NAME is %q, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.ServerName)
 	case (o.CertFile == "") != (o.KeyFile == ""):
-		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) must both be set", o.CertFile, o.KeyFile)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) must both be set", o.CertFile, o.KeyFile)
 	case o.RequestTimeout < 0:
-		return misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
+		return failure.Misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
 	}
 	return o.validateSASL()
 }
@@ -120,25 +102,25 @@ func (o Options) validateSASL() error {
 	switch o.SASLMechanism {
 	case "":
 		if o.User != "" || o.PasswordFile != "" {
-			return misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
-				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, Plain, ScramSHA256, ScramSHA512)
+			return failure.Misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
+				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
 		}
-	case OAuthBearer:
+	case login.OAuthBearer:
 		if a := o.OAuth; (a.TokenFile == "") == (a.TokenURL == "") || a.TokenURL != "" && (a.ClientID == "" || a.SecretFile == "") {
-			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q), "+
-				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
+			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q), "+
+				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", login.OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
 		}
-	case Plain, ScramSHA256, ScramSHA512:
+	case login.Plain, login.ScramSHA256, login.ScramSHA512:
 		if o.User == "" || o.PasswordFile == "" {
-			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
+			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
 				o.SASLMechanism, o.User, o.PasswordFile)
 		}
-	case AWSIAM:
+	case login.AWSIAM:
 		if !o.TLS {
-			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", AWSIAM)
+			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", login.AWSIAM)
 		}
 	default:
-		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512, OAuthBearer, AWSIAM)
+		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
 	}
 	return nil
 }
@@ -146,16 +128,51 @@ func (o Options) validateSASL() error {
 // validateAddr does not quote an address that could contain credentials.
 func validateAddr(a string) error {
 	if strings.Contains(a, "@") {
-		return misconfigured("KUBERELAY_KAFKA_BROKERS contains credentials: put the password into a file " +
+		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS contains credentials: put the password into a file " +
 			"and name it in KUBERELAY_KAFKA_PASSWORD_FILE")
 	}
 	host, port, err := net.SplitHostPort(a)
 	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1 || n > 65535 ||
 		host == "" || strings.ContainsAny(host, "/, \t\r\n") {
-		return misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, separated by commas", a)
+		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, separated by commas", a)
 	}
 	return nil
 }
 
 // brokers names the brokers for errors and commands.
 func (o Options) brokers() string { return strings.Join(o.Addrs, ",") }
+
+// loginTLS returns the TLS configuration, or nil without TLS.
+func (o Options) loginTLS() (*login.TLS, error) {
+	if !o.TLS {
+		return nil, nil
+	}
+	return login.NewTLS(o.CAFile, o.CertFile, o.KeyFile, o.ServerName, o.Logger)
+}
+
+// mechanism returns the configured SASL mechanism, or nil without SASL.
+func (o Options) mechanism() (login.Mechanism, error) {
+	switch o.SASLMechanism {
+	case "":
+		return nil, nil
+	case login.OAuthBearer:
+		if !o.TLS {
+			o.Logger.Warn("token is sent unencrypted: use TLS", "setting", "KUBERELAY_KAFKA_TLS")
+		}
+		own := o.OAuth
+		own.Logger = o.Logger
+		return login.Bearer(own)
+	case login.AWSIAM:
+		return login.IAM(awsiam.Options{Region: o.AWSRegion, Brokers: o.Addrs, Logger: o.Logger})
+	}
+	m, err := login.Password(o.SASLMechanism, o.User, o.PasswordFile, o.Logger)
+	if err == nil && o.SASLMechanism == login.Plain && !o.TLS {
+		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
+	}
+	return m, err
+}
+
+// files returns a watcher for the certificate and credential files that can be rotated.
+func (o Options) files() *credential.Watcher {
+	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
+}

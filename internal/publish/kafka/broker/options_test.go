@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 func TestOptionsAreValidated(t *testing.T) {
@@ -36,11 +39,11 @@ func TestOptionsAreValidated(t *testing.T) {
 		{"no authority", Options{TLS: true, CAFile: dir + "/none"}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", dir + "/none", "no such file"}},
 		{"mechanism", Options{SASLMechanism: "GSSAPI", User: "u", PasswordFile: password}, []string{`KUBERELAY_KAFKA_SASL_MECHANISM is "GSSAPI"`, "SCRAM-SHA-512"}},
 		{"no mechanism", Options{User: "u", PasswordFile: password}, []string{"set KUBERELAY_KAFKA_SASL_MECHANISM"}},
-		{"no user", Options{SASLMechanism: Plain, PasswordFile: password}, []string{"needs KUBERELAY_KAFKA_USER"}},
-		{"no password", Options{SASLMechanism: Plain, User: "u"}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE"}},
-		{"no file", Options{SASLMechanism: Plain, User: "u", PasswordFile: dir + "/none"}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", dir + "/none"}},
-		{"empty file", Options{SASLMechanism: Plain, User: "u", PasswordFile: empty}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", empty + " is empty"}},
-		{"not for SCRAM", Options{SASLMechanism: ScramSHA256, User: "u", PasswordFile: file("control", secret+"\x07")}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", "character"}},
+		{"no user", Options{SASLMechanism: login.Plain, PasswordFile: password}, []string{"needs KUBERELAY_KAFKA_USER"}},
+		{"no password", Options{SASLMechanism: login.Plain, User: "u"}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE"}},
+		{"no file", Options{SASLMechanism: login.Plain, User: "u", PasswordFile: dir + "/none"}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", dir + "/none"}},
+		{"empty file", Options{SASLMechanism: login.Plain, User: "u", PasswordFile: empty}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", empty + " is empty"}},
+		{"not for SCRAM", Options{SASLMechanism: login.ScramSHA256, User: "u", PasswordFile: file("control", secret+"\x07")}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE", "character"}},
 		{"timeout", Options{RequestTimeout: -1}, []string{"-1ns"}},
 	}
 	for _, tt := range tests {
@@ -52,7 +55,7 @@ func TestOptionsAreValidated(t *testing.T) {
 			if err == nil {
 				c.Close()
 			}
-			wantMisconfigured(t, err, Never, tt.parts...)
+			wantMisconfigured(t, err, failure.Never, tt.parts...)
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the secret is in: %v", err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	_ "github.com/segmentio/kafka-go/protocol/rawproduce" // registers the request
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -26,9 +27,9 @@ const transactionTimeout = time.Minute
 // InitProducerID takes the transactional ID with a new epoch. A new writer passes [NoProducer]
 // as previous and takes the ID from any current writer. To renew an ID (KIP-360), pass the
 // current producer. If another writer has taken the ID since then, the error is of the kind
-// [Fenced].
+// [failure.Fenced].
 //
-// InitProducerID retries lost responses and errors of the kind [Retry] until ctx ends. If
+// InitProducerID retries lost responses and errors of the kind [failure.Retry] until ctx ends. If
 // previous is a producer, a broker returns the same result to each retry.
 //
 // Brokers reject the older epoch in a partition only after the new epoch has written to that
@@ -54,7 +55,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 		return nil
 	})
 	if err != nil {
-		return NoProducer, fmt.Errorf("take the transactional id %s: %w", transactionalID, c.denied(err, onTransactionalID(transactionalID), idempotentWrite))
+		return NoProducer, fmt.Errorf("take the transactional id %s: %w", transactionalID, c.advisor.Denied(err, advice.OnTransactionalID(transactionalID), advice.OnCluster("IdempotentWrite")))
 	}
 	return p, nil
 }
@@ -64,7 +65,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 // the batch is one of the last five that the producer stored in the partition, the broker
 // acknowledges the batch with its existing offset.
 //
-// On an error, baseOffset is -1, and [KindOf] classifies the error. The caller may change batch
+// On an error, baseOffset is -1, and [failure.KindOf] classifies the error. The caller may change batch
 // after Produce has returned, even after an error.
 func (c *Client) Produce(ctx context.Context, topic string, partition int, batch []byte) (baseOffset int64, err error) {
 	started := time.Now()
@@ -81,7 +82,7 @@ func (c *Client) Produce(ctx context.Context, topic string, partition int, batch
 	}
 	if err != nil {
 		c.transport.note(started, err)
-		err = c.denied(c.unrouted(ctx, err, topic, "Write"), onTopic("Write", topic), idempotentWrite)
+		err = c.advisor.Denied(c.unrouted(ctx, err, topic, "Write"), advice.OnTopic("Write", topic), advice.OnCluster("IdempotentWrite"))
 		return -1, fmt.Errorf("produce to topic %s, partition %d: %w", topic, partition, err)
 	}
 	return res.BaseOffset, nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -52,7 +54,7 @@ func TestProducerIsFenced(t *testing.T) {
 		t.Errorf("the same again: got %d, %v, want the first offset", offset, err)
 	}
 	_, err = c.Produce(ctx, topic, 0, batch(t, recordbatch.None, old, 5, record("a", "2")))
-	wantError(t, err, OutOfOrder, topic, "partition 0")
+	wantError(t, err, failure.OutOfOrder, topic, "partition 0")
 
 	taken, err := c.InitProducerID(ctx, id, NoProducer)
 	if err != nil {
@@ -67,9 +69,9 @@ func TestProducerIsFenced(t *testing.T) {
 	}
 	putAs(t, c, topic, 0, taken, 0, record("marker", "x"))
 	_, err = c.Produce(ctx, topic, 0, batch(t, recordbatch.None, old, 3, record("a", "4")))
-	wantError(t, err, Fenced)
+	wantError(t, err, failure.Fenced)
 	_, err = c.InitProducerID(ctx, id, old)
-	wantError(t, err, Fenced, id)
+	wantError(t, err, failure.Fenced, id)
 
 	renewed, err := c.InitProducerID(ctx, id, taken)
 	if err != nil {
@@ -92,7 +94,7 @@ func TestProduceTooLarge(t *testing.T) {
 	c := newClient(t, b.Addr())
 	topic := kafkabrokertest.Topic(t, b, "large", 1, map[string]string{"max.message.bytes": "1000"})
 	_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", string(make([]byte, 2000)))))
-	wantError(t, err, TooLarge)
+	wantError(t, err, failure.TooLarge)
 }
 
 func TestProduceWhereThereIsNothing(t *testing.T) {
@@ -101,9 +103,9 @@ func TestProduceWhereThereIsNothing(t *testing.T) {
 	topic := kafkabrokertest.Topic(t, b, "one", 1, nil)
 	encoded := batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1"))
 	_, err := c.Produce(within(t), topic, 7, encoded)
-	wantError(t, err, Retry, "partition 7")
+	wantError(t, err, failure.Retry, "partition 7")
 	_, err = c.Produce(within(t), "no-"+topic, 0, encoded)
-	wantError(t, err, Retry, "no-"+topic)
+	wantError(t, err, failure.Retry, "no-"+topic)
 }
 
 // TestUnreachableBrokerIsNamed verifies that errors name an unreachable broker. Without metadata, kafka-go
@@ -119,21 +121,21 @@ func TestUnreachableBrokerIsNamed(t *testing.T) {
 	encoded := batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1"))
 
 	_, err = c.Produce(within(t), "topic", 0, encoded)
-	wantError(t, err, Retry, addr, "connection refused")
+	wantError(t, err, failure.Retry, addr, "connection refused")
 	// kafka-go's own client returns the same error.
 	_, err = c.kafka.RawProduce(within(t), &kafka.RawProduceRequest{Topic: "topic", RawRecords: recordbatch.RawRecordSet(encoded)})
-	wantError(t, err, Retry, addr, "connection refused")
+	wantError(t, err, failure.Retry, addr, "connection refused")
 	_, err = c.Topic(within(t), "topic")
-	wantError(t, err, Retry, addr, "connection refused")
+	wantError(t, err, failure.Retry, addr, "connection refused")
 	if isNoTopic(err) {
 		t.Errorf("nobody can say that there is no topic: %v", err)
 	}
-	_, _, err = c.Ensure(within(t), TopicConfig{Name: "topic", Partitions: 1, CleanupPolicy: "compact"})
-	wantError(t, err, Retry, addr, "connection refused")
+	_, _, err = c.Ensure(within(t), advice.TopicConfig{Name: "topic", Partitions: 1, CleanupPolicy: "compact"})
+	wantError(t, err, failure.Retry, addr, "connection refused")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = c.InitProducerID(ctx, "id", NoProducer)
-	wantError(t, err, Retry)
+	wantError(t, err, failure.Retry)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's end in it", err)
 	}
@@ -156,7 +158,7 @@ func TestCloseEndsRequests(t *testing.T) {
 		t.Error("no error")
 	}
 	_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1")))
-	wantError(t, err, Never, "closed")
+	wantError(t, err, failure.Never, "closed")
 	var code kafka.Error
 	if errors.As(err, &code) {
 		t.Errorf("a broker has answered: %v", err)

@@ -36,7 +36,7 @@ const (
 // later. If the log is truncated during the read, each may also have received records before
 // start. Read skips offsets that compaction removed.
 //
-// Read retries errors of the kind [Retry] until ctx ends. It returns these errors:
+// Read retries errors of the kind [failure.Retry] until ctx ends. It returns these errors:
 //
 //   - an error that each returned, unchanged
 //   - [ErrPastEnd] if the log ends before from, or if it ends before to for about 5 s

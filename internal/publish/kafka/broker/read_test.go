@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -181,7 +182,7 @@ func TestReadOverARestart(t *testing.T) {
 	}
 	b.Kill()
 	_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, -1, record("a", "2")))
-	wantError(t, err, Retry)
+	wantError(t, err, failure.Retry)
 	b.Start()
 	if offset := put(t, c, topic, 0, record("a", "2")); offset != 1 {
 		t.Errorf("got offset %d, want 1", offset)
@@ -204,7 +205,7 @@ func TestFrozenBroker(t *testing.T) {
 	encoded := batch(t, recordbatch.None, NoProducer, -1, record("a", "2"))
 	for range 2 {
 		_, err := c.Produce(within(t), topic, 0, encoded)
-		wantError(t, err, Retry, b.Addr(), "did not respond in time")
+		wantError(t, err, failure.Retry, b.Addr(), "did not respond in time")
 		clear(encoded) // the race detector checks that kafka-go no longer reads the batch
 	}
 	patient := newClient(t, b.Addr(), func(o *Options) { o.RequestTimeout = time.Hour })

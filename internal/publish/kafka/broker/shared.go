@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // Shared holds connections that several Clients use together, so that each Client needs none of
@@ -87,7 +89,7 @@ var _ kafka.RoundTripper = requests{}
 // RoundTrip sends one request.
 func (r requests) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	if r.closing.Err() != nil {
-		return nil, errClosed
+		return nil, failure.ErrClosed
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

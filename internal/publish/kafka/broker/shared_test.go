@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // counting is a listener that counts its connections.
@@ -74,11 +76,11 @@ func TestSharedConnections(t *testing.T) {
 	if err := clients[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-results[0]; !errors.Is(err, context.Canceled) || KindOf(err) != Retry {
+	if err := <-results[0]; !errors.Is(err, context.Canceled) || failure.KindOf(err) != failure.Retry {
 		t.Errorf("the request of a closed client ended with %v", err)
 	}
 	_, err = clients[0].Produce(within(t), faulty, 0, one(t))
-	wantError(t, err, Never, "closed")
+	wantError(t, err, failure.Never, "closed")
 	close(release)
 	if err := <-results[1]; err != nil {
 		t.Errorf("the request of another client ended with %v", err)

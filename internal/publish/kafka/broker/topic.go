@@ -9,9 +9,12 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// ErrNoTopic means that the topic does not exist. Its kind is [Retry], like that of the
+// ErrNoTopic means that the topic does not exist. Its kind is [failure.Retry], like that of the
 // broker's error that it wraps.
 var ErrNoTopic = fmt.Errorf("no such topic: %w", kafka.UnknownTopicOrPartition)
 
@@ -30,7 +33,7 @@ type Topic struct {
 
 // Topic looks up a topic in metadata that can be some seconds old. If the metadata lacks the
 // topic, Topic asks a broker. It returns [ErrNoTopic] if the broker reports that the topic
-// does not exist, and an error of the kind [Denied] if the user may not describe it. Any other
+// does not exist, and an error of the kind [failure.Denied] if the user may not describe it. Any other
 // error means that the lookup failed. Topic makes one attempt.
 func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	t, known, err := c.lookUp(ctx, name)
@@ -70,7 +73,7 @@ func (c *Client) lookUp(ctx context.Context, name string) (t Topic, known bool, 
 	case errors.Is(found.Error, kafka.UnknownTopicOrPartition):
 		return Topic{}, false, nil
 	case found.Error != nil && len(found.Partitions) == 0:
-		return Topic{}, false, c.denied(found.Error, onTopic("Describe", name))
+		return Topic{}, false, c.advisor.Denied(found.Error, advice.OnTopic("Describe", name))
 	}
 	t = Topic{Name: name, Partitions: len(found.Partitions)}
 	for i, p := range found.Partitions {
@@ -108,8 +111,8 @@ func (c *Client) probe(ctx context.Context, name, operation string) error {
 		switch {
 		case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
 			return ErrNoTopic
-		case p.Error != nil && KindOf(p.Error) != Retry: // a leader with a temporary error proves that the topic exists
-			return c.denied(p.Error, onTopic(operation, name))
+		case p.Error != nil && failure.KindOf(p.Error) != failure.Retry: // a leader with a temporary error proves that the topic exists
+			return c.advisor.Denied(p.Error, advice.OnTopic(operation, name))
 		case errors.Is(p.Error, kafka.Unknown):
 			return p.Error
 		}

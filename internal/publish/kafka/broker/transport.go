@@ -16,6 +16,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 )
 
 const (
@@ -30,8 +32,6 @@ const (
 	dialTimeout = 3 * time.Second
 )
 
-var errClosed = errors.New("the client is closed")
-
 // transport extends kafka-go's Transport: it drops stale metadata, reconnects when
 // credential files change, and explains errors.
 //
@@ -44,9 +44,9 @@ var errClosed = errors.New("the client is closed")
 type transport struct {
 	opts  Options
 	log   *slog.Logger
-	tls   *handshaker // nil without TLS
+	tls   *login.TLS // nil without TLS
 	files *credential.Watcher
-	auth  authenticator // nil without SASL
+	auth  login.Mechanism // nil without SASL
 
 	reached atomic.Bool // a broker has responded before
 	closing context.Context
@@ -69,10 +69,10 @@ var _ kafka.RoundTripper = (*transport)(nil)
 func newTransport(opts Options) (*transport, error) {
 	t := &transport{opts: opts, log: opts.Logger, conns: make(map[*conn]struct{}), files: opts.files()}
 	var err error
-	if t.tls, err = opts.handshaker(); err != nil {
+	if t.tls, err = opts.loginTLS(); err != nil {
 		return nil, err
 	}
-	if t.auth, err = opts.authenticator(); err != nil {
+	if t.auth, err = opts.mechanism(); err != nil {
 		return nil, err
 	}
 	t.closing, t.stop = context.WithCancel(context.Background())
@@ -92,7 +92,7 @@ func newTransport(opts Options) (*transport, error) {
 // RoundTrip sends one request.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	if t.isClosed() {
-		return nil, errClosed // kafka-go would create a pool that is never closed
+		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
 	started, inner := time.Now(), t.current()
 	res, err := inner.RoundTrip(ctx, addr, req)
@@ -111,7 +111,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-	case isTimeout(err): // the pool may still be connecting, or the broker hangs
+	case failure.IsTimeout(err): // the pool may still be connecting, or the broker hangs
 		t.renewSoon(started)
 	default:
 		t.renew(started, renewEvery)
@@ -221,7 +221,7 @@ func (t *transport) checkFiles() {
 // renewToken replaces all connections after a token or AWS credentials were renewed. A broker ends
 // a connection when the connection's credential expires.
 func (t *transport) renewToken(ctx context.Context) {
-	if r, ok := t.auth.(renewer); !ok || !r.Renew(ctx) {
+	if r, ok := t.auth.(login.Renewer); !ok || !r.Renew(ctx) {
 		return
 	}
 	t.log.Debug("credentials renewed, replacing connections")
@@ -239,7 +239,7 @@ func (t *transport) dial(ctx context.Context, network, address string) (net.Conn
 		if splitErr != nil {
 			host = address
 		}
-		raw, err = t.tls.handshake(ctx, raw, host)
+		raw, err = t.tls.Handshake(ctx, raw, host)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s%s: %w", address, t.origin(address), err)
@@ -268,7 +268,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	defer t.mu.Unlock()
 	if t.closed {
 		raw.Close()
-		return nil, errClosed
+		return nil, failure.ErrClosed
 	}
 	t.conns[c] = struct{}{}
 	return c, nil

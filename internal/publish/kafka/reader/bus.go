@@ -14,10 +14,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
 // ErrMisconfigured is in the chain of errors that a retry cannot fix.
-var ErrMisconfigured = broker.ErrMisconfigured
+var ErrMisconfigured = failure.ErrMisconfigured
 
 // ErrTopicMissing is in the chain of errors while the topic does not exist.
 var ErrTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)

@@ -1,0 +1,62 @@
+package index
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
+)
+
+// Foreign are the last records of other writers, by partition key. The zero value has none.
+type Foreign struct {
+	mu   sync.Mutex
+	last map[string]reload.Foreign
+}
+
+// Add replaces the last records of some keys.
+func (f *Foreign) Add(found map[string]reload.Foreign) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		f.last = map[string]reload.Foreign{}
+	}
+	maps.Copy(f.last, found)
+}
+
+// Unanswered returns the entries of the records that are still the last of their keys. It drops the
+// records that nobody has to answer any more, and skips keys with an event in flight.
+func (f *Foreign) Unanswered(x *Index) map[string]record.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := map[string]record.Entry{}
+	for key, r := range f.last {
+		id, position := Of([]byte(key)), r.Entry.Position()
+		if r.IsAnswered(x.Position(id)) {
+			delete(f.last, key)
+			continue
+		}
+		x.Found(id, position)
+		if x.Position(id) == position {
+			last[key] = r.Entry
+		}
+	}
+	return last
+}
+
+// First returns the lowest offset of the records in each partition, by topic.
+func (f *Foreign) First() map[string]map[int]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := map[string]map[int]int64{}
+	for _, r := range f.last {
+		if first[r.Entry.Topic] == nil {
+			first[r.Entry.Topic] = map[int]int64{}
+		}
+		offsets := first[r.Entry.Topic]
+		if lowest, found := offsets[r.Entry.Partition]; !found || r.Entry.Offset < lowest {
+			offsets[r.Entry.Partition] = r.Entry.Offset
+		}
+	}
+	return first
+}

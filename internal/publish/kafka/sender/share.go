@@ -1,0 +1,48 @@
+package sender
+
+import "time"
+
+// Share is a part of the in-flight limit of a bus: a number of events and their size in bytes.
+type Share struct{ Events, Bytes int }
+
+// Admit reserves room for an event of the given size within the sender's share. It returns
+// false if the share is used up or the sender has stalled. A sender without events accepts
+// an event of any size.
+func (s *Sender) Admit(bytes int, share Share, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stalled(now) || s.used.Events > 0 && (s.used.Events >= share.Events || s.used.Bytes+bytes > share.Bytes) {
+		return false
+	}
+	s.used.Events++
+	s.used.Bytes += bytes
+	return true
+}
+
+// Release frees the room that Admit reserved.
+func (s *Sender) Release(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used.Events--
+	s.used.Bytes -= bytes
+}
+
+func (s *Sender) stalled(now time.Time) bool { return !s.since.IsZero() && now.Sub(s.since) > s.Stall }
+
+// IsStalled reports whether the sender has waited too long for an acknowledgement, or for
+// [Config.Ready].
+func (s *Sender) IsStalled(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stalled(now)
+}
+
+// working records that a batch, or a wait for [Config.Ready], starts or ends.
+func (s *Sender) working(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
+	if is {
+		s.since = time.Now()
+	}
+}

@@ -1,0 +1,38 @@
+package sender
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAdmission(t *testing.T) {
+	const stallAfter = 2 * time.Second
+	now := time.Now()
+	share := Share{Events: 3, Bytes: 100}
+	for name, c := range map[string]struct {
+		has   Share
+		since time.Duration // age of the batch in flight
+		bytes int
+		want  bool
+	}{
+		"empty":                           {bytes: 10, want: true},
+		"larger than the share":           {bytes: 1000, want: true},
+		"room for one more":               {has: Share{2, 90}, bytes: 10, want: true},
+		"as many as it may have":          {has: Share{3, 3}, bytes: 10},
+		"as large as it may be":           {has: Share{1, 91}, bytes: 10},
+		"a batch is on its way":           {has: Share{1, 1}, since: stallAfter, bytes: 10, want: true},
+		"it acknowledges nothing":         {has: Share{1, 1}, since: stallAfter + 1, bytes: 10},
+		"empty, and stalled all the same": {since: stallAfter + 1, bytes: 10},
+	} {
+		l := &Sender{Config: Config{Stall: stallAfter}, used: c.has}
+		if c.since > 0 {
+			l.since = now.Add(-c.since)
+		}
+		if got := l.Admit(c.bytes, share, now); got != c.want {
+			t.Errorf("%s: admitted %t, want %t", name, got, c.want)
+		}
+		if want := (Share{c.has.Events + 1, c.has.Bytes + c.bytes}); c.want && l.used != want {
+			t.Errorf("%s: it holds %+v, want %+v", name, l.used, want)
+		}
+	}
+}

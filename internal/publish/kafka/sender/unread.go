@@ -1,0 +1,112 @@
+package sender
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Span is a range of offsets. To is exclusive.
+type Span struct{ From, To int64 }
+
+// Spans are sorted and do not overlap.
+type Spans []Span
+
+// maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
+// grows and includes the session's records in between. The index distinguishes these from foreign
+// records.
+const maxSpans = 1 << 14
+
+// wrote records that the sender has stored records at these offsets. The caller holds mu.
+func (s *Sender) wrote(at Span) {
+	if s.known != 0 && at.From > s.known {
+		s.addUnread(Span{s.known, at.From})
+	}
+	s.known = max(s.known, at.To)
+}
+
+func (s *Sender) addUnread(of Span) {
+	if n := len(s.unread); n == maxSpans {
+		s.unread[n-1].To = of.To
+		return
+	}
+	s.unread = append(s.unread, of)
+}
+
+// Contains reports whether an offset is in one of the spans.
+func (of Spans) Contains(offset int64) bool {
+	_, found := slices.BinarySearchFunc(of, offset, func(s Span, offset int64) int {
+		if s.From <= offset && offset < s.To {
+			return 0
+		}
+		return cmp.Compare(s.From, offset)
+	})
+	return found
+}
+
+// recordUnread stores the first unread offset in the marker's entry, unless the entry already has
+// one. The caller holds mu.
+func (s *Sender) recordUnread() {
+	if s.markedUnread == 0 && len(s.unread) > 0 && s.Marker != nil {
+		s.markedUnread = s.unread[0].From
+		s.Marker(s.markedUnread)
+	}
+}
+
+// RecordRead updates the first unread offset in the marker's entry after a load. unanswered is the
+// first offset of an unanswered foreign record, 0 for none. The lower of the two offsets counts.
+func (s *Sender) RecordRead(unanswered int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unread := unanswered
+	if len(s.unread) > 0 && (unread == 0 || s.unread[0].From < unread) {
+		unread = s.unread[0].From
+	}
+	if unread != s.markedUnread {
+		s.markedUnread = unread
+		s.Marker(unread)
+	}
+}
+
+// TakeUnread removes and returns the unread offsets below end. Some of them can belong to batches
+// in flight.
+func (s *Sender) TakeUnread(end int64) Spans {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known != 0 && end > s.known {
+		s.addUnread(Span{s.known, end})
+		s.known = end
+		s.recordUnread() // before a later event is recorded
+	}
+	unread := s.unread
+	s.unread = nil
+	return unread
+}
+
+// PutBack undoes TakeUnread.
+func (s *Sender) PutBack(unread Spans) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = append(unread, s.unread...)
+}
+
+// RecordMarker records the session's marker, before other records of the partition are recorded.
+// unread is the first unread offset of another writer, 0 for none.
+func (s *Sender) RecordMarker(unread int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.markedUnread = unread
+	s.Marker(unread)
+}
+
+// TakeForeign is like TakeUnread, but returns only offsets of other writers. While a batch is in
+// flight, it leaves all offsets after the last known record to the next load, because the batch can
+// be stored there.
+func (s *Sender) TakeForeign(end int64) Spans {
+	s.mu.Lock()
+	sending := !s.since.IsZero()
+	s.mu.Unlock()
+	if sending {
+		end = 0
+	}
+	return s.TakeUnread(end)
+}
