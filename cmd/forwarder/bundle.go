@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/operations/client"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
@@ -26,7 +27,7 @@ const partTimeout = 30 * time.Second
 func newBundleCommand() *cobra.Command {
 	var output string
 	var noLogs bool
-	var at statusAddress
+	at := client.Address{Timeout: partTimeout}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write a support bundle of a running forwarder",
@@ -56,11 +57,11 @@ wrong command line.`,
 				return &usageError{errors.New("--output=-: standard output is a terminal; redirect it to a file")}
 			}
 			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
-				forwarder, err := at.connect(cfg.Operations, partTimeout)
+				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
 					return &usageError{err}
 				}
-				m, parts := collect(ctx, forwarder, cfg, noLogs, at.address != "")
+				m, parts := collect(ctx, forwarder, cfg, noLogs, at.Forwarder != "")
 				if err := ctx.Err(); err != nil {
 					return fmt.Errorf("interrupted, nothing is written: %s", err) //nolint:errorlint // this is a failure
 				}
@@ -84,19 +85,19 @@ wrong command line.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&at.address, "address", "", addressUsage)
+	addressFlag(cmd, &at)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist, or - for standard output (default kuberelay-bundle-<cluster>-<time>.tar.gz in this folder)")
 	cmd.Flags().BoolVar(&noLogs, "no-logs", false, "leave out the log, which has names of objects")
-	at.flags(cmd)
+	credentialFlags(cmd, &at)
 	return cmd
 }
 
 // collect requests all parts concurrently, except the bus. It reads the bus last, because the topics
 // depend on the resources in the status.
-func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, noLogs, elsewhere bool) (bundle.Manifest, []bundle.Collected) {
+func collect(ctx context.Context, forwarder *client.Client, cfg config.Config, noLogs, elsewhere bool) (bundle.Manifest, []bundle.Collected) {
 	of := func(part, file, path, right string) bundle.Part {
 		return bundle.Part{Name: part, Collect: func(ctx context.Context) ([]bundle.File, error) {
-			content, err := forwarder.get(ctx, path, nil, right)
+			content, err := forwarder.Get(ctx, path, nil, right)
 			if err != nil {
 				return nil, err
 			}
@@ -113,7 +114,7 @@ func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, 
 	var d status.Document
 	all := bundle.Collect(ctx,
 		bundle.Part{Name: "status", Collect: func(ctx context.Context) (files []bundle.File, err error) {
-			if d, err = forwarder.document(ctx); err != nil {
+			if d, err = forwarder.Status(ctx, ""); err != nil {
 				return nil, err
 			}
 			return statusFiles(d)
@@ -122,7 +123,8 @@ func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, 
 		support("goroutines", "goroutines.txt"), support("heap", "heap.pprof"), log,
 	)
 	all = append(all, bundle.Collect(ctx, busPart(cfg, d, elsewhere))...)
-	m := bundle.Manifest{Time: time.Now().UTC(), Address: forwarder.at.Scheme + "://" + forwarder.at.Host, Cluster: d.Cluster, Forwarder: d.Version, Command: versionLine()}
+	at := forwarder.URL()
+	m := bundle.Manifest{Time: time.Now().UTC(), Address: at.String(), Cluster: d.Cluster, Forwarder: d.Version, Command: versionLine()}
 	return m.Index(all), all
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 )
 
 const (
@@ -76,14 +77,15 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	fmt.Fprintf(stderr, "forwarder: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	var usage *usageError
 	var wrong *relay.ConfigError
-	if errors.As(err, &usage) || errors.As(err, &wrong) {
+	var unreadable *subscriber.ConfigError
+	if errors.As(err, &usage) || errors.As(err, &wrong) || errors.As(err, &unreadable) {
 		return exitUsage
 	}
 	return exitFailure
 }
 
 // usageError is an error that only a change of the command line or configuration fixes. execute treats
-// a [relay.ConfigError] in the same way.
+// a [relay.ConfigError] and a [subscriber.ConfigError] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }

@@ -12,6 +12,10 @@ import (
 // that a subscription reports.
 var ErrMissing = errors.New("does not exist yet")
 
+// ErrUnreachable is in the chain of the errors of those that read the bus to its end and do not wait
+// for it, if the bus does not respond.
+var ErrUnreachable = errors.New("it cannot be reached")
+
 // ErrLost is in the chain of the error that ends a subscription with
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")

@@ -257,3 +257,17 @@ func TestParseSelectorRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestGuessedResource verifies the resource that trace derives from the command line without an API
+// server.
+func TestGuessedResource(t *testing.T) {
+	for text, want := range map[string]string{
+		"pod": "pods", "pods": "pods", "po": "pods", "Pod": "pods", "pods.core": "pods", "deploy.apps": "deployments.apps", "deployments.v1.apps": "deployments.apps",
+		"Deployment.apps": "deployments.apps", "ingress.networking.k8s.io": "ingresses.networking.k8s.io", "Widget.example.com": "widgets.example.com", "ep": "endpoints", "endpoints": "endpoints",
+	} {
+		s, err := ParseSelector(text)
+		if got := s.GroupResource().String(); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
+		}
+	}
+}

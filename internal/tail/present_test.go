@@ -265,7 +265,7 @@ func TestReadToEnd(t *testing.T) {
 		want     error
 		notified int
 	}{
-		{"unreachable", []error{broken}, ErrUnreachable, 0},
+		{"unreachable", []error{broken}, publish.ErrUnreachable, 0},
 		{"missing", []error{publish.ErrMissing}, publish.ErrMissing, 0},
 		{"interrupted", []error{nil, broken, nil}, nil, 3},
 	} {
