@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 // ErrMissing means that the stream or topic does not exist yet. It is in the chain of the errors
@@ -123,7 +124,7 @@ func (d Delivery) Place() string {
 // not a valid event. ok is false for a marker, and for a subject or key that names no
 // object.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
-	_, cluster, k, marker, err := event.ParseSubject(d.Subject)
+	_, cluster, k, marker, err := subject.Parse(d.Subject)
 	if err != nil {
 		cluster, k, err = event.ParsePartitionKey(d.Subject)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
@@ -130,7 +131,7 @@ type lister interface {
 func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	subjects, err := bus.Subjects(ctx)
 	for _, s := range subjects {
-		if _, cluster, k, marker, err := event.ParseSubject(s); err == nil {
+		if _, cluster, k, marker, err := subject.Parse(s); err == nil {
 			have.add(Event{Message: &event.Message{Key: k, Marker: marker}, Cluster: cluster}, l.clusters)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 func selectors(t *testing.T, list ...string) []Selector {
@@ -144,8 +145,8 @@ func TestFilter(t *testing.T) {
 					continue
 				}
 				got = append(got, name)
-				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
-					t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
+				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subject.Message("k", e.Cluster, e.Message)) }) {
+					t.Errorf("%s is under none of %q", subject.Message("k", e.Cluster, e.Message), subjects)
 				}
 			}
 			slices.Sort(got)
@@ -195,8 +196,8 @@ func TestFilterNames(t *testing.T) {
 				continue
 			}
 			got = append(got, name)
-			if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
-				t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
+			if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subject.Message("k", e.Cluster, e.Message)) }) {
+				t.Errorf("%s is under none of %q", subject.Message("k", e.Cluster, e.Message), subjects)
 			}
 		}
 		slices.Sort(got)
