@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	kafkareader "github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
@@ -179,9 +180,9 @@ func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() e
 // namespace is empty, the subjects match all of them.
 func subjects(prefix, cluster string, gr schema.GroupResource, namespace string) []string {
 	key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace}
-	object := strings.Split(event.Subject(prefix, cluster, key), ".")
-	marker := strings.Split(event.MarkerSubject(prefix, cluster, gr), ".")
-	point := strings.Split(event.ResolvedSubject(prefix, cluster, gr), ".")
+	object := strings.Split(subject.Object(prefix, cluster, key), ".")
+	marker := strings.Split(subject.Marker(prefix, cluster, gr), ".")
+	point := strings.Split(subject.Resolved(prefix, cluster, gr), ".")
 	if cluster == "" {
 		object[1], marker[1], point[1] = "*", "*", "*"
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
@@ -195,18 +196,18 @@ func newNATS(t testing.TB, configure ...func(*server.Options)) *writer {
 			check(err)
 			c, err := clusterOf(m)
 			check(err)
-			msg.Subject = event.Subject("kuberelay", c, m.Key)
+			msg.Subject = subject.Object("kuberelay", c, m.Key)
 			switch {
 			case m.IsResolved():
-				msg.Subject = event.ResolvedSubject("kuberelay", c, m.Key.GroupResource())
+				msg.Subject = subject.Resolved("kuberelay", c, m.Key.GroupResource())
 			case m.Marker:
-				msg.Subject = event.MarkerSubject("kuberelay", c, m.Key.GroupResource())
+				msg.Subject = subject.Marker("kuberelay", c, m.Key.GroupResource())
 			}
 			msg.Header.Del("Nats-Expected-Last-Subject-Sequence")
 			publish(msg)
 		},
 		putOther: func(k event.Key) {
-			publish(&natsgo.Msg{Subject: event.Subject("kuberelay", cluster, k), Data: []byte("hello")})
+			publish(&natsgo.Msg{Subject: subject.Object("kuberelay", cluster, k), Data: []byte("hello")})
 		},
 		open: func(t testing.TB) *Bus {
 			t.Helper()

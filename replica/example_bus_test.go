@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 )
 
@@ -50,7 +51,7 @@ func startBus() (url string, stop func()) {
 	check(err)
 	msg, err := binding.Encode(m, false, binding.NewHeader())
 	check(err)
-	msg.Subject = event.Subject("kuberelay", "prod", m.Key)
+	msg.Subject = subject.Object("kuberelay", "prod", m.Key)
 	_, err = js.PublishMsg(context.Background(), msg)
 	check(err)
 	return ns.ClientURL(), func() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,13 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/operations"
-	"github.com/kuberelay/kuberelay/internal/sinks"
-	"github.com/kuberelay/kuberelay/internal/status"
+	"github.com/kuberelay/kuberelay/internal/operations/client"
 )
 
 // partTimeout limits one request of a bundle. The forwarder has the same limit for its response.
@@ -26,7 +22,7 @@ const partTimeout = 30 * time.Second
 func newBundleCommand() *cobra.Command {
 	var output string
 	var noLogs bool
-	var at statusAddress
+	at := client.Address{Timeout: partTimeout}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write a support bundle of a running forwarder",
@@ -56,27 +52,29 @@ wrong command line.`,
 				return &usageError{errors.New("--output=-: standard output is a terminal; redirect it to a file")}
 			}
 			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
-				forwarder, err := at.connect(cfg.Operations, partTimeout)
+				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
 					return &usageError{err}
 				}
-				m, parts := collect(ctx, forwarder, cfg, noLogs, at.address != "")
+				b := bundle.Collector{
+					Forwarder: forwarder, Elsewhere: at.Forwarder != "", Settings: cfg, NoLogs: noLogs, Timeout: partTimeout, Command: versionLine(),
+				}.Collect(ctx)
 				if err := ctx.Err(); err != nil {
 					return fmt.Errorf("interrupted, nothing is written: %s", err) //nolint:errorlint // this is a failure
 				}
 				messages := cmd.ErrOrStderr()
 				if output == "-" {
-					err = bundle.Write(cmd.OutOrStdout(), m, parts)
+					err = b.Write(cmd.OutOrStdout())
 				} else {
-					messages, err = cmd.OutOrStdout(), writeFile(cmp.Or(output, m.Name()+".tar.gz"), m, parts)
+					messages, err = cmd.OutOrStdout(), writeFile(cmp.Or(output, b.Name()+".tar.gz"), b)
 				}
 				if err == nil {
-					err = m.WriteText(messages)
+					err = b.WriteText(messages)
 				}
 				if err == nil && output != "-" {
-					_, err = fmt.Fprintln(messages, "written to", cmp.Or(output, m.Name()+".tar.gz"))
+					_, err = fmt.Fprintln(messages, "written to", cmp.Or(output, b.Name()+".tar.gz"))
 				}
-				if err == nil && m.Failed() > 0 {
+				if err == nil && b.Failed() > 0 {
 					return exitCode(exitFailure)
 				}
 				return err
@@ -84,102 +82,16 @@ wrong command line.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&at.address, "address", "", addressUsage)
+	addressFlag(cmd, &at)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist, or - for standard output (default kuberelay-bundle-<cluster>-<time>.tar.gz in this folder)")
 	cmd.Flags().BoolVar(&noLogs, "no-logs", false, "leave out the log, which has names of objects")
-	at.flags(cmd)
+	credentialFlags(cmd, &at)
 	return cmd
-}
-
-// collect requests all parts concurrently, except the bus. It reads the bus last, because the topics
-// depend on the resources in the status.
-func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, noLogs, elsewhere bool) (bundle.Manifest, []bundle.Collected) {
-	of := func(part, file, path, right string) bundle.Part {
-		return bundle.Part{Name: part, Collect: func(ctx context.Context) ([]bundle.File, error) {
-			content, err := forwarder.get(ctx, path, nil, right)
-			if err != nil {
-				return nil, err
-			}
-			return []bundle.File{{Name: file, Content: content}}, nil
-		}}
-	}
-	support := func(part, file string) bundle.Part {
-		return of(part, file, operations.SupportPath+part, operations.SupportPath+"*")
-	}
-	log := support("log", "log.txt")
-	if noLogs {
-		log.Skip = "--no-logs"
-	}
-	var d status.Document
-	all := bundle.Collect(ctx,
-		bundle.Part{Name: "status", Collect: func(ctx context.Context) (files []bundle.File, err error) {
-			if d, err = forwarder.document(ctx); err != nil {
-				return nil, err
-			}
-			return statusFiles(d)
-		}},
-		of("metrics", "metrics.txt", "/metrics", "/metrics"), support("config", "config.txt"),
-		support("goroutines", "goroutines.txt"), support("heap", "heap.pprof"), log,
-	)
-	all = append(all, bundle.Collect(ctx, busPart(cfg, d, elsewhere))...)
-	m := bundle.Manifest{Time: time.Now().UTC(), Address: forwarder.at.Scheme + "://" + forwarder.at.Host, Cluster: d.Cluster, Forwarder: d.Version, Command: versionLine()}
-	return m.Index(all), all
-}
-
-// statusFiles returns the document as text for people and as JSON for programs.
-func statusFiles(d status.Document) ([]bundle.File, error) {
-	var files []bundle.File
-	for _, f := range []struct{ name, printer string }{{"status.txt", "table"}, {"status.json", "json"}} {
-		var content bytes.Buffer
-		if err := status.Printers()[f.printer](&content, d); err != nil {
-			return nil, err
-		}
-		files = append(files, bundle.File{Name: f.name, Content: content.Bytes()})
-	}
-	return files, nil
-}
-
-// busPart inspects the stream or the topics with the settings of this environment. It skips the bus if
-// these settings can't be the settings of the forwarder's bus. elsewhere means that the command line
-// has the forwarder's address.
-func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
-	p := bundle.Part{Name: "bus"}
-	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")
-	builtIn := cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0
-	switch {
-	case d.Bus.Sink != "" && d.Bus.Sink != cfg.Event.Sink:
-		p.Skip = fmt.Sprintf("the forwarder publishes to %s, and this environment has the settings of %s", d.Bus.Sink, cfg.Event.Sink)
-	case cfg.Event.Sink == config.SinkStdout:
-		p.Skip = "KUBERELAY_SINK is stdout"
-	case builtIn && elsewhere:
-		p.Skip = "this environment has no settings of the bus; status.json has what the forwarder knows"
-	}
-	p.Collect = func(ctx context.Context) ([]bundle.File, error) {
-		ctx, cancel := context.WithTimeout(ctx, partTimeout)
-		defer cancel()
-		if cfg.Event.Sink == config.SinkKafka {
-			var watched []schema.GroupResource
-			for _, r := range d.Resources {
-				watched = append(watched, schema.ParseGroupResource(r.Name))
-			}
-			found, err := sinks.InspectKafka(ctx, cfg, watched)
-			if err != nil {
-				return nil, err
-			}
-			return bundle.Kafka(found)
-		}
-		found, err := sinks.InspectNATS(ctx, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return bundle.NATS(found)
-	}
-	return p
 }
 
 // writeFile writes the bundle to a new file that only the current user can read. If writing fails, it
 // removes the file.
-func writeFile(name string, m bundle.Manifest, parts []bundle.Collected) (err error) {
+func writeFile(name string, b bundle.Bundle) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
 	case errors.Is(err, os.ErrExist):
@@ -192,5 +104,5 @@ func writeFile(name string, m bundle.Manifest, parts []bundle.Collected) (err er
 			err = errors.Join(fmt.Errorf("write the bundle: %w", err), os.Remove(name))
 		}
 	}()
-	return bundle.Write(f, m, parts)
+	return b.Write(f)
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -241,49 +240,4 @@ func source(v config.Value) string {
 		return "environment"
 	}
 	return "default"
-}
-
-// defaultTimeout is how long a command waits for a response. It is short enough that a command reports
-// an unresponsive server within 5 seconds.
-const defaultTimeout = 4 * time.Second
-
-var errTimeout = errors.New("--timeout: use a time above 0")
-
-// timeUpError is the error of a request that took too long. The server may be healthy but slow.
-type timeUpError struct {
-	timeout time.Duration
-	err     error
-}
-
-func (e *timeUpError) Error() string {
-	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.timeout, e.err)
-}
-func (e *timeUpError) Unwrap() error { return e.err }
-
-// inTime returns err, or a timeUpError if ctx or the timeout ended the request.
-func inTime(ctx context.Context, err error, timeout time.Duration) error {
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return err
-	}
-	return &timeUpError{timeout, err}
-}
-
-// within returns the result of f, or the cause of ctx if ctx ends first. In that case f continues in
-// the background until it returns.
-func within[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
-	type answer struct {
-		result T
-		err    error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		result, err := f(ctx)
-		answers <- answer{result, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.result, a.err
-	case <-ctx.Done():
-		return result, context.Cause(ctx)
-	}
 }

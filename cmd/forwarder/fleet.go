@@ -10,12 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet"
-	clusters "github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/kubeconfig"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/page"
 	"github.com/kuberelay/kuberelay/internal/relay"
@@ -55,7 +54,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 
 // newFleet returns the engine for several clusters.
 func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
-	from, err := clusterSource(c.Settings, "forwarder", c.Logger)
+	from, err := finder(c.Settings, "forwarder", c.Logger).Source()
 	if err != nil {
 		return nil, &usageError{err}
 	}
@@ -107,63 +106,10 @@ func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
 	return judged(d), err
 }
 
-// clusterSource returns the source that lists the clusters.
-func clusterSource(cfg config.Config, command string, log *slog.Logger) (clusters.Source, error) {
-	return clusters.New(clusters.Config{
-		Settings: cfg.Fleet, Logger: log,
-		Complete: func(kube *rest.Config) error { return complete(kube, cfg, command, log) },
-		Home: func() (*rest.Config, string, error) {
-			kube, err := homeKubeConfig(cfg, command)
-			if err == nil {
-				err = followToken(kube, log)
-			}
-			if err != nil {
-				return nil, "", err
-			}
-			namespace, err := kubeNamespace()
-			return kube, namespace, err
-		},
-	})
+// finder returns what finds the cluster for a command.
+func finder(cfg config.Config, command string, log *slog.Logger) kubeconfig.Finder {
+	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + version, Logger: log}
 }
-
-// complete adds the limits, the name and the token to the client configuration for one of several
-// clusters.
-func complete(kube *rest.Config, cfg config.Config, command string, log *slog.Logger) error {
-	if err := hidePassword(kube); err != nil {
-		return err
-	}
-	identify(kube, cfg, command)
-	return followToken(kube, log)
-}
-
-// memberKubeConfig returns the client configuration for one of several clusters, which the settings
-// name.
-func memberKubeConfig(ctx context.Context, cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
-	if cfg.Event.ClusterName == "" {
-		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", cfg.Fleet.Source())
-	}
-	all, err := readClusters(ctx, cfg, command, log)
-	if err != nil {
-		return nil, err
-	}
-	c, err := clusters.Find(all, cfg.Event.ClusterName)
-	return c.Kube, err
-}
-
-// readClusters returns the clusters of the source.
-func readClusters(ctx context.Context, cfg config.Config, command string, log *slog.Logger) ([]clusters.Cluster, error) {
-	from, err := clusterSource(cfg, command, log)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
-	defer cancel()
-	return from.Read(ctx)
-}
-
-// sourceTimeout limits a read of the source. With Cluster API, the read is a request to the management
-// cluster.
-const sourceTimeout = 30 * time.Second
 
 // clusterFlag adds the flag --cluster, which names one of several clusters.
 func clusterFlag(cmd *cobra.Command, name *string) {

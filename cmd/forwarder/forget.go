@@ -23,6 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/forget"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
+	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -143,13 +144,13 @@ func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, readin
 	cfg.Event.ClusterName = "" // so that an error can name the other clusters
 	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: messages}, Reading: reading}
 	p.Filter.Clusters = []string{s.cluster}
-	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
+	bus, err := subscriber.Open(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
-		return s, busError(err)
+		return s, err
 	}
 	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	if err := p.Read(ctx, bus, cfg.NATS.SubjectPrefix); err != nil {
-		return s, busError(explainBus(cfg, err))
+		return s, subscriber.Explain(cfg, err)
 	}
 	objects, _ := p.Objects()
 	for _, o := range objects {
@@ -163,7 +164,7 @@ func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, readin
 	if s.total == 0 {
 		absent, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
 		if err != nil {
-			return s, busError(explainBus(cfg, err))
+			return s, err
 		}
 		if len(absent) > 0 {
 			return s, errors.New(strings.Join(absent, "\n"))

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -126,13 +127,13 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
 	cfg.Event.ClusterName = "" // so that an error can name the other clusters
-	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
+	bus, err := subscriber.Open(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
-		return busError(err)
+		return err
 	}
 	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	if err := p.Read(ctx, bus, cfg.NATS.SubjectPrefix); err != nil {
-		return busError(explainBus(cfg, err))
+		return subscriber.Explain(cfg, err)
 	}
 	objects, removed := p.Objects()
 	unseen := p.Unseen()
@@ -142,7 +143,7 @@ func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, 
 	if len(objects) == 0 || len(unseen.Resources) > 0 || len(f.clusters) > 1 || len(f.namespaces) > 1 {
 		var isWrong bool
 		if absent, isWrong, err = findAbsent(ctx, bus, cfg, p.Status.Source, unseen); err != nil {
-			return busError(explainBus(cfg, err))
+			return err
 		}
 		if isWrong {
 			wrong, absent = errors.New(strings.Join(absent, "\n")), nil

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
@@ -221,7 +222,7 @@ func TestGetForeign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(t.Context(), event.Subject("kuberelay", "prod", tailPods.Key("default", "a")), []byte("\x1b[2J")); err != nil {
+	if _, err := js.Publish(t.Context(), subject.Object("kuberelay", "prod", tailPods.Key("default", "a")), []byte("\x1b[2J")); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBERELAY_NATS_URL", url)

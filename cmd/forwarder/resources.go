@@ -75,7 +75,7 @@ line or configuration, or rejected credentials.`,
 				need = config.Subscribing
 			}
 			return configured(need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				kube, err := kubeConfig(cfg, "resources", log)
+				kube, err := finder(cfg, "resources", log).Config()
 				if err != nil {
 					return &usageError{err}
 				}
@@ -117,7 +117,7 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not answ
 		Args: usage(cobra.MatchAll(resourceNamed, cobra.MaximumNArgs(1))),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				kube, err := kubeConfig(cfg, "schema", log)
+				kube, err := finder(cfg, "schema", log).Config()
 				if err != nil {
 					return &usageError{err}
 				}

@@ -27,6 +27,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/kubeconfig"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
@@ -109,10 +110,7 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 	}
 	several := cfg.Fleet.Source() != ""
 	if !several || cfg.Operations.MetricsAuth { // each of several clusters has its own configuration
-		if c.Kube, err = homeKubeConfig(cfg, "forwarder"); err == nil {
-			err = followToken(c.Kube, log)
-		}
-		if err != nil {
+		if c.Kube, err = finder(cfg, "forwarder", log).Home(); err != nil {
 			return c, &usageError{err}
 		}
 	}
@@ -120,7 +118,7 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 		return c, nil
 	}
 	if cfg.Leader.Namespace == "" && !several {
-		if c.Settings.Leader.Namespace, err = kubeNamespace(); err != nil {
+		if c.Settings.Leader.Namespace, err = kubeconfig.Namespace(); err != nil {
 			return c, &usageError{fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)}
 		}
 	}

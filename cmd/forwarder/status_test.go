@@ -13,34 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
-
-func TestStatusAddress(t *testing.T) {
-	for _, c := range []struct {
-		at     statusAddress
-		listen config.Operations
-		want   string
-	}{
-		{statusAddress{}, config.Operations{ListenAddr: ":8080"}, "http://localhost:8080/api/v1/status"},
-		{statusAddress{}, config.Operations{ListenAddr: "0.0.0.0:1"}, "http://localhost:1/api/v1/status"},
-		{statusAddress{}, config.Operations{ListenAddr: "[::]:1"}, "http://localhost:1/api/v1/status"},
-		{statusAddress{}, config.Operations{ListenAddr: "10.0.0.7:1"}, "http://10.0.0.7:1/api/v1/status"},
-		{statusAddress{}, config.Operations{ListenAddr: ":1", MetricsAuth: true}, "https://localhost:1/api/v1/status"},
-		{statusAddress{}, config.Operations{ListenAddr: ":1", CertFile: "x"}, "https://localhost:1/api/v1/status"},
-		{statusAddress{address: "a:1"}, config.Operations{ListenAddr: ":2", MetricsAuth: true}, "http://a:1/api/v1/status"},
-		{statusAddress{address: "a:1", caFile: "x"}, config.Operations{}, "https://a:1/api/v1/status"},
-		{statusAddress{address: "a:1", tokenFile: "x"}, config.Operations{}, "https://a:1/api/v1/status"},
-		{statusAddress{address: "https://a:1/"}, config.Operations{}, "https://a:1/api/v1/status"},
-	} {
-		got, err := c.at.url(c.listen)
-		if err != nil || got.String() != c.want {
-			t.Errorf("%+v of %+v: got %s, %v, want %s", c.at, c.listen, got, err, c.want)
-		}
-	}
-}
 
 // forStatus serves status documents with the levels in the given order. After the last level, it
 // repeats that level.

@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -164,9 +165,9 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 // run prints events until ctx ends, it has printed enough events, or it can't read the bus.
 func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer) error {
 	cfg.Event.ClusterName = f.cluster(cfg.Event.ClusterName, &p.Filter, &p.Status)
-	bus, err := openReader(ctx, cfg, &p.Status, &f.past)
+	bus, err := subscriber.Open(ctx, cfg, &p.Status, &f.past)
 	if err != nil {
-		return busError(err)
+		return err
 	}
 	defer func() { _ = bus.Close() }() // an error is harmless, because nothing is in flight
 	var looking sync.WaitGroup
@@ -178,7 +179,7 @@ func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer)
 	if err == nil && p.ToEnd {
 		looking.Wait()
 	}
-	return busError(explainBus(cfg, err))
+	return subscriber.Explain(cfg, err)
 }
 
 // sayAbsent tells the user which selected names have no event on the bus. It opens a separate
@@ -188,7 +189,7 @@ func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 		return
 	}
 	cfg.Event.ClusterName = "" // so that a sentence can name the other clusters
-	bus, err := openReader(ctx, cfg, &tail.Status{}, nil)
+	bus, err := subscriber.Open(ctx, cfg, &tail.Status{}, nil)
 	if err != nil {
 		return // the printer fails with the same error
 	}

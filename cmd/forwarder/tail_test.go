@@ -14,6 +14,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
@@ -146,7 +147,7 @@ func TestTailForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	subject := event.Subject("kuberelay", "prod", tailPods.Key("default", "x"))
+	subject := subject.Object("kuberelay", "prod", tailPods.Key("default", "x"))
 	for _, m := range []*natsgo.Msg{
 		{Subject: "kuberelay.\x1b[2J", Data: []byte("{}")},
 		{Subject: subject, Data: []byte("\x1b[2J")},

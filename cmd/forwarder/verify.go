@@ -13,11 +13,10 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/longwork"
-	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/sinks"
-	"github.com/kuberelay/kuberelay/internal/tail"
+	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
@@ -74,7 +73,7 @@ cluster, or not all of it.`,
 				}
 				switch {
 				case err != nil:
-					return cannotCompare(explainBus(cfg, err))
+					return cannotCompare(subscriber.Explain(cfg, err))
 				case len(found.Unmatched) == len(cfg.Watch.Resources):
 					return cannotCompare(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
 				case !found.Clean() && output == "table": // its last line is the verdict
@@ -97,28 +96,6 @@ cluster, or not all of it.`,
 func cannotCompare(err error) error {
 	return &usageError{errors.New("cannot compare: " + err.Error())}
 }
-
-// explainBus adds a fix to the error of a bus that can't be read at all. It returns other errors
-// unchanged.
-func explainBus(cfg config.Config, err error) error {
-	onKafka := cfg.Event.Sink == config.SinkKafka
-	switch missing := errors.Is(err, publish.ErrMissing); {
-	case missing && onKafka:
-		return fmt.Errorf("%w: check KUBERELAY_KAFKA_TOPIC; a forwarder creates the topic when it starts", err)
-	case missing:
-		return fmt.Errorf("%w: check KUBERELAY_NATS_STREAM; a forwarder creates the stream when it starts", err)
-	case !errors.Is(err, verify.ErrUnreachable) && !errors.Is(err, tail.ErrUnreachable):
-		return err
-	case onKafka:
-		return fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker runs there", err)
-	case len(cfg.NATS.URLs) == 0:
-		return fmt.Errorf("%w%s", err, builtInHint)
-	}
-	return fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server runs there", err)
-}
-
-// builtInHint is the hint for an unreachable built-in server of a forwarder on this machine.
-const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
 
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger, progress verify.Progress) (report.Report, error) {
 	o := verify.Options{
@@ -150,7 +127,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	if o.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return report.Report{}, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
-	if o.Kube, err = kubeConfig(cfg, "verify", log); err != nil {
+	if o.Kube, err = finder(cfg, "verify", log).Config(); err != nil {
 		return report.Report{}, err
 	}
 	found, err := verify.Run(ctx, o)

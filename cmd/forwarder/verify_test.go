@@ -135,7 +135,7 @@ func TestVerify_Slow(t *testing.T) {
 			"cannot compare: open the bus: it cannot be reached: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
 		}},
 		{"no built-in NATS", map[string]string{"KUBERELAY_NATS_URL": "", "KUBERELAY_NATS_LISTEN": nowhere}, exitUsage, []string{
-			"not connected to nats://" + nowhere + ": ", builtInHint,
+			"not connected to nats://" + nowhere + ": ", " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)",
 		}},
 		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
 			"cannot compare: open the bus: it cannot be reached: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",

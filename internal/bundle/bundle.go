@@ -12,42 +12,48 @@ import (
 	"time"
 )
 
-// Part is one part of a bundle, such as the log or the configuration.
-type Part struct {
-	Name string
-	// Skip is the reason to leave the part out on purpose, or "" to collect it.
-	Skip string
-	// Collect returns the files of the part.
-	Collect func(context.Context) ([]File, error)
+// part is one part of a bundle, such as the log or the configuration.
+type part struct {
+	name string
+	// skip is the reason to leave the part out on purpose, or "" to collect it.
+	skip string
+	// collect returns the files of the part.
+	collect func(context.Context) ([]file, error)
 }
 
-// File is a file of a bundle.
-type File struct {
-	Name    string
-	Content []byte
+// file is a file of a bundle.
+type file struct {
+	name    string
+	content []byte
 }
 
-// Collected is a part with its files, or with the error that prevented the collection.
-type Collected struct {
-	Part
-	Files []File
-	Err   error
+// collected is a part with its files, or with the error that prevented the collection.
+type collected struct {
+	part
+	files []file
+	err   error
 }
 
-// Collect collects all parts concurrently and returns them in the given order. If a part fails, Collect
+// collect collects all parts concurrently and returns them in the given order. If a part fails, collect
 // still collects the others.
-func Collect(ctx context.Context, parts ...Part) []Collected {
-	all := make([]Collected, len(parts))
+func collect(ctx context.Context, parts ...part) []collected {
+	all := make([]collected, len(parts))
 	var collecting sync.WaitGroup
 	for i, p := range parts {
-		all[i].Part = p
-		if p.Skip != "" {
+		all[i].part = p
+		if p.skip != "" {
 			continue
 		}
-		collecting.Go(func() { all[i].Files, all[i].Err = p.Collect(ctx) })
+		collecting.Go(func() { all[i].files, all[i].err = p.collect(ctx) })
 	}
 	collecting.Wait()
 	return all
+}
+
+// Bundle has the files of all parts and their index.
+type Bundle struct {
+	Manifest
+	parts []collected
 }
 
 // Manifest is the index of a bundle. It is the bundle's first file, manifest.json.
@@ -77,17 +83,17 @@ type FileEntry struct {
 	Bytes int    `json:"bytes"`
 }
 
-// Index returns the manifest with an entry for each collected part.
-func (m Manifest) Index(all []Collected) Manifest {
+// index returns the manifest with an entry for each collected part.
+func (m Manifest) index(all []collected) Manifest {
 	m.Format = 1
 	m.Parts = nil
 	for _, c := range all {
-		e := Entry{Part: c.Name, Skipped: c.Skip}
-		if c.Err != nil {
-			e.Error = c.Err.Error()
+		e := Entry{Part: c.name, Skipped: c.skip}
+		if c.err != nil {
+			e.Error = c.err.Error()
 		}
-		for _, f := range c.Files {
-			e.Files = append(e.Files, FileEntry{f.Name, len(f.Content)})
+		for _, f := range c.files {
+			e.Files = append(e.Files, FileEntry{f.name, len(f.content)})
 		}
 		m.Parts = append(m.Parts, e)
 	}
@@ -119,26 +125,25 @@ func (m Manifest) Name() string {
 	return "kuberelay-bundle-" + cluster + "-" + m.Time.UTC().Format("20060102T150405Z")
 }
 
-// Write writes a .tar.gz with one folder, which has the manifest and all files. m is the result of
-// [Manifest.Index].
-func Write(w io.Writer, m Manifest, all []Collected) error {
-	index, err := json.MarshalIndent(m, "", "  ")
+// Write writes a .tar.gz with one folder, which has the manifest and all files.
+func (b Bundle) Write(w io.Writer) error {
+	index, err := json.MarshalIndent(b.Manifest, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
-	files := []File{{"manifest.json", append(index, '\n')}}
-	for _, c := range all {
-		files = append(files, c.Files...)
+	files := []file{{"manifest.json", append(index, '\n')}}
+	for _, c := range b.parts {
+		files = append(files, c.files...)
 	}
 	packed := gzip.NewWriter(w)
 	archive := tar.NewWriter(packed)
 	for _, f := range files {
-		header := &tar.Header{Name: m.Name() + "/" + f.Name, Mode: 0o600, Size: int64(len(f.Content)), ModTime: m.Time}
+		header := &tar.Header{Name: b.Name() + "/" + f.name, Mode: 0o600, Size: int64(len(f.content)), ModTime: b.Time}
 		if err := archive.WriteHeader(header); err != nil {
-			return fmt.Errorf("write %s: %w", f.Name, err)
+			return fmt.Errorf("write %s: %w", f.name, err)
 		}
-		if _, err := archive.Write(f.Content); err != nil {
-			return fmt.Errorf("write %s: %w", f.Name, err)
+		if _, err := archive.Write(f.content); err != nil {
+			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
 	if err := archive.Close(); err != nil {

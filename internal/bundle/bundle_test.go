@@ -20,18 +20,18 @@ import (
 )
 
 func TestBundle(t *testing.T) {
-	of := func(name string, err error) Part {
-		return Part{Name: name, Collect: func(context.Context) ([]File, error) {
+	of := func(name string, err error) part {
+		return part{name: name, collect: func(context.Context) ([]file, error) {
 			if err != nil {
 				return nil, err
 			}
-			return []File{{name + ".txt", []byte("content of " + name)}}, nil
+			return []file{{name + ".txt", []byte("content of " + name)}}, nil
 		}}
 	}
 	skipped := of("log", nil)
-	skipped.Skip = "--no-logs"
-	all := Collect(t.Context(), of("status", nil), of("metrics", errors.New("no\nanswer")), skipped, of("heap", nil))
-	m := Manifest{Time: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Cluster: "../prod eu/1"}.Index(all)
+	skipped.skip = "--no-logs"
+	all := collect(t.Context(), of("status", nil), of("metrics", errors.New("no\nanswer")), skipped, of("heap", nil))
+	m := Manifest{Time: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Cluster: "../prod eu/1"}.index(all)
 	const name = "kuberelay-bundle-..-prod-eu-1-20260304T050607Z"
 	if m.Name() != name || m.Failed() != 1 {
 		t.Errorf("got %s with %d failed parts", m.Name(), m.Failed())
@@ -41,7 +41,7 @@ func TestBundle(t *testing.T) {
 	}
 
 	var packed bytes.Buffer
-	if err := Write(&packed, m, all); err != nil {
+	if err := (Bundle{m, all}).Write(&packed); err != nil {
 		t.Fatal(err)
 	}
 	unpacked, err := gzip.NewReader(&packed)
@@ -95,25 +95,25 @@ heap        heap.txt
 
 func TestBus(t *testing.T) {
 	stream := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "KUBERELAY", MaxMsgsPerSubject: 5}}
-	onNATS, err := NATS(nats.Inspection{Version: "2.11.0", Stream: stream, Settings: errors.New("wrong retention"), Denied: []string{"publish x"}})
+	onNATS, err := natsFile(nats.Inspection{Version: "2.11.0", Stream: stream, Settings: errors.New("wrong retention"), Denied: []string{"publish x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	onKafka, err := Kafka(kafka.Inspection{Brokers: 3, Topics: []kafka.TopicInspection{
+	onKafka, err := kafkaFile(kafka.Inspection{Brokers: 3, Topics: []kafka.TopicInspection{
 		{Name: "events", Inspection: broker.Inspection{Topic: broker.Topic{Partitions: 7, CleanupPolicy: "compact"}, InSync: 2}},
 	}, Checkpoint: kafka.TopicInspection{Name: "events.checkpoint", Err: errors.New("not allowed")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		files []File
+		files []file
 		want  []string
 	}{
 		{onNATS, []string{`"version": "2.11.0"`, `"max_msgs_per_subject": 5`, `"settingsError": "wrong retention"`, `"publish x"`}},
 		{onKafka, []string{`"brokers": 3`, `"partitions": 7`, `"cleanupPolicy": "compact"`, `"inSync": 2`, `"error": "not allowed"`}},
 	} {
 		for _, want := range c.want {
-			if len(c.files) != 1 || c.files[0].Name != "bus.json" || !strings.Contains(string(c.files[0].Content), want) {
+			if len(c.files) != 1 || c.files[0].name != "bus.json" || !strings.Contains(string(c.files[0].content), want) {
 				t.Errorf("no %s in %s", want, c.files)
 			}
 		}

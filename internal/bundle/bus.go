@@ -10,9 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// NATS returns bus.json, which describes the NATS server, the account, the stream and the permissions
+// natsFile returns bus.json, which describes the NATS server, the account, the stream and the permissions
 // of the user.
-func NATS(i nats.Inspection) ([]File, error) {
+func natsFile(i nats.Inspection) ([]file, error) {
 	return busFile(struct {
 		Version        string                 `json:"version"`
 		MaxPayload     int64                  `json:"maxPayload"`
@@ -50,8 +50,8 @@ type topic struct {
 	CreateError       string   `json:"createError,omitempty"`
 }
 
-// Kafka returns bus.json, which describes the topics and the permissions of the user.
-func Kafka(i kafka.Inspection) ([]File, error) {
+// kafkaFile returns bus.json, which describes the topics and the permissions of the user.
+func kafkaFile(i kafka.Inspection) ([]file, error) {
 	of := func(t kafka.TopicInspection) topic {
 		is := t.Topic
 		return topic{
@@ -71,12 +71,12 @@ func Kafka(i kafka.Inspection) ([]File, error) {
 	}{i.Brokers, topics, of(i.Checkpoint), text(i.ClaimErr)})
 }
 
-func busFile(v any) ([]File, error) {
+func busFile(v any) ([]file, error) {
 	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	return []File{{"bus.json", append(content, '\n')}}, nil
+	return []file{{"bus.json", append(content, '\n')}}, nil
 }
 
 func text(err error) string {

@@ -8,24 +8,6 @@ import (
 	"testing"
 )
 
-func BenchmarkSubject(b *testing.B) {
-	k := Key{"cluster.x-k8s.io", "machinedeployments", "team-a", "ip-10-0-0-1.eu-west-1.compute.internal"}
-	b.ReportAllocs()
-	for b.Loop() {
-		Subject("kuberelay", "6f1b0a1c-6d4c-4f6e-9a53-1f8a3a8f7d11", k)
-	}
-}
-
-func BenchmarkParseSubject(b *testing.B) {
-	s := Subject("kuberelay", "c1", Key{"apps", "deployments", "default", "web"})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, _, _, err := ParseSubject(s); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func BenchmarkMessage(b *testing.B) {
 	c := change(deployments, "default", "web", nil)
 	b.ReportAllocs()

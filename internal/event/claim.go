@@ -17,7 +17,7 @@ const ClusterClaimed Type = "io.kuberelay.cluster.claimed"
 // misread. A new attribute or field that earlier forwarders can ignore needs no new number.
 const Format = 1
 
-// Tokens of a claim's subject and partition key.
+// Segments of a claim's partition key.
 const (
 	clusterToken = "cluster"
 	claimedToken = "claimed"
@@ -180,29 +180,6 @@ func session(at time.Time) string { return fmt.Sprintf("%x", at.UnixMicro()) }
 // message in its place is at the expected position. Other markers have no such condition.
 func (m *Message) IsClaim() bool {
 	return m.Marker && Type(m.Attribute("type")) == ClusterClaimed
-}
-
-// Subject returns the NATS subject of the message.
-func (m *Message) Subject(prefix, cluster string) string {
-	switch {
-	case m.IsClaim():
-		return ClaimSubject(prefix, cluster)
-	case m.IsResolved():
-		return ResolvedSubject(prefix, cluster, m.Key.GroupResource())
-	case m.Marker:
-		return MarkerSubject(prefix, cluster, m.Key.GroupResource())
-	}
-	return Subject(prefix, cluster, m.Key)
-}
-
-// ClaimSubject returns the NATS subject of a cluster's claim:
-//
-//	<prefix>.<cluster>._control.cluster._.claimed
-//
-// No object has this subject.
-func ClaimSubject(prefix, cluster string) string {
-	b := appendToken([]byte(prefix+"."), cluster)
-	return string(b) + "." + controlToken + "." + clusterToken + "." + clusterScopeToken + "." + claimedToken
 }
 
 // ClaimPartitionKey returns the partition key of a cluster's claim. No object has this key, because

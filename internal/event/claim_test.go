@@ -110,32 +110,3 @@ func TestClaimFromRefuses(t *testing.T) {
 		}
 	}
 }
-
-func TestClaimSubject(t *testing.T) {
-	const subject, key = "kr.c=2E1._control.cluster._.claimed", "c.1/_control/cluster/_/claimed"
-	if got := ClaimSubject("kr", "c.1"); got != subject {
-		t.Errorf("got %q", got)
-	}
-	if got := ClaimPartitionKey("c.1"); got != key {
-		t.Errorf("got %q", got)
-	}
-	prefix, cluster, k, marker, err := ParseSubject(subject)
-	if prefix != "kr" || cluster != "c.1" || k != (Key{}) || !marker || err != nil {
-		t.Errorf("got %q, %q, %+v, %t, %v", prefix, cluster, k, marker, err)
-	}
-	for _, s := range []string{"kr.c._control.cluster._.lost", "kr.c._control.cluster.core.pods", "kr.c=2D._control.cluster._.claimed"} {
-		if _, _, k, _, err := ParseSubject(s); err == nil {
-			t.Errorf("%s was taken for %+v", s, k)
-		}
-	}
-	m, err := Builder{Cluster: "c.1"}.ClusterClaimed(Claim{UID: "u", Claimed: time.Unix(1, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := m.Subject("kr", "c.1"); got != subject {
-		t.Errorf("the message is under %q", got)
-	}
-	if !strings.HasPrefix(m.Attribute("partitionkey"), string(ClusterPartitionKeys("c.1"))) {
-		t.Errorf("the partition key %q is not of the cluster", m.Attribute("partitionkey"))
-	}
-}

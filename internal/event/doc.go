@@ -11,8 +11,8 @@
 //     state is available in time.
 //   - Every event is a valid CloudEvent 1.0, for every possible name of an object. A name can hold
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package
-//     escapes names wherever they are ambiguous. [Subject], [PartitionKey] and [Resource.Path] are
-//     injective, and the first two have exact inverses.
+//     escapes names wherever they are ambiguous. [PartitionKey] and [Resource.Path] are injective, and
+//     the first has an exact inverse.
 //   - An [Object] from a [Converter] holds no value of a Secret and no field that its [Shape]
 //     hashes or drops. Caches of such objects don't hold these values either. A [Builder] converts
 //     every other state to this form, so neither do events. A keyed hash replaces each value, so

@@ -3,6 +3,8 @@ package event
 import (
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/nametest"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,8 +64,9 @@ func TestParsePartitionKeyRefuses(t *testing.T) {
 }
 
 func FuzzPartitionKey(f *testing.F) {
-	for i, s := range hostileStrings {
-		f.Add("c1", "apps", "deployments", hostileStrings[(i+7)%len(hostileStrings)], s)
+	hostile := nametest.Hostile()
+	for i, s := range hostile {
+		f.Add("c1", "apps", "deployments", hostile[(i+7)%len(hostile)], s)
 		f.Add(s, s, s, s, s)
 	}
 	f.Fuzz(func(t *testing.T, cluster, g, r, ns, n string) {

@@ -24,8 +24,8 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	}
 	t := Type(get("type"))
 	a := Acked{
-		UID:             unescape(get("uid"), '%'), // undoes text
-		ResourceVersion: unescape(get("resourceversion"), '%'),
+		UID:             unescape(get("uid")), // undoes text
+		ResourceVersion: unescape(get("resourceversion")),
 		Deleted:         t.IsRemoval(),
 		Deselected:      t == Deselected,
 	}

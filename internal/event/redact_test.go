@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/nametest"
 )
 
 var secrets = Resource{"", "v1", "secrets", "Secret", true}
@@ -200,7 +202,7 @@ func TestRedactOnlyCoreSecrets(t *testing.T) {
 }
 
 func FuzzRedact(f *testing.F) {
-	for _, s := range hostileStrings {
+	for _, s := range nametest.Hostile() {
 		f.Add("default", "db", "password", s)
 		f.Add(s, s, s, "canary-"+s)
 	}

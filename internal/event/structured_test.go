@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/test/lab/nametest"
+
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	cetypes "github.com/cloudevents/sdk-go/v2/types"
 	"k8s.io/apimachinery/pkg/types"
@@ -176,7 +178,7 @@ func TestParseStructuredRefuses(t *testing.T) {
 }
 
 func FuzzStructured(f *testing.F) {
-	for i, s := range hostileStrings {
+	for i, s := range nametest.Hostile() {
 		f.Add("c1", "default", s, "6f1b", "123", s, uint16(i), i%2 == 0)
 		f.Add(s, s, s, s, s, "", uint16(0), i%2 == 1)
 	}

@@ -6,11 +6,16 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 // ErrMissing means that the stream or topic does not exist yet. It is in the chain of the errors
 // that a subscription reports.
 var ErrMissing = errors.New("does not exist yet")
+
+// ErrUnreachable is in the chain of the errors of those that read the bus to its end and do not wait
+// for it, if the bus does not respond.
+var ErrUnreachable = errors.New("it cannot be reached")
 
 // ErrLost is in the chain of the error that ends a subscription with
 // [SubscribeOptions.UntilLost].
@@ -119,7 +124,7 @@ func (d Delivery) Place() string {
 // not a valid event. ok is false for a marker, and for a subject or key that names no
 // object.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
-	_, cluster, k, marker, err := event.ParseSubject(d.Subject)
+	_, cluster, k, marker, err := subject.Parse(d.Subject)
 	if err != nil {
 		cluster, k, err = event.ParsePartitionKey(d.Subject)
 	}

@@ -2,13 +2,18 @@ package tail
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
 // Absent is a resource, namespace or cluster for which the bus has no event.
@@ -16,6 +21,34 @@ type Absent struct {
 	What string   // resource, namespace or cluster
 	Name string   // as the filter names it
 	Have []string // the resources, namespaces or clusters that the bus has events for, sorted
+}
+
+// maxAlternatives is the maximum number of names in a sentence.
+const maxAlternatives = 10
+
+// Sentence says that the source, such as "stream KUBERELAY", has nothing of the name. It suggests names
+// that the bus has.
+func (a Absent) Sentence(source string) string {
+	return fmt.Sprintf("the %s has nothing of the %s %s%s", source, a.What, strconv.Quote(a.Name), a.alternatives())
+}
+
+func (a Absent) alternatives() string {
+	names := make([]string, len(a.Have))
+	for i, name := range a.Have {
+		names[i] = strings.Trim(strconv.Quote(name), `"`)
+	}
+	switch {
+	case len(names) == 0:
+		return " yet"
+	case len(names) <= maxAlternatives:
+		return "; it has " + strings.Join(names, ", ")
+	}
+	if !strings.Contains(a.Name, ".") && a.What == "resource" {
+		for i := range names {
+			names[i], _, _ = strings.Cut(names[i], ".")
+		}
+	}
+	return fmt.Sprintf("; it has %d others, did you mean %s?", len(names), selector.Nearest(a.Name, names))
 }
 
 // FindAbsent returns the clusters in the filter for which the bus has no event. If the bus has
@@ -98,7 +131,7 @@ type lister interface {
 func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	subjects, err := bus.Subjects(ctx)
 	for _, s := range subjects {
-		if _, cluster, k, marker, err := event.ParseSubject(s); err == nil {
+		if _, cluster, k, marker, err := subject.Parse(s); err == nil {
 			have.add(Event{Message: &event.Message{Key: k, Marker: marker}, Cluster: cluster}, l.clusters)
 		}
 	}

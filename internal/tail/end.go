@@ -9,13 +9,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// ErrUnreachable is in the error's chain if the bus does not respond.
-var ErrUnreachable = errors.New("it cannot be reached")
-
 // readToEnd yields events until it has yielded everything on the bus, or until yield returns an
 // error. It returns that error unchanged, or nil for errEnough. Unlike a subscription, readToEnd
 // does not wait for a bus that is missing or unreachable at the start. It continues after a later
-// interruption. o.Notify must be set.
+// interruption. [publish.ErrUnreachable] is in the chain of the error of an unreachable bus. o.Notify
+// must be set.
 func readToEnd(ctx context.Context, bus Bus, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -27,7 +25,7 @@ func readToEnd(ctx context.Context, bus Bus, o publish.SubscribeOptions, yield f
 			return
 		}
 		if !errors.Is(err, publish.ErrMissing) {
-			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+			err = fmt.Errorf("%w: %w", publish.ErrUnreachable, err)
 		}
 		cancel(fmt.Errorf("read the bus: %w", err))
 	}

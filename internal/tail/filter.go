@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 // Filter selects events. The zero value selects all events except consistency points. An empty list
@@ -39,7 +40,7 @@ const maxSubjects = 32
 func (f Filter) Subjects(prefix string) []string {
 	var all []string
 	for _, cluster := range f.Clusters {
-		if s := event.ClusterSubjects(prefix, cluster); !slices.Contains(all, s) {
+		if s := subject.Cluster(prefix, cluster); !slices.Contains(all, s) {
 			all = append(all, s)
 		}
 	}
@@ -56,11 +57,11 @@ func (f Filter) Subjects(prefix string) []string {
 	var subjects [][]string
 	for _, cluster := range clusters {
 		for _, k := range f.keys() {
-			subjects = addSubject(subjects, tokens(event.Subject(prefix, cluster, k)))
+			subjects = addSubject(subjects, tokens(subject.Object(prefix, cluster, k)))
 			if f.markers() {
-				subjects = addSubject(subjects, tokens(event.MarkerSubject(prefix, cluster, k.GroupResource())))
+				subjects = addSubject(subjects, tokens(subject.Marker(prefix, cluster, k.GroupResource())))
 				if f.Points {
-					subjects = addSubject(subjects, tokens(event.ResolvedSubject(prefix, cluster, k.GroupResource())))
+					subjects = addSubject(subjects, tokens(subject.Resolved(prefix, cluster, k.GroupResource())))
 				}
 			}
 		}
@@ -79,7 +80,7 @@ func (f Filter) Subjects(prefix string) []string {
 	return joined
 }
 
-// wild stands for every value in a key. It is not a valid value of any field. event.Subject escapes
+// wild stands for every value in a key. It is not a valid value of any field. subject.Object escapes
 // it to escapedWild.
 const (
 	wild        = "*"

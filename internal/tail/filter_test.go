@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 func selectors(t *testing.T, list ...string) []Selector {
@@ -144,8 +145,8 @@ func TestFilter(t *testing.T) {
 					continue
 				}
 				got = append(got, name)
-				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
-					t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
+				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subject.Message("k", e.Cluster, e.Message)) }) {
+					t.Errorf("%s is under none of %q", subject.Message("k", e.Cluster, e.Message), subjects)
 				}
 			}
 			slices.Sort(got)
@@ -195,8 +196,8 @@ func TestFilterNames(t *testing.T) {
 				continue
 			}
 			got = append(got, name)
-			if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
-				t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
+			if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subject.Message("k", e.Cluster, e.Message)) }) {
+				t.Errorf("%s is under none of %q", subject.Message("k", e.Cluster, e.Message), subjects)
 			}
 		}
 		slices.Sort(got)
@@ -254,6 +255,20 @@ func TestParseSelectorRefuses(t *testing.T) {
 	for _, s := range []string{"", "*", "a/b", "-a", "a b"} {
 		if _, err := ParseCluster(s); err == nil {
 			t.Errorf("cluster %q was taken", s)
+		}
+	}
+}
+
+// TestGuessedResource verifies the resource that trace derives from the command line without an API
+// server.
+func TestGuessedResource(t *testing.T) {
+	for text, want := range map[string]string{
+		"pod": "pods", "pods": "pods", "po": "pods", "Pod": "pods", "pods.core": "pods", "deploy.apps": "deployments.apps", "deployments.v1.apps": "deployments.apps",
+		"Deployment.apps": "deployments.apps", "ingress.networking.k8s.io": "ingresses.networking.k8s.io", "Widget.example.com": "widgets.example.com", "ep": "endpoints", "endpoints": "endpoints",
+	} {
+		s, err := ParseSelector(text)
+		if got := s.GroupResource().String(); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -55,7 +56,7 @@ func readPresent(t *testing.T, p *Present, steps ...any) *Present {
 		for i, step := range steps {
 			switch step := step.(type) {
 			case Event:
-				subject := event.Subject("k", step.Cluster, step.Message.Key)
+				subject := subject.Object("k", step.Cluster, step.Message.Key)
 				if err := yield(step.Message, publish.Delivery{Cluster: step.Cluster, Subject: subject, Position: uint64(i), Stored: step.Stored, Log: step.log}); err != nil {
 					return err
 				}
@@ -73,7 +74,7 @@ func readPresent(t *testing.T, p *Present, steps ...any) *Present {
 
 func TestPresent(t *testing.T) {
 	key := deployments.Key("shop", "web")
-	bySubject, byRecordKey := event.Subject("k", "prod", key), event.PartitionKey("prod", key)
+	bySubject, byRecordKey := subject.Object("k", "prod", key), event.PartitionKey("prod", key)
 	foreign := func(at string) func(publish.SubscribeOptions) {
 		return func(o publish.SubscribeOptions) { o.Foreign(publish.Delivery{Subject: at}, errors.New("not an event")) }
 	}
@@ -113,7 +114,7 @@ func TestPresent(t *testing.T) {
 		{name: "a foreign record on Kafka", steps: []any{created, foreign(byRecordKey)}, fails: true},
 		{name: "a foreign message of a kind", steps: []any{created, foreign(bySubject)}, kind: "Deployment", fails: true},
 		{name: "a foreign message before an event", steps: []any{foreign(bySubject), created}, want: "1"},
-		{name: "a foreign message elsewhere", steps: []any{created, foreign(event.Subject("k", "prod", pods.Key("shop", "web"))), foreign("other")}, want: "1"},
+		{name: "a foreign message elsewhere", steps: []any{created, foreign(subject.Object("k", "prod", pods.Key("shop", "web"))), foreign("other")}, want: "1"},
 		{name: "the data of another object", steps: []any{created, another}, fails: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -265,7 +266,7 @@ func TestReadToEnd(t *testing.T) {
 		want     error
 		notified int
 	}{
-		{"unreachable", []error{broken}, ErrUnreachable, 0},
+		{"unreachable", []error{broken}, publish.ErrUnreachable, 0},
 		{"missing", []error{publish.ErrMissing}, publish.ErrMissing, 0},
 		{"interrupted", []error{nil, broken, nil}, nil, 3},
 	} {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
@@ -106,7 +107,7 @@ func TestStreamReplaced(t *testing.T) {
 			}
 		}
 		if err == nil {
-			_, err = w.js.Publish(ctx, event.Subject("kuberelay", clusterName, configMaps.Key("x", "y")), nil)
+			_, err = w.js.Publish(ctx, subject.Object("kuberelay", clusterName, configMaps.Key("x", "y")), nil)
 		}
 		if err != nil {
 			t.Error(err)

@@ -87,9 +87,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrUnreachable is in the chain of Run's error if the bus doesn't respond.
-var ErrUnreachable = replica.ErrUnreachable
-
 // openFollower opens the bus.
 func openFollower(ctx context.Context, o Options, c *cluster) (*replica.Follower, error) {
 	name := o.NATS.Cluster

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
@@ -195,14 +196,14 @@ func TestPlanted(t *testing.T) {
 		}, []string{"missing b: no event of it", `malformed b: a message on subject`}},
 		{"on another's subject", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
-			w.raw(event.Subject("kuberelay", clusterName, configMaps.Key(w.namespace, "x")), b, nil)
+			w.raw(subject.Object("kuberelay", clusterName, configMaps.Key(w.namespace, "x")), b, nil)
 		}, []string{"extra x", "malformed x: metadata.name of the data", "malformed x: name is", "malformed x: partitionkey", "malformed x: the attribute subject is"}},
 		{"uid not that of the data", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b, func(c *event.Change) { o := *c.Object; o.UID = "other"; c.Object = &o })
 		}, []string{"malformed b: metadata.uid of the data is", "stale b: the bus has uid"}},
 		{"no event at all", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
-			if _, err := w.js.Publish(w.t.Context(), event.Subject("kuberelay", clusterName, configMaps.Key(w.namespace, "b")), []byte("x")); err != nil {
+			if _, err := w.js.Publish(w.t.Context(), subject.Object("kuberelay", clusterName, configMaps.Key(w.namespace, "b")), []byte("x")); err != nil {
 				w.t.Fatal(err)
 			}
 		}, []string{"malformed b: a message on subject"}},
@@ -216,7 +217,7 @@ func TestPlanted(t *testing.T) {
 		}, []string{"different b: same version, other data: data.k", "malformed b: a message on subject"}},
 		{"no subject of an object", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
-			if _, err := w.js.Publish(w.t.Context(), event.ClusterSubjects("kuberelay", clusterName)[:len("kuberelay.test=2Ecluster.")]+"x", []byte("x")); err != nil {
+			if _, err := w.js.Publish(w.t.Context(), subject.Cluster("kuberelay", clusterName)[:len("kuberelay.test=2Ecluster.")]+"x", []byte("x")); err != nil {
 				w.t.Fatal(err)
 			}
 		}, []string{"malformed : a message on subject"}},
@@ -234,7 +235,7 @@ func TestPlanted(t *testing.T) {
 		}, []string{"misordered : the marker"}},
 		{"another cluster's events", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
-			w.raw(event.Subject("kuberelay", "other", configMaps.Key(w.namespace, "x")), b, nil)
+			w.raw(subject.Object("kuberelay", "other", configMaps.Key(w.namespace, "x")), b, nil)
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

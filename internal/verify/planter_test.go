@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
@@ -57,7 +58,7 @@ func plus(version string, n int) string {
 }
 
 // raw publishes a message with the headers of an event, after applying the given changes.
-func (w *world) raw(subject string, o *unstructured.Unstructured, change map[string]string) {
+func (w *world) raw(on string, o *unstructured.Unstructured, change map[string]string) {
 	w.t.Helper()
 	c, err := w.convert(configMaps, o)
 	if err != nil {
@@ -69,10 +70,10 @@ func (w *world) raw(subject string, o *unstructured.Unstructured, change map[str
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if subject == "" {
-		subject = event.Subject("kuberelay", clusterName, m.Key)
+	if on == "" {
+		on = subject.Object("kuberelay", clusterName, m.Key)
 	}
-	msg := natsgo.NewMsg(subject)
+	msg := natsgo.NewMsg(on)
 	msg.Data = m.Data
 	for _, a := range m.Attributes {
 		value := a.Value

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
@@ -22,7 +23,7 @@ import (
 func TestSymmetricMistakes(t *testing.T) {
 	const name = "b.c" // its dot must be escaped in a subject
 	written := func(w *world, as string) string {
-		return strings.Replace(event.Subject("kuberelay", clusterName, configMaps.Key(w.namespace, name)), "b=2Ec", as, 1)
+		return strings.Replace(subject.Object("kuberelay", clusterName, configMaps.Key(w.namespace, name)), "b=2Ec", as, 1)
 	}
 	for _, tc := range []struct {
 		name  string
@@ -71,19 +72,19 @@ func TestSymmetricMistakes(t *testing.T) {
 		}, []string{"malformed b.c: kind of the data"}},
 		{"a claim without its time", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
-			w.marker(event.ClaimSubject("kuberelay", clusterName), w.claimed(), `{"uid":"A","epoch":0}`)
+			w.marker(subject.Claim("kuberelay", clusterName), w.claimed(), `{"uid":"A","epoch":0}`)
 		}, []string{"malformed : the data: the time of the claim"}},
 		{"a claim of a negative epoch", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
-			w.marker(event.ClaimSubject("kuberelay", clusterName), w.claimed(), `{"uid":"A","epoch":-1,"claimed":"2026-01-01T00:00:00Z"}`)
+			w.marker(subject.Claim("kuberelay", clusterName), w.claimed(), `{"uid":"A","epoch":-1,"claimed":"2026-01-01T00:00:00Z"}`)
 		}, []string{"malformed : the data: epoch"}},
 		{"a marker that counts less than nothing", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
-			w.marker(event.MarkerSubject("kuberelay", clusterName, configMaps.GroupResource()), w.synced(), `{"group":"","resource":"configmaps","count":-1}`)
+			w.marker(subject.Marker("kuberelay", clusterName, configMaps.GroupResource()), w.synced(), `{"group":"","resource":"configmaps","count":-1}`)
 		}, []string{"malformed : the data: count"}},
 		{"a marker on another's subject", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
-			w.marker(event.MarkerSubject("kuberelay", clusterName, secrets.GroupResource()), w.synced(), `{"group":"","resource":"configmaps","count":1}`)
+			w.marker(subject.Marker("kuberelay", clusterName, secrets.GroupResource()), w.synced(), `{"group":"","resource":"configmaps","count":1}`)
 		}, []string{"malformed : partitionkey is", "malformed : the data: it names group"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

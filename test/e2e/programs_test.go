@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	eventsubject "github.com/kuberelay/kuberelay/internal/event/subject" // the package has a function of this name
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
@@ -134,7 +135,7 @@ func TestReplicaExample_Slow(t *testing.T) {
 		equal("after a restart of the example")
 		if bus.url != "" {
 			f.Signal(syscall.SIGSTOP)
-			loseAllBut(t, bus.url, event.Subject("kuberelay", clusterName, event.Key{Resource: "configmaps", Namespace: namespace, Name: "kept"}))
+			loseAllBut(t, bus.url, eventsubject.Object("kuberelay", clusterName, event.Key{Resource: "configmaps", Namespace: namespace, Name: "kept"}))
 			waits("the bus lost messages")
 			equal("while the forwarder has published one object again")
 			f.Signal(syscall.SIGCONT)

@@ -10,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -20,7 +21,7 @@ const (
 	subjectPrefix = "kuberelay"
 )
 
-func subjectOf(object int) string { return event.Subject(subjectPrefix, clusterName, keyOf(object)) }
+func subjectOf(object int) string { return subject.Object(subjectPrefix, clusterName, keyOf(object)) }
 
 var (
 	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time"))

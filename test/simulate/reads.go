@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
@@ -113,7 +114,7 @@ func (n nats) Purge(_ context.Context, k event.Key, upTo uint64) error {
 func (n nats) publishPoint(headers natsgo.Header, data []byte, stored func()) error {
 	return n.p.busRequest(func() error {
 		w := n.p.world
-		w.bus.store(event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource()), headers, data, w.now)
+		w.bus.store(subject.Resolved(subjectPrefix, clusterName, resource.GroupResource()), headers, data, w.now)
 		stored()
 		return nil
 	})

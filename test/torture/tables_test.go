@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -83,7 +83,7 @@ func (b *natsBus) compareTables(ctx context.Context, want map[string]bool) error
 	const name = "objects"
 	source := &jetstream.StreamSource{Name: streamName, SubjectTransforms: []jetstream.SubjectTransformConfig{}}
 	for _, cluster := range b.world.clusters() {
-		all := event.ClusterSubjects("kuberelay", cluster)
+		all := subject.Cluster("kuberelay", cluster)
 		source.SubjectTransforms = append(source.SubjectTransforms, jetstream.SubjectTransformConfig{
 			Source: all, Destination: "$KV." + name + strings.TrimPrefix(all, "kuberelay"),
 		})

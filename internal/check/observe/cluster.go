@@ -24,8 +24,8 @@ const (
 	sampleSize = 20 // objects to read from each list
 )
 
-// Rights asks the API server which of these rights the user has.
-func (c *Cluster) Rights(ctx context.Context, rights []check.Right) map[check.Right]check.Answer {
+// rights asks the API server which of these rights the user has.
+func (c *cluster) rights(ctx context.Context, rights []check.Right) map[check.Right]check.Answer {
 	answers := map[check.Right]check.Answer{}
 	client, err := authorizationclient.NewForConfig(c.rest)
 	var mu sync.Mutex
@@ -59,8 +59,8 @@ func review(ctx context.Context, client authorizationclient.AuthorizationV1Inter
 	return check.Answer{Allowed: answer.Status.Allowed}
 }
 
-// Lease reads the Lease. A holder that has not renewed it in time does not count.
-func (c *Cluster) Lease(ctx context.Context, l config.Leader, namespace string) check.Lease {
+// lease reads the Lease. A holder that has not renewed it in time does not count.
+func (c *cluster) lease(ctx context.Context, l config.Leader, namespace string) check.Lease {
 	is := check.Lease{Namespace: namespace, Name: l.LeaseName}
 	client, err := coordinationclient.NewForConfig(c.rest)
 	if err != nil {
@@ -84,9 +84,9 @@ func (c *Cluster) Lease(ctx context.Context, l config.Leader, namespace string) 
 	return is
 }
 
-// Lists reads the first objects of each watched resource, in each namespace that is watched
+// lists reads the first objects of each watched resource, in each namespace that is watched
 // separately.
-func (c *Cluster) Lists(ctx context.Context, w config.Watch, x explain.Explanation) []check.List {
+func (c *cluster) lists(ctx context.Context, w config.Watch, x explain.Explanation) []check.List {
 	var watched []explain.Explained
 	for _, r := range x.Resources {
 		if r.Watched != explain.Nowhere {
@@ -106,7 +106,7 @@ func (c *Cluster) Lists(ctx context.Context, w config.Watch, x explain.Explanati
 	return all
 }
 
-func (c *Cluster) list(ctx context.Context, w config.Watch, r explain.Explained) check.List {
+func (c *cluster) list(ctx context.Context, w config.Watch, r explain.Explained) check.List {
 	sum := check.List{Resource: r.Name}
 	namespaces := []string{""}
 	if r.Scope == explain.NamespacesScope {

@@ -18,9 +18,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// Kubeconfig returns the validity of the credentials of a kubeconfig, by check. Call it before the token is
+// credentials returns the validity of the credentials of a kubeconfig, by check. Call it before the token is
 // removed from the kubeconfig.
-func Kubeconfig(rc *rest.Config) map[string][]check.Validity {
+func credentials(rc *rest.Config) map[string][]check.Validity {
 	all := map[string][]check.Validity{}
 	const what = "the client certificate in the kubeconfig"
 	switch {
@@ -43,8 +43,8 @@ func Kubeconfig(rc *rest.Config) map[string][]check.Validity {
 	return all
 }
 
-// Files adds the validities of the configured files.
-func Files(c config.Config, to map[string][]check.Validity) {
+// files adds the validities of the configured files.
+func files(c config.Config, to map[string][]check.Validity) {
 	add := func(id, variable, path string) {
 		if path != "" {
 			to[id] = append(to[id], file(variable, path)...)

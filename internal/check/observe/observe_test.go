@@ -2,6 +2,7 @@ package observe
 
 import (
 	"encoding/base64"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,20 +45,20 @@ func TestKubeconfig(t *testing.T) {
 	if err := os.WriteFile(tokenFile, []byte(token(`{"exp": 2000}`)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all := Kubeconfig(&rest.Config{BearerTokenFile: tokenFile, TLSClientConfig: rest.TLSClientConfig{CertFile: cert}})
+	all := credentials(&rest.Config{BearerTokenFile: tokenFile, TLSClientConfig: rest.TLSClientConfig{CertFile: cert}})
 	if got := all[check.ServerToken]; len(got) != 1 || !got[0].Until.Equal(time.Unix(2000, 0)) {
 		t.Errorf("token: %+v", got)
 	}
 	if got := all[check.ClientCertificate]; len(got) != 1 || got[0].Err != nil || time.Until(got[0].Until) < time.Hour {
 		t.Errorf("certificate: %+v", got)
 	}
-	all = Kubeconfig(&rest.Config{BearerTokenFile: tokenFile + "x", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("secret")}})
+	all = credentials(&rest.Config{BearerTokenFile: tokenFile + "x", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("secret")}})
 	for id, got := range all {
 		if len(got) != 1 || got[0].Err == nil || strings.Contains(got[0].Err.Error(), "secret") {
 			t.Errorf("%s: %+v", id, got)
 		}
 	}
-	if all := Kubeconfig(&rest.Config{BearerToken: "opaque"}); len(all) > 0 {
+	if all := credentials(&rest.Config{BearerToken: "opaque"}); len(all) > 0 {
 		t.Errorf("without either: %+v", all)
 	}
 }
@@ -82,7 +83,7 @@ func TestFiles(t *testing.T) {
 	} {
 		c.Event.Sink = sink
 		all := map[string][]check.Validity{}
-		Files(c, all)
+		files(c, all)
 		if len(all) != len(want) {
 			t.Errorf("%s: %+v", sink, all)
 		}
@@ -126,7 +127,7 @@ func TestPath(t *testing.T) {
 func TestDataDir(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "not", "there")} {
-		if d := DataDir(path); d.Path != path || d.Err != nil || d.Free <= 0 {
+		if d := dataDir(path); d.Path != path || d.Err != nil || d.Free <= 0 {
 			t.Errorf("%s: %+v", path, d)
 		}
 	}
@@ -134,7 +135,25 @@ func TestDataDir(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d := DataDir(filepath.Join(file, "below")); d.Err == nil {
+	if d := dataDir(filepath.Join(file, "below")); d.Err == nil {
 		t.Errorf("below a file: %+v", d)
+	}
+}
+
+// TestTimeUp verifies that no inspection of the bus waits longer than --timeout, and that the error says that
+// the server may be slow.
+func TestTimeUp(t *testing.T) {
+	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
+	frozen, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = frozen.Close() })
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://" + frozen.Addr().String()}, "KUBERELAY", "kuberelay"
+	f := check.Facts{Settings: cfg}
+	observeBus(t.Context(), &f, timeout)
+	if f.BusErr == nil || !strings.Contains(f.BusErr.Error(), want) {
+		t.Errorf("got %v", f.BusErr)
 	}
 }

@@ -1,6 +1,3 @@
-// Package observe collects the facts of package check from the API server, from files and from the
-// volume. It only reads, and asks for reviews of permissions. A fact that cannot be collected is an
-// error in the facts, so the collection as a whole never fails.
 package observe
 
 import (
@@ -23,16 +20,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// Cluster sends requests to the API server of a kubeconfig.
-type Cluster struct {
+// cluster sends requests to the API server of a kubeconfig.
+type cluster struct {
 	rest      *rest.Config
 	dynamic   dynamic.Interface
 	discovery kubediscovery.DiscoveryInterface
 }
 
-// NewCluster returns an error if the kubeconfig cannot be used. The timeout bounds each request.
-func NewCluster(rc *rest.Config, timeout time.Duration) (*Cluster, error) {
-	c := &Cluster{rest: rest.CopyConfig(rc)}
+// newCluster returns an error if the kubeconfig cannot be used. The timeout bounds each request.
+func newCluster(rc *rest.Config, timeout time.Duration) (*cluster, error) {
+	c := &cluster{rest: rest.CopyConfig(rc)}
 	c.rest.Timeout = timeout
 	var err error
 	if c.dynamic, err = dynamic.NewForConfig(c.rest); err != nil {
@@ -42,8 +39,8 @@ func NewCluster(rc *rest.Config, timeout time.Duration) (*Cluster, error) {
 	return c, err
 }
 
-// Server observes the API server. certificate is the server's own, or empty if it has none.
-func (c *Cluster) Server(ctx context.Context) (s check.Server, certificate []check.Validity) {
+// server observes the API server. certificate is the server's own, or empty if it has none.
+func (c *cluster) server(ctx context.Context) (s check.Server, certificate []check.Validity) {
 	s.Host = c.rest.Host
 	if certificate, s.Err = c.first(ctx, &s); s.Err != nil {
 		return s, certificate
@@ -61,7 +58,7 @@ func (c *Cluster) Server(ctx context.Context) (s check.Server, certificate []che
 
 // first sends one request. The response shows the version, the time and the certificate of the
 // server. The status of the response does not matter.
-func (c *Cluster) first(ctx context.Context, s *check.Server) (certificate []check.Validity, err error) {
+func (c *cluster) first(ctx context.Context, s *check.Server) (certificate []check.Validity, err error) {
 	base, _, err := rest.DefaultServerUrlFor(c.rest)
 	if err != nil {
 		return nil, err
@@ -108,7 +105,7 @@ func skewOf(date, sent, received time.Time) time.Duration {
 }
 
 // user asks who the user is. API servers before 1.28 do not report it.
-func (c *Cluster) user(ctx context.Context, s *check.Server) error {
+func (c *cluster) user(ctx context.Context, s *check.Server) error {
 	client, err := authenticationclient.NewForConfig(c.rest)
 	if err != nil {
 		return err

@@ -4,5 +4,5 @@ package observe
 
 import "github.com/kuberelay/kuberelay/internal/check"
 
-// DataDir observes nothing on this system.
-func DataDir(path string) check.DataDir { return check.DataDir{Path: path, Free: -1} }
+// dataDir observes nothing on this system.
+func dataDir(path string) check.DataDir { return check.DataDir{Path: path, Free: -1} }

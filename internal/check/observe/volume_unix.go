@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 )
 
-// DataDir observes a folder. If the folder does not exist, it observes the nearest parent that does.
-func DataDir(path string) check.DataDir {
+// dataDir observes a folder. If the folder does not exist, it observes the nearest parent that does.
+func dataDir(path string) check.DataDir {
 	d := check.DataDir{Path: path, Free: -1}
 	at := path
 	for {

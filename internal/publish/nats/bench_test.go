@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
@@ -132,7 +133,7 @@ func newBareClient(b *testing.B, bus *Bus, messages []*event.Message) *bareClien
 		if err != nil {
 			b.Fatal(err)
 		}
-		msg.Subject = m.Subject("bare", bus.opts.Cluster)
+		msg.Subject = subject.Message("bare", bus.opts.Cluster, m)
 		c.messages = append(c.messages, msg)
 	}
 	return c

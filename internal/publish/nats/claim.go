@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -12,7 +13,7 @@ import (
 // LastClaim returns the owner of the cluster name on the bus. It returns the zero value if the bus
 // has no claim. If the message in its place is not a claim, LastClaim sets only the position.
 func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
-	subject := event.ClaimSubject(b.opts.SubjectPrefix, b.opts.Cluster)
+	subject := subject.Claim(b.opts.SubjectPrefix, b.opts.Cluster)
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))
 	switch {
 	case err != nil:

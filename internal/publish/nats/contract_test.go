@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
@@ -101,7 +102,7 @@ func connectError(t testing.TB, o Options) (err error) {
 	return err
 }
 
-func subjectOf(k event.Key) string { return event.Subject("kuberelay", publishtest.Cluster, k) }
+func subjectOf(k event.Key) string { return subject.Object("kuberelay", publishtest.Cluster, k) }
 
 // observe returns a plain JetStream client.
 func observe(t testing.TB, url string, opts ...natsgo.Option) jetstream.JetStream {

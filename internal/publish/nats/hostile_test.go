@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
@@ -180,14 +181,14 @@ func TestHostileControl(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t)
 			bus, w, log := watched(t, s.URL)
-			subject := event.ClaimSubject("kuberelay", publishtest.Cluster)
-			position := rawPublish(t, bus, s.URL, subject, h.header, h.body)
+			claim := subject.Claim("kuberelay", publishtest.Cluster)
+			position := rawPublish(t, bus, s.URL, claim, h.header, h.body)
 			for range 3 {
 				if c, err := bus.LastClaim(t.Context()); err != nil || !reflect.DeepEqual(c, event.Claim{Position: position}) {
 					t.Errorf("claim %+v, %v; want position %d only", c, err, position)
 				}
 			}
-			if n := w.named(log, "not a Kuberelay event", fmt.Sprintf("subject=%q", subject)); n != 1 {
+			if n := w.named(log, "not a Kuberelay event", fmt.Sprintf("subject=%q", claim)); n != 1 {
 				t.Errorf("the log names it %d times: %s", n, log)
 			}
 			m, err := event.Builder{Cluster: publishtest.Cluster}.ClusterClaimed(event.Claim{UID: "u", Claimed: someTime, Position: position})
@@ -199,7 +200,7 @@ func TestHostileControl(t *testing.T) {
 				t.Errorf("claim %+v, %v", c, err)
 			}
 			gr := publishtest.Resource.GroupResource()
-			rawPublish(t, bus, s.URL, event.MarkerSubject("kuberelay", publishtest.Cluster, gr), h.header, h.body)
+			rawPublish(t, bus, s.URL, subject.Marker("kuberelay", publishtest.Cluster, gr), h.header, h.body)
 			if typ, _, err := bus.LastMarker(t.Context(), gr); err != nil || typ == event.SnapshotStarted || typ == event.SnapshotCompleted {
 				t.Errorf("marker %q, %v", typ, err)
 			}

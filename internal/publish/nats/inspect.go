@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
@@ -134,7 +135,7 @@ func (i *Inspection) inspectClaim(ctx context.Context, c *stream.Conn, want Opti
 	if want.Cluster == "" {
 		return
 	}
-	answer, err := exchange(ctx, c, c.API("STREAM.MSG.GET"), stream.LastRequest(event.ClaimSubject(want.SubjectPrefix, want.Cluster)), nil)
+	answer, err := exchange(ctx, c, c.API("STREAM.MSG.GET"), stream.LastRequest(subject.Claim(want.SubjectPrefix, want.Cluster)), nil)
 	if err == nil {
 		var s *stream.Message
 		if s, err = stream.ParseMessage(answer); s == nil {
@@ -182,7 +183,7 @@ func missing(has *server.Permissions, want Options, create bool) (denied []strin
 		subjects = append(subjects, api("STREAM.CREATE", ""))
 	}
 	if want.Cluster != "" { // the name is unknown if the API server did not report it
-		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))
+		subjects = append(subjects, subject.Cluster(want.SubjectPrefix, want.Cluster))
 	}
 	for _, subject := range subjects {
 		if !permits(has.Publish, subject) {

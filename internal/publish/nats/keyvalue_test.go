@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
@@ -61,7 +62,7 @@ func testKeyValue(t *testing.T, mode ContentMode, how string) {
 	put := func(o publishtest.Object) {
 		m := o.Message(t, last[o.Name])
 		last[o.Name] = publishOK(t, bus, m)
-		_, key, _ := strings.Cut(m.Subject("", publishtest.Cluster), ".")
+		_, key, _ := strings.Cut(subject.Message("", publishtest.Cluster, m), ".")
 		if live[key] = string(m.Data); mode == Structured {
 			body, err := m.Structured()
 			if err != nil {
@@ -84,7 +85,7 @@ func testKeyValue(t *testing.T, mode ContentMode, how string) {
 		}
 		m := publishtest.Object{Name: "stays", Version: 1}.Message(t, 0)
 		publishOK(t, other, m)
-		_, key, _ := strings.Cut(m.Subject("", "other"), ".")
+		_, key, _ := strings.Cut(subject.Message("", "other", m), ".")
 		if live[key] = string(m.Data); mode == Structured {
 			body, err := m.Structured()
 			if err != nil {
@@ -183,7 +184,7 @@ func TestControlOfAnEarlierRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		msg.Subject = m.Subject("kuberelay", publishtest.Cluster)
+		msg.Subject = subject.Message("kuberelay", publishtest.Cluster, m)
 		msg.Header.Del("KV-Operation")
 		delete(msg.Header, jetstream.ExpectedLastSubjSeqHeader)
 		if _, err := js.PublishMsg(t.Context(), msg); err != nil {

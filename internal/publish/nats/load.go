@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
@@ -24,7 +25,7 @@ import (
 // yields only the position. The state of the object can then be published after that position.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 	l := loading{b: b, yield: yield}
-	received, err := b.conn.Load(ctx, event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster), l.yieldStored, l.yieldPurged)
+	received, err := b.conn.Load(ctx, subject.Cluster(b.opts.SubjectPrefix, b.opts.Cluster), l.yieldStored, l.yieldPurged)
 	switch {
 	case err != nil && l.yieldErr != nil:
 		return l.yieldErr
@@ -42,8 +43,8 @@ type loading struct {
 }
 
 // yieldPurged yields the zero value for a purged subject.
-func (l *loading) yieldPurged(subject string) error {
-	_, _, key, marker, err := event.ParseSubject(subject)
+func (l *loading) yieldPurged(purged string) error {
+	_, _, key, marker, err := subject.Parse(purged)
 	if err != nil || marker {
 		return nil //nolint:nilerror // yieldStored skipped it too
 	}
@@ -53,7 +54,7 @@ func (l *loading) yieldPurged(subject string) error {
 
 // yieldStored yields a message, unless it is a marker.
 func (l *loading) yieldStored(s *stream.Message) error {
-	_, _, key, marker, err := event.ParseSubject(s.Subject)
+	_, _, key, marker, err := subject.Parse(s.Subject)
 	if err != nil {
 		l.b.opts.Invalid.Report("", s.Sequence, event.Invalid(event.InvalidKey, err), "subject", s.Subject)
 		return nil

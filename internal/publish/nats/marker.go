@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -15,7 +16,7 @@ import (
 // resource has none. It ignores a marker of an earlier release, which is a row in tables, so that
 // the next marker replaces it.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
-	s, err := b.conn.GetMessage(ctx, stream.LastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
+	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject.Marker(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
 	if err != nil {
 		return "", "", fmt.Errorf("read the snapshot marker of %s: %w", gr, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -71,7 +72,7 @@ func (b *Bus) prepare(m *event.Message, h *binding.Header) (*natsgo.Msg, error) 
 	if err != nil {
 		return nil, err
 	}
-	msg.Subject = m.Subject(b.opts.SubjectPrefix, b.opts.Cluster)
+	msg.Subject = subject.Message(b.opts.SubjectPrefix, b.opts.Cluster, m)
 	if len(msg.Subject) > maxSubject {
 		return nil, fmt.Errorf("%w: the subject has %d bytes, and the server closes the connection at a line of %d bytes", publish.ErrTooLarge, len(msg.Subject), maxControlLine)
 	}

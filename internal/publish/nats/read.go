@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -18,7 +19,7 @@ import (
 //
 // If ctx has no deadline, Last waits for the acknowledgement timeout, but at least one second.
 func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
-	subject := event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k)
+	subject := subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k)
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))
 	if err != nil {
 		return publish.Stored{}, fmt.Errorf("read the last event of %s: %w", k, err)
@@ -30,7 +31,7 @@ func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
 // no longer exists, and an error if the event belongs to another object.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	s, err := b.conn.GetMessage(ctx, stream.SequenceRequest(position))
-	if err == nil && s != nil && s.Subject != event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k) {
+	if err == nil && s != nil && s.Subject != subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k) {
 		err = fmt.Errorf("the message has subject %s", s.Subject)
 	}
 	if err != nil {
@@ -60,7 +61,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	request, _ := json.Marshal(struct {
 		Filter   string `json:"filter"`
 		Sequence uint64 `json:"seq"` // exclusive
-	}{event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k), upTo + 1})
+	}{subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k), upTo + 1})
 	if err := b.opts.permitted(); err != nil {
 		return fail(err)
 	}

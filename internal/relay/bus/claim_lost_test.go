@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 // TestALostClaimIsRenewed verifies that the next checkpoint load publishes the claim again after
@@ -57,7 +58,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	if got := c.last(); got.UID != "uid-1" {
 		t.Errorf("after a loss the bus says %+v", got)
 	}
-	if _, err := js.Publish(t.Context(), event.ClaimSubject("kuberelay", "prod"), []byte("by hand")); err != nil {
+	if _, err := js.Publish(t.Context(), subject.Claim("kuberelay", "prod"), []byte("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	load()

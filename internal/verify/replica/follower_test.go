@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
@@ -239,7 +240,7 @@ func BenchmarkFollow(b *testing.B) {
 			header["ce-"+a.Name] = []string{a.Value}
 		}
 		b.StartTimer()
-		d := publish.Delivery{Subject: event.Subject("kuberelay", clusterName, k), Position: uint64(n + 1), Stored: someTime}
+		d := publish.Delivery{Subject: subject.Object("kuberelay", clusterName, k), Position: uint64(n + 1), Stored: someTime}
 		if err := f.take(d, func() (wire.Event, error) { return wire.FromNATS(header, m.Data) }); err != nil {
 			b.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) er
 	case ctx.Err() != nil, errors.Is(err, publish.ErrMissing), errors.Is(err, reader.ErrMisconfigured), errors.Is(err, reader.ErrChanged):
 		return fmt.Errorf("read the bus: %w", err)
 	}
-	return fmt.Errorf("open the bus: %w: %w", ErrUnreachable, err) // this is the first request to the bus
+	return fmt.Errorf("open the bus: %w: %w", publish.ErrUnreachable, err) // this is the first request to the bus
 }
 
 func (s kafkaSource) run(context.Context, *Follower) {}

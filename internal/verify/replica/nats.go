@@ -29,9 +29,6 @@ type stream interface {
 
 var _ stream = (*natsreader.Bus)(nil)
 
-// ErrUnreachable is in the chain of the error if the bus doesn't respond.
-var ErrUnreachable = errors.New("it cannot be reached")
-
 const (
 	busPatience     = 15 * time.Second // maximum wait for a message before reading fails
 	recheckInterval = time.Second      // between two reads of the end of the stream while waiting for it
@@ -77,7 +74,7 @@ func awaitReady(ctx context.Context, bus *natsreader.Bus) error {
 	if err = bus.Ready(); err == nil || errors.Is(err, natsreader.ErrStreamMissing) || errors.Is(err, natsreader.ErrMisconfigured) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	return fmt.Errorf("%w: %w", publish.ErrUnreachable, err)
 }
 
 func (s natsSource) filter() string { return wire.ClusterFilter(s.Prefix, s.Cluster) }

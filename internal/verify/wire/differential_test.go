@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
@@ -50,23 +51,23 @@ func FuzzSubject(f *testing.F) {
 			return
 		}
 		o := wire.Object{Group: group, Resource: resource, Namespace: namespace, Name: name}
-		subject := event.Subject("kuberelay", cluster, event.Key(o))
-		got, err := wire.ParseSubject("kuberelay", subject)
+		of := subject.Object("kuberelay", cluster, event.Key(o))
+		got, err := wire.ParseSubject("kuberelay", of)
 		if want := (wire.Address{Cluster: cluster, Object: o}); err != nil || got != want {
-			t.Errorf("%q is read as %+v, %v, want %+v", subject, got, err, want)
+			t.Errorf("%q is read as %+v, %v, want %+v", of, got, err, want)
 		}
-		if got := wire.Subject("kuberelay", cluster, o); got != subject {
-			t.Errorf("asks for %q, want %q", got, subject)
+		if got := wire.Subject("kuberelay", cluster, o); got != of {
+			t.Errorf("asks for %q, want %q", got, of)
 		}
-		if got, want := wire.ClusterFilter("kuberelay", cluster), event.ClusterSubjects("kuberelay", cluster); got != want {
+		if got, want := wire.ClusterFilter("kuberelay", cluster), subject.Cluster("kuberelay", cluster); got != want {
 			t.Errorf("asks for %q, want %q", got, want)
 		}
-		marker := event.MarkerSubject("kuberelay", cluster, event.Key(o).GroupResource())
+		marker := subject.Marker("kuberelay", cluster, event.Key(o).GroupResource())
 		got, err = wire.ParseSubject("kuberelay", marker)
 		if want := (wire.Address{Cluster: cluster, Kind: wire.OfSnapshot, Object: wire.Object{Group: group, Resource: resource}}); err != nil || got != want {
 			t.Errorf("%q is read as %+v, %v, want %+v", marker, got, err, want)
 		}
-		claim := event.ClaimSubject("kuberelay", cluster)
+		claim := subject.Claim("kuberelay", cluster)
 		got, err = wire.ParseSubject("kuberelay", claim)
 		if want := (wire.Address{Cluster: cluster, Kind: wire.OfClaim}); err != nil || got != want {
 			t.Errorf("%q is read as %+v, %v, want %+v", claim, got, err, want)
@@ -118,7 +119,7 @@ func FuzzAddresses(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		a, err := wire.ParseSubject("kuberelay", s)
-		prefix, cluster, k, marker, theirs := event.ParseSubject(s)
+		prefix, cluster, k, marker, theirs := subject.Parse(s)
 		if theirs == nil && prefix == "kuberelay" && isAddress(cluster, k, marker) != (err == nil) || theirs != nil && err == nil {
 			t.Errorf("subject %q: got %v, the forwarder %v", s, err, theirs)
 		}

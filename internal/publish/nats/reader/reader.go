@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -81,12 +82,12 @@ func (b *Bus) Subjects(ctx context.Context) ([]string, error) {
 // Before returns the event before a position on the same subject. It returns nil if that event no
 // longer exists or is not a Kuberelay event. Before sends one request to the leader of the stream
 // for each message of the subject. A subject has at most KUBERELAY_NATS_HISTORY messages.
-func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*event.Message, error) {
+func (b *Bus) Before(ctx context.Context, of string, position uint64) (*event.Message, error) {
 	var last *stream.Message
 	for from := uint64(1); ; from = last.Sequence + 1 {
-		next, err := b.conn.GetMessage(ctx, stream.NextRequest(subject, from))
+		next, err := b.conn.GetMessage(ctx, stream.NextRequest(of, from))
 		if err != nil {
-			return nil, fmt.Errorf("read the message before position %d of subject %q: %w", position, subject, err)
+			return nil, fmt.Errorf("read the message before position %d of subject %q: %w", position, of, err)
 		}
 		if next == nil || next.Sequence >= position {
 			break
@@ -96,7 +97,7 @@ func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*eve
 	if last == nil {
 		return nil, nil
 	}
-	_, _, key, marker, err := event.ParseSubject(subject)
+	_, _, key, marker, err := subject.Parse(of)
 	if err != nil {
 		return nil, nil //nolint:nilerror // as documented
 	}

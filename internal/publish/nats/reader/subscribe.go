@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -23,7 +24,7 @@ func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield f
 	if len(o.Filters) == 0 {
 		o.Filters = []string{b.conn.Opts.Subjects()}
 		if b.conn.Opts.Cluster != "" {
-			o.Filters[0] = event.ClusterSubjects(b.conn.Opts.SubjectPrefix, b.conn.Opts.Cluster)
+			o.Filters[0] = subject.Cluster(b.conn.Opts.SubjectPrefix, b.conn.Opts.Cluster)
 		}
 	}
 	s := subscription{b: b, opts: o, yield: yield}

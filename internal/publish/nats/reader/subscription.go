@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
@@ -267,7 +268,7 @@ func (s *subscription) take(msg *stream.Message) error {
 		return s.raw(rawOf(msg))
 	}
 	d := publish.Delivery{Subject: msg.Subject, Position: msg.Sequence, Stored: msg.Time}
-	_, cluster, key, marker, err := event.ParseSubject(msg.Subject)
+	_, cluster, key, marker, err := subject.Parse(msg.Subject)
 	if err == nil {
 		d.Cluster = cluster
 		var m *event.Message

@@ -11,7 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 // Conn is a connection to a stream. It is safe for concurrent use.
@@ -122,7 +122,7 @@ func (c *Conn) concerns(err error) bool {
 	if c.Opts.Cluster == "" || !errors.Is(err, natsgo.ErrPermissionViolation) {
 		return true
 	}
-	own := strings.TrimSuffix(event.ClusterSubjects(c.Opts.SubjectPrefix, c.Opts.Cluster), ">")
+	own := strings.TrimSuffix(subject.Cluster(c.Opts.SubjectPrefix, c.Opts.Cluster), ">")
 	return !strings.Contains(err.Error(), `"`+c.Opts.SubjectPrefix+".") || strings.Contains(err.Error(), `"`+own)
 }
 

@@ -1,4 +1,4 @@
-package main
+package kubeconfig
 
 import (
 	"os"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/kuberelay/kuberelay/internal/config"
 )
 
 // TestKubeconfigPasswords verifies that neither the address of the API server nor an error shows a
@@ -33,7 +31,7 @@ func TestKubeconfigPasswords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, c.path)
-			kube, err := loadKubeConfig(config.Config{}, "check")
+			kube, err := Finder{}.Load()
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "canary") {
 					t.Errorf("got %v, want %s, and no password", err, c.fails)

@@ -1,18 +1,18 @@
-package main
+package observe
 
 import (
 	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/tail"
+	"github.com/kuberelay/kuberelay/internal/operations/client"
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
 
@@ -29,20 +29,6 @@ func TestIsConsumed(t *testing.T) {
 	}
 }
 
-// TestGuessedResource verifies the resource that trace derives from the command line without an API
-// server.
-func TestGuessedResource(t *testing.T) {
-	for text, want := range map[string]string{
-		"pod": "pods", "pods": "pods", "po": "pods", "Pod": "pods", "pods.core": "pods", "deploy.apps": "deployments.apps", "deployments.v1.apps": "deployments.apps",
-		"Deployment.apps": "deployments.apps", "ingress.networking.k8s.io": "ingresses.networking.k8s.io", "Widget.example.com": "widgets.example.com", "ep": "endpoints", "endpoints": "endpoints",
-	} {
-		s, err := tail.ParseSelector(text)
-		if got := s.GroupResource().String(); err != nil || got != want {
-			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
-		}
-	}
-}
-
 // TestAskForwarder verifies that trace requests the object from the forwarder, and rejects the response
 // of a forwarder of another cluster.
 func TestAskForwarder(t *testing.T) {
@@ -54,14 +40,14 @@ func TestAskForwarder(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(trace.Forwarder{Role: trace.Leading, Cluster: "prod"})
 	}))
 	t.Cleanup(server.Close)
-	c, err := statusAddress{address: server.URL}.connect(config.Operations{}, defaultTimeout)
+	c, err := client.Address{Forwarder: server.URL, Timeout: time.Minute}.Connect(config.Operations{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := event.Key{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "a&b"}
 	for cluster, want := range map[string]string{"": "", "prod": "", "staging": "it forwards the cluster prod"} {
 		f := askForwarder(t.Context(), c, k, cluster)
-		if (f.Role == trace.Leading) != (want == "") || !strings.HasPrefix(f.Error, want) || f.Address != c.at.Host {
+		if (f.Role == trace.Leading) != (want == "") || !strings.HasPrefix(f.Error, want) || f.Address != c.URL().Host {
 			t.Errorf("for the cluster %q: got %+v", cluster, f)
 		}
 	}
@@ -70,37 +56,32 @@ func TestAskForwarder(t *testing.T) {
 	}
 }
 
-// frozen returns the address of a server that accepts connections and never responds.
-func frozen(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String()
-}
-
-// TestTimeUp verifies that no request takes longer than --timeout, and that the error says that the
-// server may be slow.
+// TestTimeUp verifies that no read of the bus waits longer than --timeout, and that the error says that
+// the server may be slow.
 func TestTimeUp(t *testing.T) {
 	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
-	cfg := config.Config{}
-	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://" + frozen(t)}, "KUBERELAY", "kuberelay"
-	b := readBus(t.Context(), cfg, "prod", event.Key{Resource: "pods", Namespace: "shop", Name: "web"}, timeout)
-	if b.bus.State != trace.Unknown || !strings.Contains(b.bus.Error, want) {
-		t.Errorf("the bus of trace: got %+v", b.bus)
-	}
-	f := check.Facts{Settings: cfg}
-	observeBus(t.Context(), &f, timeout)
-	if f.BusErr == nil || !strings.Contains(f.BusErr.Error(), want) {
-		t.Errorf("the bus of check: got %v", f.BusErr)
-	}
-	c, err := statusAddress{address: frozen(t)}.connect(config.Operations{}, timeout)
+	frozen, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.document(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the forwarder: got %v", err)
+	t.Cleanup(func() { _ = frozen.Close() })
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://" + frozen.Addr().String()}, "KUBERELAY", "kuberelay"
+	b := readBus(t.Context(), cfg, "prod", event.Key{Resource: "pods", Namespace: "shop", Name: "web"}, timeout)
+	if b.bus.State != trace.Unknown || !strings.Contains(b.bus.Error, want) {
+		t.Errorf("got %+v", b.bus)
+	}
+}
+
+// TestBusMisconfigured verifies that a bus that cannot be opened is an error in the document. A reader
+// with a nil pointer once made trace panic when it closed the bus.
+func TestBusMisconfigured(t *testing.T) {
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://127.0.0.1:4222"}, "KUBERELAY", "kuberelay"
+	cfg.NATS.CredsFile = filepath.Join(t.TempDir(), "missing")
+	b := readBus(t.Context(), cfg, "prod", event.Key{Resource: "pods", Namespace: "shop", Name: "web"}, time.Minute)
+	defer b.close()
+	if b.bus.State != trace.Unknown || b.bus.Error == "" {
+		t.Errorf("got %+v", b.bus)
 	}
 }

@@ -1,9 +1,8 @@
-package main
+package observe
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -15,9 +14,11 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/kubeconfig"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/trace"
@@ -36,25 +37,22 @@ type traced struct {
 	answer   explain.Explanation
 }
 
-// observeObject reads the object from the API server. It returns only errors in the command line. Other
+// observeAPIServer reads the object from the API server. It returns only errors in the command line. Other
 // errors are in the document.
-func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, error) {
-	gr := t.selector.GroupResource()
-	c := traced{cfg: cfg, timeout: t.at.timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
+func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, timeout time.Duration) (traced, error) {
+	cfg, gr := find.Settings, o.Selector.GroupResource()
+	c := traced{cfg: cfg, timeout: timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: o.Namespace, Name: o.Name}}
 	fail := func(err error) (traced, error) {
-		c.object = trace.APIServer{State: trace.Unknown, Error: inTime(ctx, err, c.timeout).Error()}
+		c.object = trace.APIServer{State: trace.Unknown, Error: deadline.Explain(ctx, err, c.timeout).Error()}
 		return c, nil
 	}
-	kube, err := loadKubeConfig(cfg, "trace")
-	if err == nil {
-		err = followToken(kube, slog.New(slog.DiscardHandler))
-	}
+	kube, err := find.Config()
 	if err != nil {
 		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	if c.answer, err = relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, explain.Question{Only: []string{t.resource}}); err != nil {
+	if c.answer, err = relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, explain.Question{Only: []string{o.Resource}}); err != nil {
 		return fail(err)
 	}
 	if len(c.answer.Resources) == 0 {
@@ -62,20 +60,20 @@ func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, e
 		for _, n := range c.answer.NotServed {
 			detail = n.Detail
 		}
-		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", t.resource, detail)
+		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, detail)
 	}
 	x := c.answer.Resources[0]
 	gr = schema.ParseGroupResource(x.Name)
 	c.resource = event.Resource{Group: gr.Group, Version: x.Version, Resource: gr.Resource, Kind: x.Kind, Namespaced: x.Namespaced}
 	if !x.Namespaced {
-		t.namespace = ""
+		o.Namespace = ""
 	}
-	c.key = c.resource.Key(t.namespace, t.name)
+	c.key = c.resource.Key(o.Namespace, o.Name)
 	if c.client, err = dynamic.NewForConfig(kube); err != nil {
 		return fail(err)
 	}
 	c.readUID(ctx)
-	c.content, err = c.client.Resource(c.resource.GroupVersionResource()).Namespace(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
+	c.content, err = c.client.Resource(c.resource.GroupVersionResource()).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		c.content, c.object = nil, trace.APIServer{State: trace.Absent}

@@ -1,10 +1,17 @@
-package event
+// Package subject encodes the place of an event on the bus as a NATS subject, and decodes it.
+//
+// [Object] is injective, and [Parse] is the exact inverse of it and of the subjects of markers. The
+// subject of a marker is never one of an object. The package does not connect to a bus.
+package subject
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // Tokens of a subject with a special meaning. No group is encoded as controlToken, because the
@@ -16,9 +23,11 @@ const (
 	controlToken      = "_control"
 	snapshotToken     = "snapshot"
 	resolvedToken     = "resolved"
+	clusterToken      = "cluster"
+	claimedToken      = "claimed"
 )
 
-// Subject returns the NATS subject of the events of the object that k identifies. The subject
+// Object returns the subject of the events of the object that k identifies. The subject
 // always has six tokens:
 //
 //	<prefix>.<cluster>.<group>.<resource>.<namespace>.<name>
@@ -32,7 +41,7 @@ const (
 //
 // The function is injective: no two keys of one cluster, and no keys of two clusters, share
 // a subject. The prefix must be one valid token, and is not escaped.
-func Subject(prefix, cluster string, k Key) string {
+func Object(prefix, cluster string, k event.Key) string {
 	var stack [256]byte // longer subjects cost a second allocation
 	b := append(stack[:0], prefix...)
 	b = appendToken(append(b, '.'), cluster)
@@ -43,23 +52,23 @@ func Subject(prefix, cluster string, k Key) string {
 	return string(b)
 }
 
-// MarkerSubject returns the NATS subject of the snapshot markers of a resource:
+// Marker returns the subject of the snapshot markers of a resource:
 //
 //	<prefix>.<cluster>._control.snapshot.<group>.<resource>
 //
-// The tokens are encoded as in [Subject]. No object has this subject.
-func MarkerSubject(prefix, cluster string, r schema.GroupResource) string {
-	return markerSubject(prefix, cluster, snapshotToken, r)
+// The tokens are encoded as in [Object]. No object has this subject.
+func Marker(prefix, cluster string, r schema.GroupResource) string {
+	return ofResource(prefix, cluster, snapshotToken, r)
 }
 
-// ResolvedSubject returns the NATS subject of the consistency points of a resource:
+// Resolved returns the subject of the consistency points of a resource:
 //
 //	<prefix>.<cluster>._control.resolved.<group>.<resource>
-func ResolvedSubject(prefix, cluster string, r schema.GroupResource) string {
-	return markerSubject(prefix, cluster, resolvedToken, r)
+func Resolved(prefix, cluster string, r schema.GroupResource) string {
+	return ofResource(prefix, cluster, resolvedToken, r)
 }
 
-func markerSubject(prefix, cluster, kind string, r schema.GroupResource) string {
+func ofResource(prefix, cluster, kind string, r schema.GroupResource) string {
 	var stack [256]byte
 	b := append(stack[:0], prefix...)
 	b = appendToken(append(b, '.'), cluster)
@@ -69,43 +78,65 @@ func markerSubject(prefix, cluster, kind string, r schema.GroupResource) string 
 	return string(b)
 }
 
-// ClusterSubjects returns the wildcard for all subjects of a cluster, including markers.
-func ClusterSubjects(prefix, cluster string) string {
+// Message returns the subject of a message of a cluster.
+func Message(prefix, cluster string, m *event.Message) string {
+	switch {
+	case m.IsClaim():
+		return Claim(prefix, cluster)
+	case m.IsResolved():
+		return Resolved(prefix, cluster, m.Key.GroupResource())
+	case m.Marker:
+		return Marker(prefix, cluster, m.Key.GroupResource())
+	}
+	return Object(prefix, cluster, m.Key)
+}
+
+// Claim returns the subject of a cluster's claim:
+//
+//	<prefix>.<cluster>._control.cluster._.claimed
+//
+// No object has this subject.
+func Claim(prefix, cluster string) string {
+	b := appendToken([]byte(prefix+"."), cluster)
+	return string(b) + "." + controlToken + "." + clusterToken + "." + clusterScopeToken + "." + claimedToken
+}
+
+// Cluster returns the wildcard for all subjects of a cluster, including markers.
+func Cluster(prefix, cluster string) string {
 	return string(appendToken([]byte(prefix+"."), cluster)) + ".>"
 }
 
-// ParseSubject is the exact inverse of [Subject], [MarkerSubject], [ResolvedSubject] and
-// [ClaimSubject]. marker is false only for the subject of an object. For the markers of a resource,
+// Parse is the exact inverse of [Object], [Marker], [Resolved] and [Claim]. marker is false only for the subject of an object. For the markers of a resource,
 // k has only a group and a resource. For a claim, k is the zero value. Any other subject is an
 // error.
-func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
+func Parse(subject string) (prefix, cluster string, k event.Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {
-		return "", "", Key{}, false, fmt.Errorf("parse subject %q: want six tokens", subject)
+		return "", "", event.Key{}, false, fmt.Errorf("parse subject %q: want six tokens", subject)
 	}
 	marker = tokens[2] == controlToken
 	var again string // the subject of the result
 	prefix, cluster = tokens[0], unescapeToken(tokens[1])
 	switch {
 	case marker && tokens[3] == clusterToken:
-		again = ClaimSubject(prefix, cluster)
+		again = Claim(prefix, cluster)
 	case marker:
-		k = Key{Group: parseGroupToken(tokens[4]), Resource: unescapeToken(tokens[5])}
-		again = markerSubject(prefix, cluster, snapshotToken, k.GroupResource())
+		k = event.Key{Group: parseGroupToken(tokens[4]), Resource: unescapeToken(tokens[5])}
+		again = ofResource(prefix, cluster, snapshotToken, k.GroupResource())
 		if tokens[3] == resolvedToken {
-			again = markerSubject(prefix, cluster, resolvedToken, k.GroupResource())
+			again = ofResource(prefix, cluster, resolvedToken, k.GroupResource())
 		}
 	default:
-		k = Key{
+		k = event.Key{
 			Group:     parseGroupToken(tokens[2]),
 			Resource:  unescapeToken(tokens[3]),
 			Namespace: parseNamespaceToken(tokens[4]),
 			Name:      unescapeToken(tokens[5]),
 		}
-		again = Subject(prefix, cluster, k)
+		again = Object(prefix, cluster, k)
 	}
 	if again != subject {
-		return "", "", Key{}, false, fmt.Errorf("parse subject %q: not in canonical form", subject)
+		return "", "", event.Key{}, false, fmt.Errorf("parse subject %q: not in canonical form", subject)
 	}
 	return prefix, cluster, k, marker, nil
 }
@@ -173,43 +204,18 @@ func parseNamespaceToken(token string) string {
 	return unescapeToken(token)
 }
 
-// unescapeToken is the inverse of appendToken. An invalid escape stays unchanged. Escaping the
-// result then gives a different token, so ParseSubject rejects the subject.
+// unescapeToken is the inverse of appendToken. For a token that appendToken does not return, escaping
+// the result gives a different token, so Parse rejects the subject.
 func unescapeToken(token string) string {
 	if token == emptyToken {
 		return ""
 	}
-	return unescape(token, '=')
-}
-
-// unescape replaces each escape with its byte. An escape is the mark and two upper-case hex digits.
-func unescape(s string, mark byte) string {
-	i := strings.IndexByte(s, mark)
-	if i < 0 {
-		return s
+	if !strings.Contains(token, "=") {
+		return token
 	}
-	b := append(make([]byte, 0, len(s)), s[:i]...)
-	for ; i < len(s); i++ {
-		if s[i] == mark && i+2 < len(s) {
-			high, ok1 := unhex(s[i+1])
-			low, ok2 := unhex(s[i+2])
-			if ok1 && ok2 {
-				b = append(b, high<<4|low)
-				i += 2
-				continue
-			}
-		}
-		b = append(b, s[i])
+	s, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
+	if err != nil {
+		return token
 	}
-	return string(b)
-}
-
-func unhex(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10, true
-	}
-	return 0, false
+	return s
 }

@@ -1,0 +1,52 @@
+// Package deadline limits how long a command waits for an answer, and says so in the error.
+//
+// [Explain] turns the error of a request that took too long into an [Error], which names the timeout
+// and the flag that raises it. [Run] abandons a function that does not return in time. The package
+// starts no timer: the caller sets the deadline on the context or on its client.
+package deadline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Error is the error of a request that took too long. The server may be healthy but slow.
+type Error struct {
+	Timeout time.Duration
+	Err     error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.Timeout, e.Err)
+}
+func (e *Error) Unwrap() error { return e.Err }
+
+// Explain returns err, or an [Error] if ctx or the timeout ended the request.
+func Explain(ctx context.Context, err error, timeout time.Duration) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &Error{timeout, err}
+}
+
+// Run returns the result of f, or the cause of ctx if ctx ends first. In that case f continues in the
+// background until it returns.
+func Run[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := f(ctx)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,184 @@
+// Package kubeconfig finds the API server that the settings name, and the credentials for it.
+//
+// The API server is the one of KUBECONFIG, of the user's kubeconfig or, in a pod, of the service
+// account. If the settings have a source of several clusters, it is the one of the cluster that they
+// name. No error and no address contains a password of the kubeconfig. The package connects to nothing
+// but the management cluster of Cluster API, and does not know whether a server accepts the credentials.
+package kubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/fleet/source"
+)
+
+// Finder finds client configurations.
+type Finder struct {
+	Settings  config.Config
+	UserAgent string
+	Logger    *slog.Logger
+}
+
+// Config returns the client configuration for the cluster of the settings.
+func (f Finder) Config() (*rest.Config, error) {
+	kube, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	return kube, FollowToken(kube, f.Logger)
+}
+
+// Load is [Finder.Config] without [FollowToken].
+func (f Finder) Load() (*rest.Config, error) {
+	if f.Settings.Fleet.Source() != "" {
+		f.Logger = slog.New(slog.DiscardHandler)
+		return f.member(context.Background())
+	}
+	return f.loadHome()
+}
+
+// Home returns the client configuration for the cluster of the kubeconfig or of the pod, even if the
+// settings have a source of several clusters.
+func (f Finder) Home() (*rest.Config, error) {
+	kube, err := f.loadHome()
+	if err != nil {
+		return nil, err
+	}
+	return kube, FollowToken(kube, f.Logger)
+}
+
+func (f Finder) loadHome() (*rest.Config, error) {
+	if err := checkPaths(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	kube, err := loader().ClientConfig()
+	switch {
+	case err == nil:
+		err = hidePassword(kube)
+	case clientcmd.IsEmptyConfig(err):
+		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
+	case strings.Contains(err.Error(), "proxy-url"): // client-go's error has the URL with its password
+		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	f.identify(kube)
+	return kube, nil
+}
+
+// identify sets the rate limits and the user agent of the clients.
+func (f Finder) identify(kube *rest.Config) {
+	kube.QPS, kube.Burst = float32(f.Settings.Watch.QPS), f.Settings.Watch.Burst
+	kube.UserAgent = f.UserAgent
+}
+
+// hidePassword moves a user name and a password out of the URL of the API server, because logs
+// and errors show the URL.
+func hidePassword(kube *rest.Config) error {
+	if !strings.Contains(kube.Host, "@") {
+		return nil
+	}
+	u, err := url.Parse(kube.Host)
+	if err != nil {
+		return errors.New("server in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+	}
+	// Other credentials take precedence, as in package net/http.
+	if password, ok := u.User.Password(); ok && kube.BearerToken == "" && kube.BearerTokenFile == "" && kube.Username == "" && kube.ExecProvider == nil {
+		kube.Username, kube.Password = u.User.Username(), password
+	}
+	u.User = nil
+	kube.Host = u.String()
+	return nil
+}
+
+// Namespace returns the namespace of the kubeconfig's context, or of the pod.
+func Namespace() (string, error) {
+	namespace, _, err := loader().Namespace()
+	return namespace, err
+}
+
+func loader() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
+}
+
+// checkPaths returns an error if none of the files in KUBECONFIG exists, because client-go silently
+// ignores missing files. As with kubectl, one existing file is enough.
+func checkPaths(paths string) error {
+	if paths == "" {
+		return nil
+	}
+	for _, path := range filepath.SplitList(paths) {
+		if _, err := os.Stat(path); path != "" && err == nil {
+			return nil
+		}
+	}
+	if strings.ContainsAny(paths, "\n{") { // the content of a kubeconfig, with its credentials
+		return errors.New("KUBECONFIG is not the path of a file; write the content to a file, and name that file")
+	}
+	return fmt.Errorf("KUBECONFIG=%q: no such file; name a kubeconfig, or unset it to use ~/.kube/config or a pod's service account",
+		strings.TrimSpace(paths))
+}
+
+// Source returns the source that lists the clusters of the settings.
+func (f Finder) Source() (source.Source, error) {
+	return source.New(source.Config{
+		Settings: f.Settings.Fleet, Logger: f.Logger,
+		Complete: func(kube *rest.Config) error {
+			if err := hidePassword(kube); err != nil {
+				return err
+			}
+			f.identify(kube)
+			return FollowToken(kube, f.Logger)
+		},
+		Home: func() (*rest.Config, string, error) {
+			kube, err := f.Home()
+			if err != nil {
+				return nil, "", err
+			}
+			namespace, err := Namespace()
+			return kube, namespace, err
+		},
+	})
+}
+
+// member returns the client configuration for one of several clusters, which the settings name.
+func (f Finder) member(ctx context.Context) (*rest.Config, error) {
+	name := f.Settings.Event.ClusterName
+	if name == "" {
+		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", f.Settings.Fleet.Source())
+	}
+	all, err := f.Clusters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := source.Find(all, name)
+	return c.Kube, err
+}
+
+// Clusters returns the clusters of the source.
+func (f Finder) Clusters(ctx context.Context) ([]source.Cluster, error) {
+	from, err := f.Source()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
+	return from.Read(ctx)
+}
+
+// sourceTimeout limits a read of the source. With Cluster API, the read is a request to the management
+// cluster.
+const sourceTimeout = 30 * time.Second

@@ -1,0 +1,74 @@
+package client
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/operations"
+)
+
+// Address says how to reach a forwarder.
+type Address struct {
+	Forwarder string        // host:port or URL; if it is empty, the one of the settings, on this machine
+	TokenFile string        // file with the bearer token, or ""
+	CAFile    string        // file with the authorities that verify the certificate, in PEM, or ""
+	Timeout   time.Duration // limit for one response
+}
+
+// Connect returns a client of the forwarder. Each request of the client takes no longer than the
+// timeout. Connect sends no request.
+func (a Address) Connect(o config.Operations) (*Client, error) {
+	at, err := a.url(o)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if ip := net.ParseIP(at.Hostname()); a.CAFile != "" {
+		if transport.TLSClientConfig.RootCAs, err = credential.Roots(a.CAFile); err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+	} else if at.Hostname() == "localhost" || ip.IsLoopback() {
+		// The certificate can be self-signed, or have the name of a Service. The command trusts a
+		// server on this machine, in this pod, or behind a port-forward.
+		transport.TLSClientConfig.InsecureSkipVerify = true
+	}
+	return &Client{at: at, http: &http.Client{Transport: transport, Timeout: a.Timeout}, tokenFile: a.TokenFile}, nil
+}
+
+// url returns the URL of the status document.
+func (a Address) url(o config.Operations) (*url.URL, error) {
+	address, secure := a.Forwarder, a.TokenFile != "" || a.CAFile != ""
+	if address == "" {
+		host, port, err := net.SplitHostPort(o.ListenAddr)
+		if err != nil {
+			return nil, fmt.Errorf("KUBERELAY_LISTEN_ADDR=%q: %w", o.ListenAddr, err)
+		}
+		if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+			host = "localhost"
+		}
+		address, secure = net.JoinHostPort(host, port), secure || o.CertFile != "" || o.MetricsAuth
+	}
+	if !strings.Contains(address, "://") {
+		address = map[bool]string{true: "https://", false: "http://"}[secure] + address
+	}
+	at, err := url.Parse(address)
+	switch {
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.Forwarder)
+	case at.User != nil: // the error must not show the address
+		return nil, errors.New("--address: it contains credentials; use --token-file")
+	case a.TokenFile != "" && at.Scheme == "http":
+		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
+	}
+	at.Path = operations.StatusPath
+	return at, nil
+}
