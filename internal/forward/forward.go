@@ -177,18 +177,6 @@ func (f *Forwarder) settle(key event.Key, acked event.Acked) {
 	f.Informers.Settled(key)
 }
 
-// unanswered records that a publish or the read before it failed. The ledger drops what only a
-// success would need, so an outage costs at most one state for each object. sent is the event that
-// the bus may have stored, the zero value for none.
-func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked) {
-	f.Ledger.Unanswered(key, acked, sent, f.Informers.Interest(key))
-	f.Informers.Settled(key)
-}
-
-func attributes(k event.Key) []any {
-	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
-}
-
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
 	timed := c
 	timed.Observed = acked.NotBefore(c.Observed, f.Now())

@@ -192,3 +192,7 @@ func (o *outcomes) failed(k event.Key, err error, now time.Time) {
 		}
 	}
 }
+
+func attributes(k event.Key) []any {
+	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
+}

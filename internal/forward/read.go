@@ -59,3 +59,11 @@ func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error
 		return false
 	}
 }
+
+// unanswered records that a publish or the read before it failed. The ledger drops what only a
+// success would need, so an outage costs at most one state for each object. sent is the event that
+// the bus may have stored, the zero value for none.
+func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked) {
+	f.Ledger.Unanswered(key, acked, sent, f.Informers.Interest(key))
+	f.Informers.Settled(key)
+}

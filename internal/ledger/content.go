@@ -1,6 +1,10 @@
 package ledger
 
-import "github.com/kuberelay/kuberelay/internal/event"
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
 // whose delete was inferred, or as the previous state of an update. must means that the change
@@ -85,4 +89,50 @@ func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 		return err == nil && d == c.Object.Digest, err
 	}
 	return event.SameContent(c.Before.Body, c.Object.Body)
+}
+
+// isState reports whether an event on the bus has the live state. It does not compare the content
+// of an object without a digest, such as a Secret, whose hashes change with the hash key.
+func isState(v event.View, shown event.Stored) bool {
+	switch live := v.Live; {
+	case !isPresent(v, shown.Acked):
+		return false
+	case live.Digest.None():
+		return true
+	}
+	return isOfGroup(shown.Object, v.Resource) && isSameContent(shown.Object, v.Live)
+}
+
+// isOfGroup reports whether an object read from the bus belongs to the group of a resource. The API
+// version of the object can differ from the watched version.
+func isOfGroup(o *event.Object, r event.Resource) bool {
+	if o == nil || o.APIVersion == "" {
+		return true
+	}
+	gv, err := schema.ParseGroupVersion(o.APIVersion)
+	return err == nil && gv.Group == r.Group
+}
+
+// isTruncated reports whether an event on the bus can be the truncated form of the live state.
+// Only a publish shows whether the bus accepts the full form.
+func isTruncated(v event.View, shown event.Stored) bool {
+	if !isPresent(v, shown.Acked) || shown.Acked.Digest != v.Live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
+		return false
+	}
+	same, err := event.IsTruncated(shown.Truncated, v.Live, v.Resource)
+	return err == nil && same
+}
+
+// isSameContent reports whether an object read from the bus and an object in the cluster have the
+// same content.
+func isSameContent(bus, o *event.Object) bool {
+	switch {
+	case bus == nil || bus.Body.None() || o.Body.None():
+		return false
+	case o.Digest.Projected():
+		d, err := event.DigestOf(bus.Body)
+		return err == nil && d == o.Digest
+	}
+	same, err := event.SameContent(bus.Body, o.Body)
+	return err == nil && same
 }
