@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
@@ -84,9 +84,9 @@ func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	a := s.lastAnswer()
 	switch {
 	case failure != nil:
-	case !a.catalog.IsConditional():
+	case !a.Catalog.IsConditional():
 		return s.config.Rediscover
-	case d.IsWatched() && len(a.catalog.Failed) == 0:
+	case d.IsWatched() && len(a.Catalog.Failed) == 0:
 		return s.config.Rediscover
 	}
 	return min(fastPoll, s.config.Rediscover)
@@ -94,82 +94,19 @@ func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 
 // rediscover runs discovery and applies the result to the informers.
 func (s *Set) rediscover(ctx context.Context) error {
-	var known *discovery.Catalog
-	before := s.lastAnswer()
-	if before != nil {
-		known = before.catalog
-	}
-	c, unchanged, err := discovery.Discover(ctx, s.config.Discovery, known)
-	if unchanged && !sameKept(s.keepWatched(ctx, before.catalog, before), before.catalog.Kept) {
-		// Since the last answer, a missing resource was proven to be gone, or its watch was refused.
-		c, unchanged, err = discovery.Discover(ctx, s.config.Discovery, nil)
-	}
-	if err == nil && !unchanged {
-		c.Kept = s.keepWatched(ctx, c, before)
-	}
+	before, was := s.lastAnswer(), s.resources()
+	a, err := s.survey.Ask(ctx, before, was)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	unchanged := err == nil && a == before
 	s.noteDiscovery(err, unchanged)
 	if err != nil || unchanged {
 		return err
 	}
-	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c), similar: map[string]string{}}
-	for _, selector := range slices.Concat(a.resolution.Unmatched, a.resolution.UnmatchedExclude) {
-		a.similar[selector] = c.Similar(selector)
-	}
-	if s.references.Enabled() {
-		a.followable = s.config.Selection.Followable(c)
-	}
-	c.Compact()
-	was := s.resources()
 	s.apply(ctx, a)
 	s.noteStopped(was, a)
 	return nil
-}
-
-// keepWatched returns the watched resources that stay unchanged although discovery shows them
-// differently or not at all. API servers of several versions may share one address, and each of them
-// describes only itself. So keepWatched follows these rules:
-//
-//   - A resource that discovery does not show stays until it is proven to be gone.
-//   - A resource that discovery shows only in other versions stays in its version until a watch is
-//     refused.
-//   - A built-in resource stays in its version even if another version is preferred now.
-//
-// keepWatched draws no conclusion about a group that failed.
-func (s *Set) keepWatched(ctx context.Context, c *discovery.Catalog, before *answer) map[schema.GroupResource]discovery.Decision {
-	kept := map[schema.GroupResource]discovery.Decision{}
-	if before == nil {
-		return kept
-	}
-	proof := discovery.NewProof(ctx, s.config.Discovery, s.reads())
-	for gr, r := range s.resources() {
-		shown, inVersion := c.Resource(r.GroupVersionResource())
-		var why error
-		switch {
-		case c.Failed[gr.Group] != nil:
-			continue
-		case inVersion && (!discovery.IsBuiltIn(gr.Group) || shown != r || !c.IsWatchable(r)):
-			continue
-		case inVersion:
-		case c.Shows(gr):
-			if s.watchedFor(gr).refused() {
-				continue
-			}
-		default:
-			if why = proof.Gone(ctx, gr); why == nil {
-				continue
-			}
-		}
-		d := before.resolution.Decisions[gr]
-		d.Resource = r // a resource that is only referred to has no decision
-		kept[gr] = d
-		if why != nil {
-			s.noteMissing(gr, why)
-		}
-	}
-	return kept
 }
 
 // noteMissing logs that a watched resource is missing from discovery. It logs each resource only
@@ -178,11 +115,6 @@ func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 	if w := s.watchedFor(gr); w != nil && !w.missed.Swap(true) {
 		s.log.Warn("watched resource missing from discovery, keeping its informer", "resource", gr.String(), "err", why)
 	}
-}
-
-// sameKept reports whether the same resources are kept in the same versions.
-func sameKept(a, b map[schema.GroupResource]discovery.Decision) bool {
-	return maps.EqualFunc(a, b, func(a, b discovery.Decision) bool { return a.Resource == b.Resource })
 }
 
 // resources returns the watched resources, each in its watched version.
@@ -219,15 +151,15 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 }
 
 // logAnswer logs the groups whose discovery failed if they differ from those in the last answer.
-func (s *Set) logAnswer(before, a *answer) {
+func (s *Set) logAnswer(before, a *survey.Answer) {
 	var failed []string
 	if before != nil {
-		failed = sortedKeys(before.catalog.Failed)
+		failed = sortedKeys(before.Catalog.Failed)
 	}
-	switch now := sortedKeys(a.catalog.Failed); {
+	switch now := sortedKeys(a.Catalog.Failed); {
 	case slices.Equal(now, failed):
 	case len(now) > 0:
-		s.log.Warn("discovery of groups failed, keeping their informers", "groups", now, "err", a.catalog.Failed[now[0]])
+		s.log.Warn("discovery of groups failed, keeping their informers", "groups", now, "err", a.Catalog.Failed[now[0]])
 	default:
 		s.log.Info("discovery of all groups succeeds again", "groups", failed)
 	}
@@ -240,7 +172,7 @@ func (s *Set) DiscoveryFailing() map[string]error {
 	defer s.mu.RUnlock()
 	failing := map[string]error{}
 	if s.answer != nil {
-		for group, err := range s.answer.catalog.Failed {
+		for group, err := range s.answer.Catalog.Failed {
 			if group == "" {
 				group = "core"
 			}

@@ -7,17 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // apply starts, restarts and stops informers according to an answer of discovery.
-func (s *Set) apply(ctx context.Context, a *answer) {
-	s.references.Learn(maps.Clone(a.followable), a.catalog.Failed)
+func (s *Set) apply(ctx context.Context, a *survey.Answer) {
+	s.references.Learn(maps.Clone(a.Followable), a.Catalog.Failed)
 	gone, stale, starting := s.replan(a)
 	s.stop(gone)
 	s.stop(stale)
 	for _, p := range starting {
-		s.start(ctx, p.resource, p.followed)
+		s.start(ctx, p.Resource, p.Followed)
 	}
 	s.mu.Lock()
 	before := s.answer
@@ -29,60 +30,31 @@ func (s *Set) apply(ctx context.Context, a *answer) {
 		s.config.Discovered()
 	}
 	for _, w := range gone {
-		if gr := w.groupResource(); a.catalog.IsMissing(gr) {
+		if gr := w.groupResource(); a.Catalog.IsMissing(gr) {
 			s.config.Compare(gr)
 		}
 	}
 }
 
-// plan is a resource to watch.
-type plan struct {
-	resource event.Resource
-	followed bool // watched only because objects of other resources refer to it
-}
-
-// replan returns three groups of resources. Gone resources are no longer selected, stale resources
-// must restart because they are watched differently now, and starting resources are the ones to
-// start. replan removes gone and stale resources from s.watched, but their informers still run.
-func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
-	var plans []plan
-	wanted := map[schema.GroupResource]plan{}
-	add := func(p plan) {
-		if _, ok := wanted[p.resource.GroupResource()]; !ok {
-			wanted[p.resource.GroupResource()] = p
-			plans = append(plans, p)
-		}
-	}
-	for _, resource := range a.resolution.Watch {
-		add(plan{resource, false})
-	}
-	for _, resource := range s.references.Resources() {
-		add(plan{resource, true})
-	}
+// replan returns three groups of resources, see [survey.Answer.Changes]. It removes gone and stale
+// resources from s.watched, but their informers still run.
+func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
+	referenced := s.references.Resources()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	plans := map[schema.GroupResource]survey.Plan{}
 	for gr, w := range s.watched {
-		p, ok := wanted[gr]
-		_, failed := a.catalog.Failed[gr.Group]
-		switch {
-		case failed:
-			delete(wanted, gr) // the group failed, so its informers stay unchanged
-		case !ok:
-			gone = append(gone, w)
-			delete(s.watched, gr)
-		case p != plan{w.resource, w.followed}:
-			stale = append(stale, w) // the version, kind, scope or selection by reference has changed
-			delete(s.watched, gr)
-		default:
-			delete(wanted, gr)
-		}
+		plans[gr] = survey.Plan{Resource: w.resource, Followed: w.followed}
 	}
-	for _, p := range plans {
-		if _, ok := wanted[p.resource.GroupResource()]; ok {
-			starting = append(starting, p)
+	take := func(all []schema.GroupResource) (taken []*watched) {
+		for _, gr := range all {
+			taken = append(taken, s.watched[gr])
+			delete(s.watched, gr)
 		}
+		return taken
 	}
-	return gone, stale, starting
+	leaving, changed, starting := a.Changes(referenced, plans)
+	return take(leaving), take(changed), starting
 }
 
 // The reasons why an informer was stopped, other than the end of the process.
@@ -95,7 +67,7 @@ const (
 
 // noteStopped counts and logs the resources that were stopped or restarted because of an answer
 // of discovery.
-func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *answer) {
+func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *survey.Answer) {
 	now := s.resources()
 	for gr, r := range before {
 		current, watched := now[gr]
@@ -105,9 +77,9 @@ func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *ans
 		why := moved
 		switch {
 		case watched:
-		case a.catalog.IsMissing(gr):
+		case a.Catalog.IsMissing(gr):
 			why = notServed
-		case !a.catalog.IsWatchableInAnyVersion(gr):
+		case !a.Catalog.IsWatchableInAnyVersion(gr):
 			why = notWatchable
 		default:
 			why = notSelected

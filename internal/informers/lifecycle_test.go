@@ -9,6 +9,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
@@ -56,7 +57,7 @@ func TestStoppedForAReason(t *testing.T) {
 		return event.Resource{Group: gr.Group, Resource: gr.Resource, Version: version, Namespaced: true}
 	}
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
-	a := &answer{catalog: mustDiscover(t, discoverytest.Cluster())}
+	a := &survey.Answer{Catalog: mustDiscover(t, discoverytest.Cluster())}
 	for gr, c := range map[schema.GroupResource]struct{ version, want string }{
 		{Group: "apps", Resource: "deployments"}:    {"v1", notSelected},
 		{Group: "metrics.k8s.io", Resource: "pods"}: {"v1beta1", notWatchable},

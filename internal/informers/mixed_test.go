@@ -58,7 +58,7 @@ func (m mixed) answers(t *testing.T, r *running, server string) {
 		if a == nil {
 			return errors.New("no answer")
 		}
-		if _, shown := a.catalog.Resource(budgets); shown != (server == m.newer) {
+		if _, shown := a.Catalog.Resource(budgets); shown != (server == m.newer) {
 			return fmt.Errorf("it shows budgets: %v", shown)
 		}
 		return nil

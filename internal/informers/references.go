@@ -107,7 +107,7 @@ func (s *Set) completeReferences() {
 func (s *Set) referencesListed() bool {
 	a := s.lastAnswer()
 	// A group whose discovery fails may have objects that refer to others.
-	complete := a != nil && len(a.catalog.Failed) == 0
+	complete := a != nil && len(a.Catalog.Failed) == 0
 	s.eachWatched(func(w *watched) { complete = complete && w.listed() })
 	for _, r := range s.references.Resources() {
 		complete = complete && s.watchedFor(r.GroupResource()) != nil

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
@@ -42,7 +43,7 @@ func TestReplan(t *testing.T) {
 				s.watched[r.GroupResource()] = &watched{resource: r}
 			}
 			after := mustDiscover(t, c.after)
-			gone, stale, started := s.replan(&answer{catalog: after, resolution: selection.Resolve(after)})
+			gone, stale, started := s.replan(&survey.Answer{Catalog: after, Resolution: selection.Resolve(after)})
 
 			names := func(all []*watched) (s []string) {
 				for _, w := range all {
@@ -52,7 +53,7 @@ func TestReplan(t *testing.T) {
 			}
 			var starting []string
 			for _, r := range started {
-				starting = append(starting, r.resource.Resource)
+				starting = append(starting, r.Resource.Resource)
 			}
 			for what, got := range map[string][2]string{
 				"gone":     {strings.Join(names(gone), " "), c.gone},

@@ -27,6 +27,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
@@ -115,22 +116,15 @@ type Set struct {
 	references  *references.Graph
 	definitions atomic.Pointer[discovery.Definitions] // nil before Run
 	server      *history.Server
+	survey      survey.Survey
 
 	mu         sync.RWMutex
 	watched    map[schema.GroupResource]*watched
 	epochs     map[schema.GroupResource]uint16 // see Epoch
 	firstEpoch uint16                          // minimum epoch of every resource
-	answer     *answer                         // result of the last successful discovery, nil before the first
+	answer     *survey.Answer                  // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
 	selections atomic.Uint64                   // see reselect
-}
-
-// answer is the result of a discovery and of the selection that was applied to it.
-type answer struct {
-	catalog    *discovery.Catalog
-	resolution discovery.Resolution
-	followable map[schema.GroupKind]event.Resource
-	similar    map[string]string // by unmatched selector, see Unmatched
 }
 
 // New returns a Set that watches nothing until [Set.Run].
@@ -141,6 +135,10 @@ func New(c Config) *Set {
 		terms: newTerms(), server: history.NewServer(c.Discovery),
 	}
 	s.references = references.New(c.Follow, referring{s})
+	s.survey = survey.Survey{
+		Discovery: c.Discovery, Reads: s.reads(), Selection: c.Selection, Follows: s.references.Enabled(),
+		Refused: func(gr schema.GroupResource) bool { return s.watchedFor(gr).refused() }, Missing: s.noteMissing,
+	}
 	if !c.Standby {
 		s.StartLeading()
 	}
@@ -217,7 +215,7 @@ func (s *Set) Resources() []event.Resource {
 func (s *Set) Referring() []event.Resource {
 	all := s.Resources()
 	if a := s.lastAnswer(); a != nil {
-		all = slices.AppendSeq(all, maps.Values(a.followable))
+		all = slices.AppendSeq(all, maps.Values(a.Followable))
 	}
 	return all
 }
@@ -237,7 +235,7 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 }
 
 // lastAnswer returns the answer that is in effect, nil before the first answer.
-func (s *Set) lastAnswer() *answer {
+func (s *Set) lastAnswer() *survey.Answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.answer

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -61,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		i.began = since
 	}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), since.Add(time.Minute))
-	b.answer = &answer{catalog: &discovery.Catalog{Failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{Failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
 	b.failed = errors.New("no answer")
 	want := []string{
 		"dirty_objects{} 1",
@@ -148,7 +149,7 @@ func TestReasonIsBounded(t *testing.T) {
 // are forbidden.
 func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
-	b.answer = &answer{}
+	b.answer = &survey.Answer{}
 	b.watched.informers["default"].registration = syncedRegistration{}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
 	if err := b.Ready(); err != nil {
@@ -162,7 +163,7 @@ func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
 
 func TestReadyNamesAFewOfMany(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
-	b.answer = &answer{}
+	b.answer = &survey.Answer{}
 	for n := range 9 {
 		r := event.Resource{Version: "v1", Resource: fmt.Sprintf("r%d", n)}
 		b.Set.watched[r.GroupResource()] = newBench(t, Config{}, r).watched

@@ -17,7 +17,7 @@ func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 		HasReferences:   s.references.HasSources(gr),
 	}
 	if a := s.lastAnswer(); a != nil {
-		v.Catalog = a.catalog
+		v.Catalog = a.Catalog
 	}
 	if w := s.watchedFor(gr); w != nil {
 		v.Watched, v.Resource, v.Epoch = true, w.resource, w.epoch
@@ -73,7 +73,7 @@ func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 	if a == nil {
 		return discovery.Decision{}, false
 	}
-	d, ok := a.resolution.Decisions[gr]
+	d, ok := a.Resolution.Decisions[gr]
 	return d, ok
 }
 
@@ -95,14 +95,7 @@ func (s *Set) Unmatched() (u Unmatched, ok bool) {
 	if a == nil {
 		return u, false
 	}
-	similar := func(selectors []string) map[string]string {
-		all := map[string]string{}
-		for _, selector := range selectors {
-			all[selector] = a.similar[selector]
-		}
-		return all
-	}
-	u.Resources, u.ExcludedResources = similar(a.resolution.Unmatched), similar(a.resolution.UnmatchedExclude)
+	u.Resources, u.ExcludedResources = a.Similar(a.Resolution.Unmatched), a.Similar(a.Resolution.UnmatchedExclude)
 	u.Namespaces, u.ExcludedNamespaces = s.namespaces.Missing(), s.namespaces.MissingExcluded()
 	if s.namespaces.SelectsNone() {
 		u.NamespaceSelector = s.namespaces.Selector()

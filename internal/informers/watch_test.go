@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
@@ -238,7 +239,7 @@ func TestReadyBeforeDiscovery(t *testing.T) {
 	if err := b.Ready(); !errors.Is(err, failure) {
 		t.Errorf("got %v, want %v", err, failure)
 	}
-	b.answer = &answer{}
+	b.answer = &survey.Answer{}
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "configmaps") {
 		t.Errorf("got %v, want that configmaps have not synced", err)
 	}
