@@ -282,31 +282,3 @@ func (r *running) awaitSynced(t *testing.T, gr schema.GroupResource) {
 	t.Helper()
 	r.await(t, gr.String()+" syncs", func() bool { return r.compare[gr] > 0 })
 }
-
-// poll waits for a condition that changes without a notification.
-func poll(t *testing.T, what string, condition func() error) {
-	t.Helper()
-	deadline, ticker := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)
-	defer deadline.Stop()
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
-func bodyOf(t *testing.T, o *event.Object) string {
-	t.Helper()
-	text, err := o.Body.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}

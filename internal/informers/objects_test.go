@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -130,5 +131,33 @@ func (g *gate) set(shut bool) {
 			_ = conn.Close()
 		}
 		g.conns = nil
+	}
+}
+
+func bodyOf(t *testing.T, o *event.Object) string {
+	t.Helper()
+	text, err := o.Body.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// poll waits for a condition that changes without a notification.
+func poll(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	deadline, ticker := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)
+	defer deadline.Stop()
+	defer ticker.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("%s: %v", what, err)
+		}
 	}
 }

@@ -189,7 +189,7 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shapes.Hashed(watched)
 	x.ReadableFields = shapes.Readable(watched)
 	drop, hash, _ := shapes.Unmatched(watched)
-	x.UnmatchedFields = append(drop, hash...)
+	x.UnmatchedFields = slices.Concat(drop, hash)
 	x.UnmatchedFollow = references.Unmatched(c.Settings.Watch.Follow, append(watched, x.Followable...))
 	return x, nil
 }
