@@ -218,13 +218,13 @@ configuration, which a restart does not fix. Besides:
   get        1 a name is not found, or the bus could not be read
   tail       1 the bus could not be read
   verify     1 differences, 2 not everything could be read
-  resources  1 the API server did not answer
+  resources  1 the API server did not respond
   status     1 warning, 2 critical, 3 refused to answer, with --output=nagios
   check      1 a warning, 2 a failure
   trace      1 the bus or the consumer lacks the current state, 2 unknown
   bundle     1 a part is missing
   forget     1 refused or failed
-  schema     1 the resource is not served, or the API server did not answer`
+  schema     1 the resource is not served, or the API server did not respond`
 
 const (
 	indent = "      "

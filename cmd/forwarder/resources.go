@@ -39,7 +39,7 @@ With a resource, in any form that kubectl accepts, it prints everything about th
 resource, selected or not, and tries to list it. With a resource or with --all,
 KUBERELAY_RESOURCES is not required.
 
-Exit codes: 0 whatever is watched, 1 the API server did not answer, 2 wrong command
+Exit codes: 0 whatever is watched, 1 the API server did not respond, 2 wrong command
 line or configuration, or rejected credentials.`,
 		Example: `  forwarder resources
   forwarder resources widgets.example.com
@@ -109,7 +109,7 @@ and a hashed one is a string.
 
 docs/schemas has the schemas of what doesn't depend on the resource.
 
-Exit codes: 0 success, 1 the cluster does not serve the resource or did not answer,
+Exit codes: 0 success, 1 the cluster does not serve the resource or did not respond,
 2 wrong command line or configuration.`,
 		Example: `  forwarder schema deployments.apps
   forwarder schema widgets.example.com --version v1beta1

@@ -42,7 +42,7 @@ clusters, it prints a line for each; --cluster shows one of them.
 Without --address it asks the forwarder of this environment: KUBERELAY_LISTEN_ADDR on
 this machine, or in this pod. The document is also at /api/v1/status.
 
-Exit codes: 0 ok, 1 warning, 2 critical, or the forwarder does not answer, or wrong
+Exit codes: 0 ok, 1 warning, 2 critical, or the forwarder does not respond, or wrong
 command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 		Example: `  forwarder status
   forwarder status --wait=2m

@@ -32,7 +32,7 @@ also prints how far a consumer of NATS or a consumer group of Kafka has read.
 
 The resource is written as for kubectl: pod/web, pod web, deployments.apps/web. Trace
 asks the API server of the kubeconfig, the bus of this environment, and a running
-forwarder, as 'forwarder status' does. It says what does not answer, and shows the
+forwarder, as 'forwarder status' does. It says what does not respond, and shows the
 rest. It shows no content of the object.
 
 Exit codes: 0 the bus has the current state, and so has the consumer, 1 it does not, 2

@@ -46,9 +46,9 @@ func checkBus(f *Facts) verdict {
 	case f.BusErr == nil, isRefused(f.BusErr):
 		return pass("the bus answers")
 	case f.builtIn():
-		return fail("check that the forwarder runs, and KUBERELAY_NATS_LISTEN", "the built-in server does not answer: %v", f.BusErr)
+		return fail("check that the forwarder runs, and KUBERELAY_NATS_LISTEN", "the built-in server does not respond: %v", f.BusErr)
 	}
-	return fail("check that it runs, "+f.busVariable()+", the network, and networkPolicy.busTo", "the bus does not answer: %v", f.BusErr)
+	return fail("check that it runs, "+f.busVariable()+", the network, and networkPolicy.busTo", "the bus does not respond: %v", f.BusErr)
 }
 
 func checkBusAccepts(f *Facts) verdict {

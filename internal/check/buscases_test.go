@@ -171,7 +171,7 @@ func busCases() []decision {
 		{"forwarder-status", "critical", "", func(f *Facts) { f.Forwarder.Verdict = status.Verdict{Level: status.Critical, Summary: "away"} }, Failed, "away"},
 		{"forwarder-status", "before", "", before(as), Skipped, "not installed yet"},
 		{"forwarder-version", "another", "", func(f *Facts) { f.Version = "v1.1.0" }, Warning, "v1.0.0, and this program v1.1.0"},
-		{"forwarder-version", "down", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "does not answer"},
+		{"forwarder-version", "down", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "does not respond"},
 	}
 	return all
 }

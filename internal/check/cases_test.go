@@ -118,7 +118,7 @@ func cases() []decision {
 		}, Warning, "KUBERELAY_HASH_FIELDS"},
 		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "not watched"},
 
-		{"api-server-reachable", "down", "", func(f *Facts) { f.Server.Err = errFault }, Failed, "does not answer: fault"},
+		{"api-server-reachable", "down", "", func(f *Facts) { f.Server.Err = errFault }, Failed, "does not respond: fault"},
 		{"api-server-reachable", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, OK, "answers"},
 		{"api-server-reachable", "certificate", "", func(f *Facts) { f.Server.Err = x509.UnknownAuthorityError{} }, OK, "answers"},
 		{"api-server-certificate", "unknown authority", "", func(f *Facts) { f.Server.Err = fmt.Errorf("get: %w", x509.UnknownAuthorityError{}) }, Failed, "certificate-authority"},

@@ -94,7 +94,7 @@ func (f *Facts) tookOver() string {
 	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || f.TokenNotReviewed || w.Name == "" || w.Name == f.Writer {
 		return ""
 	}
-	return fmt.Sprintf("%s took over the topics at %s, and the forwarder of this environment does not answer", w.Name, w.Since)
+	return fmt.Sprintf("%s took over the topics at %s, and the forwarder of this environment does not respond", w.Name, w.Since)
 }
 
 // withForwarder returns a check that is skipped before the installation.
@@ -114,7 +114,7 @@ func checkForwarder(f *Facts) verdict {
 	case f.TokenNotReviewed:
 		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot have the token reviewed: %v", f.ForwarderErr)
 	case f.Forwarder == nil:
-		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not answer: %v", f.ForwarderErr)
+		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not respond: %v", f.ForwarderErr)
 	}
 	v := f.Forwarder.Verdict
 	const fix = "forwarder status says what is wrong and how to fix it"
@@ -130,7 +130,7 @@ func checkForwarder(f *Facts) verdict {
 func checkForwarderVersion(f *Facts) verdict {
 	switch d := f.Forwarder; {
 	case d == nil:
-		return skip("the forwarder does not answer")
+		return skip("the forwarder does not respond")
 	case d.Version != f.Version:
 		return warn("restart the forwarder, or use the program of its release", "the forwarder has the version %s, and this program %s", d.Version, f.Version)
 	}

@@ -165,7 +165,7 @@ func checkDefinitions(f *Facts) verdict {
 	denied, err := f.lacking(definitionRights())
 	switch {
 	case err != nil:
-		return skip("the API server does not answer about permissions: %v", err)
+		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
 		return warn("grant them", "the user may not %s, so new resources are found by polling, and the deletes of a removed custom resource may be missed", names(denied))
 	}
@@ -178,7 +178,7 @@ func checkNamespaceRights(f *Facts) verdict {
 	case f.Settings.Watch.NamespaceSelector == "":
 		return skip("KUBERELAY_NAMESPACE_SELECTOR is not set")
 	case err != nil:
-		return skip("the API server does not answer about permissions: %v", err)
+		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
 		return fail("grant them, or name the namespaces in KUBERELAY_NAMESPACES", "the user may not %s, so no namespace can be selected", names(denied))
 	}
@@ -191,7 +191,7 @@ func checkLeaseRights(f *Facts) verdict {
 	case !f.Settings.Leader.Election:
 		return skip("KUBERELAY_LEADER_ELECTION is false")
 	case err != nil:
-		return skip("the API server does not answer about permissions: %v", err)
+		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
 		return fail("grant them, or set KUBERELAY_LEASE_NAMESPACE to a namespace where they are granted", "the user may not %s, so nobody leads", names(denied))
 	}
@@ -204,7 +204,7 @@ func checkReviewRights(f *Facts) verdict {
 	case !f.Settings.Operations.MetricsAuth:
 		return skip("KUBERELAY_METRICS_AUTH is false")
 	case err != nil:
-		return skip("the API server does not answer about permissions: %v", err)
+		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
 		return fail("bind the ClusterRole system:auth-delegator to the service account", "the user may not %s, so scrapes of /metrics get status 500", names(denied))
 	}

@@ -57,7 +57,7 @@ func checkReachable(f *Facts) verdict {
 	case f.KubeErr != nil:
 		return skip("no cluster is configured")
 	case !answered(err) && !isCertificate(err):
-		return fail("check server in the kubeconfig, the network, and the NetworkPolicy (networkPolicy.apiServerTo)", "%s does not answer: %v", f.Server.Host, err)
+		return fail("check server in the kubeconfig, the network, and the NetworkPolicy (networkPolicy.apiServerTo)", "%s does not respond: %v", f.Server.Host, err)
 	}
 	return pass("%s answers", f.Server.Host)
 }

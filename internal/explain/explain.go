@@ -103,7 +103,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	switch lost := reviews.failed; {
 	case lost == nil:
 	case apierrors.IsForbidden(lost), apierrors.IsNotFound(lost), apierrors.IsMethodNotSupported(lost):
-		x.Warnings = append(x.Warnings, "the API server does not answer about permissions, so they are unknown: "+lost.Error())
+		x.Warnings = append(x.Warnings, "the API server does not respond to permission checks, so they are unknown: "+lost.Error())
 	default:
 		return Explanation{}, lost
 	}

@@ -63,7 +63,7 @@ type Cause struct {
 // Causes returns all causes. A cause can hide the causes after it.
 func Causes() []Cause {
 	return []Cause{
-		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
+		{Unreachable, "the forwarder does not respond", "check that it runs, and --address", "the-forwarder-does-not-respond"},
 		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, at least once a minute", "a-cluster-cannot-be-copied-retrying"},
@@ -122,7 +122,7 @@ func (f Finding) isNotice() bool { return f.Level == Notice }
 
 // Unanswered returns the document of a forwarder that does not respond.
 func Unanswered(err error, now time.Time) Document {
-	return withoutDocument(Unreachable, "the forwarder does not answer", err, now)
+	return withoutDocument(Unreachable, "the forwarder does not respond", err, now)
 }
 
 // NotReviewed returns the document of a forwarder that responds but cannot have the token of the

@@ -281,7 +281,7 @@ func TestHeadline(t *testing.T) {
 			t.Errorf("the message of %s lacks the error: %q", f.Reason, f.Message)
 		}
 	}
-	if f := Unanswered(errors.New(raw), now).Verdict.Findings[0]; f.Headline != "the forwarder does not answer" {
+	if f := Unanswered(errors.New(raw), now).Verdict.Findings[0]; f.Headline != "the forwarder does not respond" {
 		t.Errorf("got %q", f.Headline)
 	}
 }

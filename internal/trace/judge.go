@@ -167,7 +167,7 @@ func (d Document) why(last Entry) Verdict {
 	}
 	switch f.Role {
 	case Unreachable:
-		return verdict(Behind, "behind: %s%s; the forwarder does not answer: %s", d.present(), has, f.Error)
+		return verdict(Behind, "behind: %s%s; the forwarder does not respond: %s", d.present(), has, f.Error)
 	case Starting:
 		return verdict(StartingUp, "waiting: the forwarder is starting%s%s", colon(f.Error), has)
 	}

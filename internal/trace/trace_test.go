@@ -130,7 +130,7 @@ var cases = []struct {
 	{"filter", set(filtered, notOnBus), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has nothing of it"},
 	{"deselected", set(filtered, func(d *Document) { d.Bus.State = Deselected }), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has it as deselected"},
 	{"denied", set(forbidden, notOnBus), Forbidden, "not watched: access denied; the bus has nothing of it"},
-	{"forwarder is silent and behind", set(changed, silent), Behind, "behind: the API server has version 815; the bus has version 812; the forwarder does not answer: refused"},
+	{"forwarder is silent and behind", set(changed, silent), Behind, "behind: the API server has version 815; the bus has version 812; the forwarder does not respond: refused"},
 	{"nobody leads", set(seen, func(d *Document) { d.Forwarder.Role, d.Forwarder.Error = Standby, "no space" }), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby, nobody is known to lead: no space"},
 	{"standby", set(seen, standby), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby, the leader is kuberelay-1"},
 	{"starting", set(changed, func(d *Document) { d.Forwarder = Forwarder{Role: Starting, Error: "no API server"} }), StartingUp,

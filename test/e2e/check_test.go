@@ -140,7 +140,7 @@ accounts: {
 	if err := js.DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
-	f.checked("no forwarder", settings(nil), map[string]string{"forwarder-status": "does not answer", "nats-stream": "does not exist"}, "--memory-limit=1Gi")
+	f.checked("no forwarder", settings(nil), map[string]string{"forwarder-status": "does not respond", "nats-stream": "does not exist"}, "--memory-limit=1Gi")
 
 	elected := map[string]string{"LEADER_ELECTION": "true", "LEASE_NAMESPACE": namespace}
 	f.checked("no leader", settings(elected), map[string]string{

@@ -86,7 +86,7 @@ accounts: {
 	f.stop()
 	f.start().idle() // until this restart, the finding about the object that is too large remains
 	bus.Freeze()
-	x.named(f, "the bus is frozen", "the server does not answer", "status")
+	x.named(f, "the bus is frozen", "the server does not respond", "status")
 	bus.Thaw()
 	f.well()
 	bus.Kill()

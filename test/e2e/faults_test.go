@@ -95,7 +95,7 @@ func (x *faultTable) plantInCluster(t *testing.T) {
 	awaitAccess(t, cp, configMaps, namespace, true)
 	awaitAccess(t, cp, gvr("", "v1", "services"), namespace, true)
 
-	x.named(f, "the forwarder is not running", "the forwarder does not answer", "status")
+	x.named(f, "the forwarder is not running", "the forwarder does not respond", "status")
 	f.start().idle()
 	mayRead(`"configmaps"`)
 	x.named(f, "a right is withdrawn", "the user may not list services in the namespace "+namespace, "check")
@@ -152,7 +152,7 @@ func (x *faultTable) plantInAnswers(t *testing.T) {
 	o := u.label(configMaps, namespace, "a", "2")
 	x.named(f, "a watch is stuck", "behind: the watch has version ", "trace", "cm/a", "-n="+namespace)
 	api.hold(func(*http.Request) bool { return true })
-	x.named(f, "the API server is frozen", "does not answer", "check")
+	x.named(f, "the API server is frozen", "does not respond", "check")
 	x.named(f, "the API server is frozen, of an object", "the API server does not say what the current state is: no answer within 4s; if it is slow, raise --timeout", "trace", "cm/a", "-n="+namespace)
 	api.hold(nil)
 	f.traces(0, "on_bus", "version "+o.GetResourceVersion(), "cm/a", "-n="+namespace)

@@ -219,7 +219,7 @@ func TestStatusPage_Slow(t *testing.T) {
 	if strings.Contains(f.log(), "requests were cut off") {
 		t.Error("the open page delays the end of the forwarder")
 	}
-	p.says("#lost", "The forwarder does not answer")
+	p.says("#lost", "The forwarder does not respond")
 	p.says("#live", "Not live")
 	p.contrast("not live")
 	f.start()

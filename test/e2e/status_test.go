@@ -66,7 +66,7 @@ func TestStatus_Slow(t *testing.T) {
 		f.start()
 	}
 
-	f.says(2, "CRITICAL: the forwarder does not answer")
+	f.says(2, "CRITICAL: the forwarder does not respond")
 	f.start().well()
 	eventually(t, "status shows when the copy was right", func(context.Context) error {
 		d := f.document()

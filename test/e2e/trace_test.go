@@ -96,7 +96,7 @@ func TestTrace_Slow(t *testing.T) {
 		f.traces(0, trace.OnBus, "on the bus: version "+o.GetResourceVersion(), "cm/a", in)
 		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not have default", "configmap/kube-root-ca.crt")
 		changed := u.label(configMaps, namespace, "a", "2")
-		d := f.traces(1, trace.Behind, "behind: the API server has version "+changed.GetResourceVersion()+"; the bus has version "+o.GetResourceVersion()+"; the forwarder does not answer", "cm/a", in)
+		d := f.traces(1, trace.Behind, "behind: the API server has version "+changed.GetResourceVersion()+"; the bus has version "+o.GetResourceVersion()+"; the forwarder does not respond", "cm/a", in)
 		if d.Forwarder.Role != trace.Unreachable || d.Selection.From != trace.FromEnvironment || d.Selection.Selected != trace.IsSelected {
 			t.Errorf("%+v, %+v", d.Forwarder, d.Selection)
 		}

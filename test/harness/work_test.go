@@ -126,7 +126,7 @@ func TestWorkIsBounded(t *testing.T) {
 func TestRestErrors(t *testing.T) {
 	f := New(Options{Dir: t.TempDir(), Address: "127.0.0.1:1"})
 	if err := f.Rest(t.Context(), 0); err == nil {
-		t.Error("Rest of a process that does not answer: got no error")
+		t.Error("Rest of a process that does not respond: got no error")
 	}
 	var restarted *Forwarder
 	restarted = New(Options{Dir: t.TempDir(), Address: answering(t, func() string {

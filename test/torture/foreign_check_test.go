@@ -142,7 +142,7 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 // of the other one with m, as if the event were forged. This is a known weakness: the forwarder that
 // answers can't see the published state, because a restore of etcd removed it, or a compaction
 // interrupted the watch, or it no longer remembers the object, which is gone. See "Foreign events" in
-// docs/delivery.md. The simulator verifies that it doesn't answer before its watch has reached the
+// docs/delivery.md. The simulator verifies that it repairs no event before its watch has reached the
 // version of the event.
 func (w *world) mayAnswerOther(m harness.Received) bool {
 	return w.twoNodes() && (w.restored || w.compacted || gone(m))

@@ -62,7 +62,7 @@ func newClusterAPI(c Config) (*clusterAPI, error) {
 func (s *clusterAPI) clusters() (schema.GroupVersionResource, error) {
 	groups, err := s.served.ServerGroups()
 	if err != nil {
-		return schema.GroupVersionResource{}, fmt.Errorf("the API server of the management cluster does not answer: %w", err)
+		return schema.GroupVersionResource{}, fmt.Errorf("the API server of the management cluster does not respond: %w", err)
 	}
 	for _, g := range groups.Groups {
 		if g.Name == clusterGroup {

@@ -48,8 +48,8 @@ function tick() {
   if (lost) {
     setText(byId("live"), `Not live for ${duration((at - heard) / 1000)}`);
     setText(byId("lost"), status
-      ? `The forwarder does not answer. The page shows its state at ${clockTime(status.time)} UTC, and tries again.`
-      : "The forwarder does not answer, or refuses: too many pages may be open. The page tries again.");
+      ? `The forwarder does not respond. The page shows its state at ${clockTime(status.time)} UTC, and tries again.`
+      : "The forwarder does not respond, or refuses: too many pages may be open. The page tries again.");
     document.title = `NOT LIVE · ${nameOf(status)} · Kuberelay`;
   } else if (status) {
     setText(byId("live"), `● Live · ${clockTime(now())} UTC`);

@@ -45,7 +45,7 @@ async function trace(resource, namespace, name) {
     if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
     shown = answer(resource, namespace, name, await response.json());
   } catch (e) {
-    shown = [element("p", "trace-verdict bad", `The forwarder does not answer: ${e.message}`)];
+    shown = [element("p", "trace-verdict bad", `The forwarder does not respond: ${e.message}`)];
   }
   if (number === latest) byId("traced").replaceChildren(...shown);
 }

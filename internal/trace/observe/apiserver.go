@@ -124,7 +124,7 @@ func (c *traced) environment() trace.Selection {
 		s.Detail = "neither the API server nor the forwarder answers"
 		return s
 	case len(c.cfg.Watch.Resources) == 0:
-		s.Detail = "KUBERELAY_RESOURCES is not set here, and the forwarder does not answer"
+		s.Detail = "KUBERELAY_RESOURCES is not set here, and the forwarder does not respond"
 		return s
 	}
 	x, spaces := c.answer.Resources[0], c.answer.Namespaces

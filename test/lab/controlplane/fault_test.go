@@ -85,7 +85,7 @@ func TestPauseAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The signal takes a moment to reach every thread.
-	eventually(t, "the paused API server does not answer", func(context.Context) (bool, error) {
+	eventually(t, "the paused API server does not respond", func(context.Context) (bool, error) {
 		_, err := client.Discovery().ServerVersion()
 		return err != nil, nil
 	})

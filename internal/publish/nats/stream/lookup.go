@@ -63,7 +63,7 @@ func (c *Conn) Failure(err error) error {
 		return Misconfigured("the NATS user lacks a permission: %w", denied)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the server does not answer: look up stream %q: %w", c.Opts.Stream, err)
+		return fmt.Errorf("the server does not respond: look up stream %q: %w", c.Opts.Stream, err)
 	}
 	return fmt.Errorf("look up stream %q: %w", c.Opts.Stream, err)
 }

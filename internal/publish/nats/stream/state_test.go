@@ -20,7 +20,7 @@ func TestTheBoundsOfAHang(t *testing.T) {
 		t.Errorf("a connection is given up after %d pings, one every %s", o.MaxPingsOut+1, o.PingInterval)
 	}
 	if looked := checkEvery + retryEvery + checkTimeout; looked > hangLimit { // the ticker fires every retryEvery
-		t.Errorf("a server that does not answer is noticed after %s", looked)
+		t.Errorf("a server that does not respond is noticed after %s", looked)
 	}
 }
 

@@ -40,7 +40,7 @@ func AllowReader(t *testing.T, cp *controlplane.ControlPlane, namespace, resourc
 type Reviews func(authorizationv1.ResourceAttributes) (bool, error)
 
 // ErrEvaluation makes a review report an evaluation error, as when an authorizer can't decide.
-var ErrEvaluation = errors.New("the webhook does not answer")
+var ErrEvaluation = errors.New("the webhook does not respond")
 
 // Create returns the review with its result.
 func (f Reviews) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
