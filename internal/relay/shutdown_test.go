@@ -126,7 +126,7 @@ func TestShutdownIsBounded(t *testing.T) {
 		want                   string
 	}{
 		"the informers do not stop": {false, false, errClose.Error()},
-		"the bus does not respond":   {true, false, errClose.Error()},
+		"the bus does not respond":  {true, false, errClose.Error()},
 		"the bus does not close":    {true, true, "not done within"},
 		"nothing ends":              {false, true, "not done within"},
 	} {
