@@ -3,11 +3,11 @@ package event
 import (
 	"strings"
 	"testing"
-
-	"github.com/kuberelay/kuberelay/test/lab/nametest"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/test/lab/nametest"
 )
 
 func TestPartitionKey(t *testing.T) {
