@@ -20,6 +20,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/hack/bench/pods"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
@@ -27,7 +28,7 @@ var resource = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Name
 
 // texts are pods as a watch sends them. bodies are the same pods in the form that the cache stores.
 var texts, bodies = func() (texts, bodies [][]byte) {
-	d := event.NewConverter(nil, "").Decoder(resource, nil, nil, event.Shape{})
+	d := decode.NewConverter(nil, "").Decoder(resource, nil, nil, decode.Shape{})
 	for i := range 3000 {
 		text, err := json.Marshal(pods.Pod(1, i*7))
 		if err != nil {
@@ -120,7 +121,7 @@ func BenchmarkPack(b *testing.B) {
 		measure(b, c.name, c.pack, c.unpack)
 	}
 	// Our compressor also scans the object and allocates separate memory for each object.
-	d := event.NewConverter(nil, "").Decoder(resource, event.NewPacker(), nil, event.Shape{})
+	d := decode.NewConverter(nil, "").Decoder(resource, event.NewPacker(), nil, decode.Shape{})
 	var objects []*event.Object
 	for range 2 {
 		objects = objects[:0]

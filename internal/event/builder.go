@@ -18,7 +18,7 @@ type Builder struct {
 	Data DataForm
 
 	// Reshape converts a state that was read from the bus to the current form; see
-	// [Converter.Reshape]. If Reshape is nil, such states are published unchanged.
+	// decode.Converter.Reshape. If Reshape is nil, such states are published unchanged.
 	Reshape func(Resource, *Object) *Object
 }
 

@@ -24,7 +24,7 @@ func body(r Resource, namespace, name string) []byte {
 	if namespace != "" {
 		metadata["namespace"] = namespace
 	}
-	b, err := encode(map[string]any{
+	b, err := EncodeJSON(map[string]any{
 		"apiVersion": r.APIVersion(), "kind": r.Kind, "metadata": metadata,
 		"spec": map[string]any{"replicas": 3, "note": `<a & b> "c" é`},
 	})
@@ -47,6 +47,24 @@ func change(r Resource, namespace, name string, alter func(*Change)) Change {
 		alter(&c)
 	}
 	return c
+}
+
+// packed returns an object that a cache holds, with the given text.
+func packed(p *Packer, text []byte) *Object {
+	o, err := objectFromData(text)
+	if err != nil {
+		panic(err)
+	}
+	o.Body = p.Pack(text)
+	return o
+}
+
+func textOf(o *Object) string {
+	text, err := o.Body.JSON()
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 func TestMessageRefuses(t *testing.T) {

@@ -257,7 +257,7 @@ func (s *Stored) Read(m *Message) error {
 	if err != nil {
 		return err
 	}
-	truncated, err := TruncatedFromData(m.Attribute, m.Data)
+	truncated, err := truncatedFromData(m.Attribute, m.Data)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 		return fail(errors.New("no time of the claim"))
 	}
 	claimed := c.Claimed.UTC()
-	data, err := encode(claimData{
+	data, err := EncodeJSON(claimData{
 		UID: c.UID, Format: Format, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream, Settings: c.Settings,
 		Forgotten: c.Forgotten.UTC(),
 	})

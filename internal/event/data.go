@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/kuberelay/kuberelay/internal/event/codec"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
@@ -27,7 +28,7 @@ func (b Builder) content(c Change) (content, error) {
 	if before := c.before(); before != nil {
 		var memory *[]byte
 		previous, memory, err = unpacked(before.Body)
-		defer giveBack(memory)
+		defer codec.Free(memory)
 		if err == nil {
 			result.changed, patch, err = b.compare(c, previous, result.data)
 		}
@@ -41,7 +42,7 @@ func (b Builder) content(c Change) (content, error) {
 	if c.Truncated {
 		previous, patch = nil, nil
 	}
-	defer giveBack(result.memory)
+	defer codec.Free(result.memory)
 	result.data, result.memory = changeData(result.data, previous, patch)
 	return result, nil
 }
@@ -52,7 +53,7 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 	if c.Truncated {
 		var memory *[]byte
 		data, memory, err = unpacked(c.Object.Body)
-		defer giveBack(memory)
+		defer codec.Free(memory)
 		if err != nil {
 			return "", nil, err
 		}
@@ -68,7 +69,7 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	o := c.Object
 	if o.Body.None() {
-		data, err = encode(partialObject{apiVersion(c), kind(c), identity{
+		data, err = EncodeJSON(partialObject{apiVersion(c), kind(c), identity{
 			Name: o.Name, Namespace: o.Namespace, UID: string(o.UID), ResourceVersion: o.ResourceVersion,
 		}})
 		return data, nil, err
@@ -78,7 +79,7 @@ func objectData(c Change) (data []byte, memory *[]byte, err error) {
 		return data, nil, err
 	}
 	if data, memory, err = unpacked(o.Body); err == nil && isTooDeep(data) {
-		giveBack(memory)
+		codec.Free(memory)
 		return nil, nil, ErrTooDeep
 	}
 	if err != nil || memory == nil {
@@ -111,14 +112,14 @@ func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	if b.packed == nil {
 		return b.bytes, nil, nil
 	}
-	memory = buffers.Get().(*[]byte)
+	memory = codec.Buffer()
 	*memory, err = b.into(*memory)
 	return *memory, memory, err
 }
 
 // changeData returns event data in the form of a change. previous and patch can be nil.
 func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
-	memory = buffers.Get().(*[]byte)
+	memory = codec.Buffer()
 	text := (*memory)[:0]
 	for _, member := range []struct {
 		before string
@@ -142,7 +143,7 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	data := *memory
 	if cap(data) > 4*len(data) {
 		data = bytes.Clone(data)
-		giveBack(memory)
+		codec.Free(memory)
 		memory = nil
 	}
 	return data, memory
@@ -161,7 +162,7 @@ func truncate(c Change) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encode(partialObject{apiVersion(c), kind(c), metadata})
+	return EncodeJSON(partialObject{apiVersion(c), kind(c), metadata})
 }
 
 // IsTruncated reports whether data equals the data that [Builder.Message] builds for a truncated
@@ -216,9 +217,9 @@ func valueOf(object []byte, name string) ([]byte, error) {
 	return value, s.End()
 }
 
-// encode is json.Marshal without the HTML escaping of '<', '>' and '&'. Keys of maps are
+// EncodeJSON is json.Marshal without the HTML escaping of '<', '>' and '&'. Keys of maps are
 // sorted.
-func encode(v any) ([]byte, error) {
+func EncodeJSON(v any) ([]byte, error) {
 	var w appendWriter
 	e := json.NewEncoder(&w)
 	e.SetEscapeHTML(false)

@@ -1,6 +1,9 @@
 package event
 
-import "github.com/kuberelay/kuberelay/internal/jsoncompare"
+import (
+	"github.com/kuberelay/kuberelay/internal/event/codec"
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
+)
 
 // maxChanged is the maximum length of the attribute "changed", in bytes.
 const maxChanged = 2048
@@ -48,12 +51,12 @@ func changedPlaces(before, after []byte) (string, error) {
 // of its own. It returns false if the comparison takes too much work.
 func SameContent(a, b Body) (bool, error) {
 	before, memory, err := unpacked(a)
-	defer giveBack(memory)
+	defer codec.Free(memory)
 	if err != nil {
 		return false, err
 	}
 	after, memory, err := unpacked(b)
-	defer giveBack(memory)
+	defer codec.Free(memory)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +121,7 @@ func appendOperation(patch, pointer, old, now []byte) []byte {
 	case now == nil:
 		op = "remove"
 	}
-	path, _ := encode(string(pointer)) // encoding a string cannot fail
+	path, _ := EncodeJSON(string(pointer)) // encoding a string cannot fail
 	patch = append(append(append(append(patch, `{"op":"`...), op...), `","path":`...), path...)
 	if now != nil {
 		patch = append(append(patch, `,"value":`...), now...)

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event/codec"
+	"github.com/kuberelay/kuberelay/test/lab/podtest"
 )
 
 var changeBuilder = Builder{Cluster: builder.Cluster, Data: DataChange}
@@ -111,7 +114,7 @@ func TestChangedUnknown(t *testing.T) {
 		"another version":     func(_ *Change, b *Object) { b.ResourceVersion = "11999" },
 		"not an object":       func(_ *Change, b *Object) { b.Body = JSON([]byte(`[]`)) },
 		"not JSON":            func(_ *Change, b *Object) { b.Body = JSON([]byte(`{"a":canary}`)) },
-		"not to be unpacked":  func(_ *Change, b *Object) { b.Body = Body{bytes: []byte("canary"), packed: noDictionary} },
+		"not to be unpacked":  func(_ *Change, b *Object) { b.Body = Body{bytes: []byte("canary"), packed: codec.Plain} },
 		"not JSON, truncated": func(c *Change, b *Object) { c.Truncated, b.Body = true, JSON([]byte(`{`)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,22 +180,16 @@ func TestChangedTooLong(t *testing.T) {
 // TestMessageMemory verifies that the data of a message stays unchanged until Free, even if other
 // messages use the same pool.
 func TestMessageMemory(t *testing.T) {
-	d := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{})
+	p := NewPacker()
 	type built struct {
 		m    *Message
 		want string
 	}
 	var all []built
 	for n := range 200 {
-		text := benchObject(uint64(n))
-		last, err := d.Decode(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now, err := d.Decode(bytes.Replace(text, []byte("-information"), fmt.Appendf(nil, "-%d", n), 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := podtest.Published(uint64(n))
+		last := packed(p, text)
+		now := packed(p, bytes.Replace(text, []byte("-information"), fmt.Appendf(nil, "-%d", n), 1))
 		c := Change{
 			Type: Updated, Cause: CauseWatch, Key: pods.Key(now.Namespace, now.Name), Resource: pods, Observed: observed,
 			Object: now, Previous: last.ResourceVersion, Before: last, Truncated: n%10 == 9,

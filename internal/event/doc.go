@@ -13,10 +13,7 @@
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package
 //     escapes names wherever they are ambiguous. [PartitionKey] and [Resource.Path] are injective, and
 //     the first has an exact inverse.
-//   - An [Object] from a [Converter] holds no value of a Secret and no field that its [Shape]
-//     hashes or drops. Caches of such objects don't hold these values either. A [Builder] converts
-//     every other state to this form, so neither do events. A keyed hash replaces each value, so
-//     that a change of the value is visible.
+//   - A [Builder] with Reshape publishes no state in an earlier form; see package decode.
 //
 // Limits:
 //
@@ -24,8 +21,6 @@
 //     rejects a [Change] that contradicts itself.
 //   - It does not track who shares an object. An [Object] is read-only, and a [Message]
 //     shares its bytes.
-//   - Without a [Shape], it redacts only core Secrets. A token in a ConfigMap, in an
-//     annotation of another type or in a custom resource is published unchanged.
 //   - It does not encode events for a protocol. The bus packages apply the header rules of NATS and
 //     Kafka.
 package event

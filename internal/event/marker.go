@@ -40,7 +40,7 @@ func (b Builder) Resolved(p Point) (*Message, error) {
 		return nil, fmt.Errorf("build consistency point of %s: no version or no time", gr)
 	}
 	at := p.AsOf.UTC()
-	data, err := encode(resolvedData{gr.Group, gr.Resource, p.Version, at, p.Objects})
+	data, err := EncodeJSON(resolvedData{gr.Group, gr.Resource, p.Version, at, p.Objects})
 	if err != nil {
 		return nil, fmt.Errorf("build consistency point of %s: %w", gr, err)
 	}
@@ -100,7 +100,7 @@ func (b Builder) Marker(t Type, r Resource, session string, count int, observed 
 	case observed.IsZero():
 		return fail(errors.New("no time of observation"))
 	}
-	data, err := encode(markerData{Group: r.Group, Resource: r.Resource, Count: count})
+	data, err := EncodeJSON(markerData{Group: r.Group, Resource: r.Resource, Count: count})
 	if err != nil {
 		return fail(err)
 	}
@@ -147,7 +147,7 @@ func (b Builder) WriterStarted(writer, session, topic string, partition int, obs
 	case observed.IsZero():
 		return fail(errors.New("no time of observation"))
 	}
-	data, err := encode(writerData{Writer: writer, Topic: topic, Partition: partition})
+	data, err := EncodeJSON(writerData{Writer: writer, Topic: topic, Partition: partition})
 	if err != nil {
 		return fail(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/event/codec"
 )
 
 // Attribute is one CloudEvents context attribute or extension. The value has the canonical string
@@ -48,7 +50,7 @@ type Message struct {
 func (m *Message) Free() {
 	if m.memory != nil {
 		m.Data = nil
-		giveBack(m.memory)
+		codec.Free(m.memory)
 		m.memory = nil
 	}
 }
@@ -102,7 +104,7 @@ func (m *Message) Structured() ([]byte, error) {
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := encode(s) // encoding a string cannot fail
+			quoted, _ := EncodeJSON(s) // encoding a string cannot fail
 			b.Write(quoted)
 			return
 		}

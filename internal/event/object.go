@@ -7,8 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 // Object is a Kubernetes object as it is cached and published. It has the metadata that the
@@ -34,7 +32,7 @@ type Object struct {
 	// FilterFailed means that the filter returned an error for the object.
 	FilterFailed bool
 
-	// Shaped means that a [Converter] of this process has redacted and projected Body. If it is
+	// Shaped means that a decode.Converter of this process has redacted and projected Body. If it is
 	// false and Body is not empty, Body is a state from the bus, possibly in the form of an earlier
 	// configuration.
 	Shaped bool
@@ -165,123 +163,4 @@ func (v View) Tombstone(uid string) (Tombstone, bool) {
 		}
 	}
 	return Tombstone{}, false
-}
-
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-// cut is a part of the text to leave out.
-type cut struct{ from, to int }
-
-// metadata scans an object's metadata.
-func (d *Decoder) metadata(s *jsonscan.Scanner, f *fields) {
-	s.Object()
-	m := members{end: s.Position()}
-	for s.Next() {
-		d.member(&m, s)
-		switch string(s.Key()) {
-		case "name":
-			readText(s, &f.name)
-		case "namespace":
-			readText(s, &f.namespace)
-		case "uid":
-			readText(s, &f.uid)
-		case "resourceVersion":
-			readText(s, &f.version)
-		case "managedFields":
-			f.managed = s.Skip()
-			d.drop(&m, s)
-			continue
-		case "annotations":
-			if !s.IsObject() {
-				s.Skip()
-			} else if d.annotations(s) {
-				d.drop(&m, s)
-				continue
-			}
-		default:
-			s.Skip()
-		}
-		m.keep(s)
-	}
-	d.end(&m, s)
-}
-
-// annotations scans the annotations. It reports whether the scan dropped annotations and kept none.
-func (d *Decoder) annotations(s *jsonscan.Scanner) bool {
-	before := len(d.cuts)
-	s.Object()
-	m := members{end: s.Position()}
-	for s.Next() {
-		d.member(&m, s)
-		dropped := string(s.Key()) == lastApplied
-		s.Skip()
-		if dropped {
-			d.drop(&m, s)
-		} else {
-			m.keep(s)
-		}
-	}
-	d.end(&m, s)
-	if m.dropped && !m.kept {
-		d.cuts = d.cuts[:before]
-		return true
-	}
-	return false
-}
-
-// readText reads a string or null. A duplicate is an error.
-func readText(s *jsonscan.Scanner, to *[]byte) {
-	if *to != nil || !s.Null() {
-		*to = once(s, *to)
-	}
-}
-
-// once reads a string. It fails if before is set, because the field is then a duplicate.
-func once(s *jsonscan.Scanner, before []byte) []byte {
-	if before != nil {
-		s.Fail()
-	}
-	return s.Text()
-}
-
-// members is the state of a scan that drops some members of an object. The scan drops the comma
-// before each dropped member. If it has kept no earlier member, it drops the comma after the
-// dropped member instead.
-type members struct {
-	end           int // of the last kept member, or of the opening bracket
-	kept, dropped bool
-}
-
-// member is called at the beginning of each member. If all earlier members are dropped, it extends
-// their cut up to this member.
-func (d *Decoder) member(m *members, s *jsonscan.Scanner) {
-	if m.dropped && !m.kept {
-		d.cut(m.end, s.KeyPosition())
-	}
-}
-
-func (d *Decoder) drop(m *members, s *jsonscan.Scanner) {
-	m.dropped = true
-	if m.kept {
-		d.cut(m.end, s.Position())
-	}
-}
-
-func (m *members) keep(s *jsonscan.Scanner) { m.kept, m.end = true, s.Position() }
-
-// end is called after the closing bracket. If all members are dropped, it extends their cut up to
-// the bracket.
-func (d *Decoder) end(m *members, s *jsonscan.Scanner) {
-	if m.dropped && !m.kept {
-		d.cut(m.end, s.Position()-1)
-	}
-}
-
-// cut records a part to leave out, or extends the last one.
-func (d *Decoder) cut(from, to int) {
-	if n := len(d.cuts); n > 0 && d.cuts[n-1].from == from {
-		d.cuts[n-1].to = to
-		return
-	}
-	d.cuts = append(d.cuts, cut{from, to})
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,14 @@ func checkPatch(t *testing.T, before, patch, after []byte) {
 	}
 }
 
+// tree decodes an object. Numbers keep their text.
+func tree(text []byte) (content map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&content)
+	return content, err
+}
+
 // canonical returns JSON with sorted keys. Numbers keep their text.
 func canonical(t *testing.T, text []byte) string {
 	t.Helper()
@@ -37,7 +46,7 @@ func canonical(t *testing.T, text []byte) string {
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	b, err := encode(content)
+	b, err := EncodeJSON(content)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +104,7 @@ func randomText(t *testing.T, r *rand.Rand) []byte {
 			json.Number("9007199254740993"), json.Number("9007199254740992"), json.Number("123456789012345678901234567890.000000001"),
 		}[r.IntN(11)]
 	}
-	text, err := encode(map[string]any{"a": value(3), "b": value(3)})
+	text, err := EncodeJSON(map[string]any{"a": value(3), "b": value(3)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +179,7 @@ func FuzzPatch(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clean, err := encode(b) // without duplicate names
+		clean, err := EncodeJSON(b) // without duplicate names
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -85,10 +85,10 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// TruncatedFromData returns apiVersion, kind and metadata of the object in a truncated event. It
+// truncatedFromData returns apiVersion, kind and metadata of the object in a truncated event. It
 // returns no body if the event is not truncated, or if its data is larger than any object or has
 // duplicate members. get is as in [AckedFrom]. The function copies data.
-func TruncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
+func truncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
 	if get(truncated) != "true" || len(data) > maxState {
 		return Body{}, nil
 	}

@@ -221,7 +221,7 @@ func TestIsTruncated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := TruncatedFromData(m.Attribute, m.Data)
+			data, err := truncatedFromData(m.Attribute, m.Data)
 			if err != nil || data.None() == c.Truncated {
 				t.Fatalf("%s: data of %s, err %v, want data: %t", tt.name, data, err, c.Truncated)
 			}
@@ -269,7 +269,7 @@ func TestAmbiguousData(t *testing.T) {
 				}
 				return get(name)
 			}
-			if body, err := TruncatedFromData(truncatedGet, []byte(c.data)); err != nil || body.None() != c.ambiguous {
+			if body, err := truncatedFromData(truncatedGet, []byte(c.data)); err != nil || body.None() != c.ambiguous {
 				t.Errorf("of a truncated event: %s, %v", body, err)
 			}
 		})

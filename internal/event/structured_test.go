@@ -190,12 +190,12 @@ func FuzzStructured(f *testing.F) {
 				c.Type, c.Object.Body = Deleted, Body{}
 				return
 			}
-			b, err := encode(map[string]any{"metadata": map[string]any{"name": name, "uid": uid}, "note": note})
+			b, err := EncodeJSON(map[string]any{"metadata": map[string]any{"name": name, "uid": uid}, "note": note})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.Object.Body = JSON(b)
-			if b, err = encode(map[string]any{note: name, name: note}); err != nil {
+			if b, err = EncodeJSON(map[string]any{note: name, name: note}); err != nil {
 				t.Fatal(err)
 			}
 			last := *c.Object

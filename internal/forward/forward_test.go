@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/ledgertest"
@@ -294,7 +295,7 @@ func TestSyncAfterAnUnansweredRemoval(t *testing.T) {
 	projected := func(version string) *event.Object {
 		o := object("A", version)
 		o.Body = event.JSON([]byte(`{"data":{}}`))
-		o.Digest, _ = event.DigestOf(o.Body)
+		o.Digest, _ = decode.DigestOf(o.Body)
 		return o
 	}
 	for name, back := range map[string]*event.Object{"in the same version": object("A", "10"), "in a later version, unchanged": projected("12")} {

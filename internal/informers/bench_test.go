@@ -20,6 +20,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
@@ -164,7 +165,7 @@ type bench struct {
 func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	t.Helper()
 	b := &bench{}
-	c.Converter, c.Logger, c.Registerer, c.Now = event.NewConverter(nil, ""), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
+	c.Converter, c.Logger, c.Registerer, c.Now = decode.NewConverter(nil, ""), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
 	c.Enqueue = func(k event.Key) { b.mu.Lock(); defer b.mu.Unlock(); b.enqueued = append(b.enqueued, k) }
 	c.EnqueueLowPriority = c.Enqueue
 	c.Compare = func(gr schema.GroupResource) { b.mu.Lock(); defer b.mu.Unlock(); b.compared = append(b.compared, gr) }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
@@ -83,7 +84,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	if c.Streams, err = apistream.New(config); err != nil {
 		t.Fatal(err)
 	}
-	c.Converter, c.Now, c.Registerer = event.NewConverter(nil, ""), time.Now, prometheus.NewRegistry()
+	c.Converter, c.Now, c.Registerer = decode.NewConverter(nil, ""), time.Now, prometheus.NewRegistry()
 	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if c.Rediscover == 0 {
 		c.Rediscover = time.Hour // polling finds no change during a test

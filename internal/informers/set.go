@@ -29,6 +29,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -46,11 +47,11 @@ type Config struct {
 	Reads dynamic.Interface
 
 	Ledger    *ledger.Ledger // receives the changes that the watches show
-	Converter *event.Converter
+	Converter *decode.Converter
 
 	// Shape returns the part of the objects of a resource to publish. If Shape is nil, whole objects
 	// are published.
-	Shape func(event.Resource) event.Shape
+	Shape func(event.Resource) decode.Shape
 
 	// Access checks which resources the forwarder may read. If it is nil, only failed requests show
 	// that access is denied.
@@ -147,9 +148,9 @@ func New(c Config) *Set {
 	return s
 }
 
-func (s *Set) shapeOf(r event.Resource) event.Shape {
+func (s *Set) shapeOf(r event.Resource) decode.Shape {
 	if s.config.Shape == nil {
-		return event.Shape{}
+		return decode.Shape{}
 	}
 	return s.config.Shape(r)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // unselected returns an object whose content is not selected.
@@ -16,7 +17,7 @@ func unselected(uid, version string) *event.Object {
 
 func newShapedBench(t *testing.T) *bench {
 	t.Helper()
-	return newBench(t, Config{Shape: func(event.Resource) event.Shape { return event.Shape{} }}, testResource)
+	return newBench(t, Config{Shape: func(event.Resource) decode.Shape { return decode.Shape{} }}, testResource)
 }
 
 // viewInWords formats the live object, the previous state and the tombstones of a view.

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
@@ -53,7 +54,7 @@ func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 	if o.Body.None() || !o.Digest.Projected() {
 		return true
 	}
-	d, err := event.DigestOf(o.Body)
+	d, err := decode.DigestOf(o.Body)
 	return err == nil && d == o.Digest
 }
 
@@ -77,7 +78,7 @@ func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 	case c.Type != event.Updated || c.Repairs || c.Uncertain || c.Epoch != acked.Epoch:
 		return false, nil
 	case acked.Digest.Projected() && !c.Object.Digest.Projected() && c.After != 0:
-		d, err := event.DigestOf(c.Object.Body)
+		d, err := decode.DigestOf(c.Object.Body)
 		return err == nil && d == acked.Digest, err
 	case c.After != 0 && c.Before != nil && acked.Digest.Projected() && c.Object.Digest != acked.Digest && c.Object.Digest == c.Before.Digest:
 		// The bus lost the event, and another forwarder published this state at the same position.
@@ -85,7 +86,7 @@ func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 	case !decides(c, acked) || c.Before == nil:
 		return false, nil
 	case c.Object.Digest.Projected():
-		d, err := event.DigestOf(c.Before.Body)
+		d, err := decode.DigestOf(c.Before.Body)
 		return err == nil && d == c.Object.Digest, err
 	}
 	return event.SameContent(c.Before.Body, c.Object.Body)
@@ -130,7 +131,7 @@ func isSameContent(bus, o *event.Object) bool {
 	case bus == nil || bus.Body.None() || o.Body.None():
 		return false
 	case o.Digest.Projected():
-		d, err := event.DigestOf(bus.Body)
+		d, err := decode.DigestOf(bus.Body)
 		return err == nil && d == o.Digest
 	}
 	same, err := event.SameContent(bus.Body, o.Body)

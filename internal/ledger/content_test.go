@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // TestIsStateOf verifies that a delete does not take its last state from a foreign writer's event
@@ -11,7 +12,7 @@ import (
 func TestIsStateOf(t *testing.T) {
 	authentic := event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"b"}}`))
 	forged := event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"c"}}`))
-	digest, err := event.DigestOf(authentic)
+	digest, err := decode.DigestOf(authentic)
 	if err != nil || !digest.Projected() {
 		t.Fatalf("got digest %s, err %v; want a projected one", digest, err)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
@@ -210,7 +211,7 @@ func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	case !acked.Digest.Projected():
 		return a.Deselected && a.Digest == acked.Digest
 	}
-	d, err := event.DigestOf(shown.Object.Body)
+	d, err := decode.DigestOf(shown.Object.Body)
 	return err == nil && d == acked.Digest
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // foreignAt is the position of the foreign event in these tests.
@@ -136,7 +137,7 @@ func TestDecideForeign(t *testing.T) {
 // that differ only in unpublished fields.
 func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
 	body := func(of string) event.Body { return event.JSON([]byte(`{"of":"` + of + `"}`)) }
-	digest, err := event.DigestOf(body("A"))
+	digest, err := decode.DigestOf(body("A"))
 	if err != nil {
 		t.Fatal(err)
 	}

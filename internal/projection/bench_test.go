@@ -33,7 +33,7 @@ func BenchmarkProject(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			project := parse(b, "nodes", paths...).For(nodes).Project
-			object := decode(b, text)
+			object := parsed(b, text)
 			b.ReportAllocs()
 			for b.Loop() {
 				project(object, nil)

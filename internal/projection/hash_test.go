@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
 // hashing returns a hash function whose results show the place and the value.
-func hashing(t testing.TB) event.Hash {
+func hashing(t testing.TB) decode.Hash {
 	return func(path []string, v any) any { return fmt.Sprintf("#%s=%s", strings.Join(path, "/"), encode(t, v)) }
 }
 
@@ -53,9 +54,9 @@ func TestHash(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range []projection.Projections{drop.And(hash), reversed.And(drop)} {
-				object, shape := decode(t, tc.from), p.For(nodes)
+				object, shape := parsed(t, tc.from), p.For(nodes)
 				dropped := shape.Project(object, hashing(t))
-				if got, want := encode(t, object), encode(t, decode(t, tc.want)); got != want {
+				if got, want := encode(t, object), encode(t, parsed(t, tc.want)); got != want {
 					t.Errorf("got  %s\nwant %s", got, want)
 				}
 				if shape.Drops != (len(tc.drop) > 0) || dropped != shape.Drops {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // node is a place in an object at which a path ends or through which it continues. One walk follows
@@ -60,7 +60,7 @@ const inlineNodes = 4
 
 // walk is one pass over an object.
 type walk struct {
-	hash event.Hash
+	hash decode.Hash
 	path []string // of the value, from the root
 }
 

@@ -41,6 +41,7 @@ import (
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
@@ -115,9 +116,9 @@ func parseEntry(text string) (entry, error) {
 
 // For returns the shape that drops and hashes fields of objects of r in place. A path that
 // does not fit an object has no effect.
-func (p Projections) For(r event.Resource) event.Shape {
+func (p Projections) For(r event.Resource) decode.Shape {
 	var root node
-	var s event.Shape
+	var s decode.Shape
 	var names []string
 	for _, e := range p.entries {
 		switch {
@@ -131,7 +132,7 @@ func (p Projections) For(r event.Resource) event.Shape {
 		}
 	}
 	if !root.leaf() {
-		s.Project = func(object map[string]any, hash event.Hash) bool {
+		s.Project = func(object map[string]any, hash decode.Hash) bool {
 			w := walk{hash: hash}
 			return w.members([]*node{&root}, object)
 		}

@@ -51,9 +51,9 @@ func TestProject(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, paths := range [][]string{tc.paths, reversed(tc.paths)} {
 				p := parse(t, "*", paths...)
-				object := decode(t, tc.from)
+				object := parsed(t, tc.from)
 				p.For(nodes).Project(object, nil)
-				if got, want := encode(t, object), encode(t, decode(t, tc.want)); got != want {
+				if got, want := encode(t, object), encode(t, parsed(t, tc.want)); got != want {
 					t.Errorf("%q:\ngot  %s\nwant %s", paths, got, want)
 				}
 			}
@@ -187,7 +187,7 @@ func reversed(list []string) []string {
 	return list
 }
 
-func decode(t testing.TB, text string) map[string]any {
+func parsed(t testing.TB, text string) map[string]any {
 	t.Helper()
 	var object map[string]any
 	d := json.NewDecoder(strings.NewReader(text))

@@ -29,6 +29,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -82,8 +83,8 @@ type Relay struct {
 
 	filterFailures *filter.Failures
 
-	cluster   *cluster         // nil until Run has connected to it
-	converter *event.Converter // nil until Run has connected to the cluster
+	cluster   *cluster          // nil until Run has connected to it
+	converter *decode.Converter // nil until Run has connected to the cluster
 	ledger    *ledger.Ledger
 	informers *informers.Set      // nil until Run has connected to the cluster
 	comparer  *reconcile.Comparer // nil until Run has connected to the cluster
@@ -116,7 +117,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return err
 	}
 	r.Logger.Info("cluster found", "name", c.name, "uid", c.uid)
-	r.cluster, r.converter = c, event.NewConverter(r.RedactionKey, c.name)
+	r.cluster, r.converter = c, decode.NewConverter(r.RedactionKey, c.name)
 	r.state.connected(c.name)
 	r.informers = r.newInformers(c)
 	r.comparer = r.newComparer(c)

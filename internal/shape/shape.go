@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
@@ -52,7 +53,7 @@ func New(c config.Content, failed func(event.Resource, error)) (*Shapes, error) 
 
 // Func returns a function that returns the shape of the objects of a resource. It returns nil if
 // every object is published in full.
-func (s *Shapes) Func() func(event.Resource) event.Shape {
+func (s *Shapes) Func() func(event.Resource) decode.Shape {
 	if s.filter == nil && s.fields.None() {
 		return nil
 	}
@@ -96,17 +97,17 @@ func (s *Shapes) Readable(watched []event.Resource) []string {
 
 // Reshape returns a function that converts a state on the bus to the form in which it would be
 // published now.
-func (s *Shapes) Reshape(c *event.Converter) func(event.Resource, *event.Object) *event.Object {
+func (s *Shapes) Reshape(c *decode.Converter) func(event.Resource, *event.Object) *event.Object {
 	return func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, s.fields.For(r)) }
 }
 
-func (s *Shapes) of(r event.Resource) event.Shape {
+func (s *Shapes) of(r event.Resource) decode.Shape {
 	shape := s.fields.For(r)
 	switch {
 	case s.filter == nil:
 		return shape
 	case s.filter.Never(r):
-		return event.Shape{None: true}
+		return decode.Shape{None: true}
 	}
 	if selects := s.filter.For(r); selects != nil {
 		shape.Select = func(object map[string]any) (bool, error) {
@@ -127,6 +128,6 @@ func Converted(c config.Config, redactionKey []byte, r event.Resource, text []by
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err = event.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
+	o, err = decode.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
 	return o, failed, err
 }

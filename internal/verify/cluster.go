@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/verify/normal"
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
@@ -39,7 +40,7 @@ type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
 	form      normal.Form
-	shape     func(event.Resource) event.Shape // nil if everything is published
+	shape     func(event.Resource) decode.Shape // nil if everything is published
 
 	coverage                     coverage
 	labelSelector, fieldSelector string

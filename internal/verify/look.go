@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/verify/normal"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
@@ -85,9 +86,9 @@ func (c *cluster) selectsContent(r resource, t tree) bool {
 	return selected
 }
 
-func (c *cluster) shapeOf(r resource) event.Shape {
+func (c *cluster) shapeOf(r resource) decode.Shape {
 	if c.shape == nil {
-		return event.Shape{}
+		return decode.Shape{}
 	}
 	return c.shape(event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 }

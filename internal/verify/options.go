@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
@@ -45,7 +46,7 @@ type Options struct {
 
 	// Shape says which objects of a resource are published, and which parts of them. If it is nil,
 	// everything is published.
-	Shape func(event.Resource) event.Shape
+	Shape func(event.Resource) decode.Shape
 
 	// RedactionKey is the key of the hashes that replace the values of Secrets. Without it, verify
 	// does not compare these values.

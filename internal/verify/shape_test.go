@@ -8,16 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // shaped returns a shape that drops the data key "noise", and selects objects without the data key
 // "hidden".
-func shaped(event.Resource) event.Shape {
+func shaped(event.Resource) decode.Shape {
 	data := func(object map[string]any) tree { d, _ := object["data"].(tree); return d }
-	return event.Shape{
+	return decode.Shape{
 		Select: func(object map[string]any) (bool, error) { _, hidden := data(object)["hidden"]; return !hidden, nil },
 		Drops:  true,
-		Project: func(object map[string]any, _ event.Hash) bool {
+		Project: func(object map[string]any, _ decode.Hash) bool {
 			_, noisy := data(object)["noise"]
 			delete(data(object), "noise")
 			return noisy
@@ -111,8 +112,8 @@ func TestShapedSecrets(t *testing.T) {
 		plain, err := base64.StdEncoding.DecodeString(value)
 		return err == nil && strings.HasPrefix(string(plain), "hmac-sha256:"), nil
 	}
-	w.shape = event.Shape{Select: hashed}
-	w.opts.Shape = func(event.Resource) event.Shape { return w.shape }
+	w.shape = decode.Shape{Select: hashed}
+	w.opts.Shape = func(event.Resource) decode.Shape { return w.shape }
 	w.opts.Resources, w.opts.RedactionKey = []string{"secrets"}, redactionKey
 	w.publish(event.Created, secrets, w.create(secrets, "s", map[string]any{"data": map[string]any{"password": "aHVudGVyMg=="}}))
 	want(t, w.found())
@@ -122,7 +123,7 @@ func TestShapedSecrets(t *testing.T) {
 // configuration publishes none of them.
 func TestNothingIsSent(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Shape = func(event.Resource) event.Shape { return event.Shape{None: true} }
+	w.opts.Shape = func(event.Resource) decode.Shape { return decode.Shape{None: true} }
 	a := w.create(configMaps, "a", nil)
 	want(t, w.found())
 	w.publish(event.Created, configMaps, a)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
@@ -51,8 +52,8 @@ type world struct {
 	server    *natstest.Server
 	bus       *nats.Bus
 	builder   event.Builder
-	converter *event.Converter
-	shape     event.Shape // of the published objects
+	converter *decode.Converter
+	shape     decode.Shape // of the published objects
 	js        jetstream.JetStream
 	acked     map[event.Key]event.Acked
 	topic     *readertest.Writer // of Kafka; nil where the bus is NATS
@@ -77,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	cp := testCluster.ControlPlane(t)
 	w := &world{
 		t: t, kube: cp.Config(), namespace: controlplanetest.Namespace(t, cp), server: natstest.Start(t),
-		builder: event.Builder{Cluster: clusterName}, converter: event.NewConverter(redactionKey, clusterName), acked: map[event.Key]event.Acked{},
+		builder: event.Builder{Cluster: clusterName}, converter: decode.NewConverter(redactionKey, clusterName), acked: map[event.Key]event.Acked{},
 	}
 	var err error
 	if w.dynamic, err = dynamic.NewForConfig(w.kube); err != nil {

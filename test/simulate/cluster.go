@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 var resource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
@@ -136,7 +137,7 @@ func render(object int, s state, content int, f form) *event.Object {
 		Body: event.JSON(text), Shaped: true,
 	}
 	if f.project {
-		o.Digest, _ = event.DigestOf(o.Body)
+		o.Digest, _ = decode.DigestOf(o.Body)
 	} else {
 		binary.BigEndian.PutUint64(o.Digest[:], max(1, xxhash.Sum64(text)))
 	}

@@ -15,8 +15,8 @@ type previous struct {
 	content *content // nil if the event does not have it
 }
 
-// decode decodes an event.
-func decode(m *stream.Message) (e published, p previous, err error) {
+// eventIn decodes the event in a message.
+func eventIn(m *stream.Message) (e published, p previous, err error) {
 	decoded, err := binding.Decode(m.Headers, m.Data)
 	if err != nil {
 		return e, p, err

@@ -83,7 +83,7 @@ func encode(c event.Change, f forgery) (natsgo.Header, []byte) {
 // forge records a message of a foreign writer. It is the last message of the object until a
 // forwarder publishes another one.
 func (o *oracle) forge(object int, position uint64, f forgery) {
-	e, _, err := decode(o.world.bus.at(position))
+	e, _, err := eventIn(o.world.bus.at(position))
 	if err != nil {
 		e = published{}
 	}

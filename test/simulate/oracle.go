@@ -172,7 +172,7 @@ func (o *oracle) purged(object int, upTo uint64) {
 // forwarder considered the last one.
 func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *process) {
 	w := o.world
-	e, previous, err := decode(m)
+	e, previous, err := eventIn(m)
 	if err != nil {
 		w.violate(ruleState, "the event at %d: %v", m.Sequence, err)
 		return

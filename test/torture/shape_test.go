@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/test/harness"
@@ -46,7 +47,7 @@ func (w *world) form() string {
 }
 
 // shape returns the same configuration for verify.
-func (w *world) shape() func(event.Resource) event.Shape {
+func (w *world) shape() func(event.Resource) decode.Shape {
 	if !w.settings.shaped {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (w *world) shape() func(event.Resource) event.Shape {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return func(r event.Resource) event.Shape {
+	return func(r event.Resource) decode.Shape {
 		shape := drop.For(r)
 		if selects := expression.For(r); selects != nil {
 			shape.Select = selects

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
@@ -124,7 +125,7 @@ const clusterSecret = `{"metadata":{"name":"s","namespace":"n","uid":"u","resour
 // TestSecret verifies that this package and the converter of the forwarder agree about a Secret,
 // with and without the key. The two share no code.
 func TestSecret(t *testing.T) {
-	converted, err := event.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, event.Shape{}).Decode([]byte(clusterSecret))
+	converted, err := decode.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, decode.Shape{}).Decode([]byte(clusterSecret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +192,7 @@ func TestConverted(t *testing.T) {
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"spec":{"n":1,"f":1.5,"s":"<&>","l":[null,{}]}}`,
 		`{"metadata":{"name":"x"},"Metadata":{"name":"y"},"data":{"a":"b"}}`,
 	} {
-		o, err := event.NewConverter(nil, "").Decoder(configMaps, nil, nil, event.Shape{}).Decode([]byte(s))
+		o, err := decode.NewConverter(nil, "").Decoder(configMaps, nil, nil, decode.Shape{}).Decode([]byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func TestHashedFields(t *testing.T) {
 		"l":[{"n":1,"v":"dropped"},{"n":2,"v":"left"},{"n":3,"v":"left"}],"gone":{"a":1},"m":{"x":"y"},"data":{"k":"aHVudGVyMg=="}}`
 	for _, r := range []event.Resource{configMaps, secrets, {Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget"}} {
 		shape := drop.And(hash).For(r)
-		o, err := event.NewConverter(redactionKey, "prod").Decoder(r, nil, nil, shape).Decode([]byte(text))
+		o, err := decode.NewConverter(redactionKey, "prod").Decoder(r, nil, nil, shape).Decode([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

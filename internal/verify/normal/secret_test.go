@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
@@ -27,7 +27,7 @@ func TestAsSelected(t *testing.T) {
 			t.Errorf("the Secret was changed: %v", got)
 		}
 		var want string
-		shape := event.Shape{Select: func(object map[string]any) (bool, error) {
+		shape := decode.Shape{Select: func(object map[string]any) (bool, error) {
 			b, err := json.Marshal(object)
 			if err != nil {
 				t.Fatal(err)
@@ -35,7 +35,7 @@ func TestAsSelected(t *testing.T) {
 			want = string(b)
 			return true, nil
 		}}
-		if _, err := event.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, shape).Decode([]byte(text)); err != nil {
+		if _, err := decode.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, shape).Decode([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if is, _ := json.Marshal(sees); string(is) != want {
@@ -64,7 +64,7 @@ func TestReadable(t *testing.T) {
 		}
 	}
 	b, _ := json.Marshal(tree{"metadata": tree{"name": "s", "labels": fields}})
-	o, err := event.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, event.Shape{}).Decode(b)
+	o, err := decode.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, decode.Shape{}).Decode(b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
@@ -251,7 +252,7 @@ func FuzzDigest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := event.DigestOf(event.JSON([]byte(s)))
+		want, err := decode.DigestOf(event.JSON([]byte(s)))
 		if err == nil && got != want.String() {
 			t.Errorf("%s: got %s, want %s", s, got, want)
 		}

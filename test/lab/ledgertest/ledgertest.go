@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 )
 
 // Object returns an object with a body that depends on its UID and version.
@@ -101,7 +102,7 @@ func Sent(uid, version, body string) *event.Object {
 // WithDigest sets the object's digest to the digest of its body.
 func WithDigest(t *testing.T, o *event.Object) *event.Object {
 	t.Helper()
-	d, err := event.DigestOf(o.Body)
+	d, err := decode.DigestOf(o.Body)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,13 @@
-package event
+package decode
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-var secretsResource = Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
+var secretsResource = event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
 
 const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceVersion":"1"},"data":{"password":"aHVudGVyMg=="}}`
 
@@ -14,7 +16,7 @@ const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceV
 // publishes nothing. The digest changes when another field is hashed, and the forwarder then
 // publishes the object again.
 func TestDigestWithoutAKey(t *testing.T) {
-	digest := func(r Resource, s Shape, text string) Digest {
+	digest := func(r event.Resource, s Shape, text string) event.Digest {
 		t.Helper()
 		o, err := NewConverter(nil, "").Decoder(r, nil, nil, s).Decode([]byte(text))
 		if err != nil {
@@ -34,7 +36,7 @@ func TestDigestWithoutAKey(t *testing.T) {
 	dropping := hash("a")
 	dropping.Drops = true
 	for name, c := range map[string]struct {
-		r    Resource
+		r    event.Resource
 		s    Shape
 		text string
 	}{
@@ -59,7 +61,7 @@ func TestDigestWithoutAKey(t *testing.T) {
 
 // TestShapeOfNothing verifies that an object keeps only its identity if nothing is published.
 func TestShapeOfNothing(t *testing.T) {
-	o, err := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{None: true}).Decode([]byte(someSecret))
+	o, err := NewConverter(nil, "").Decoder(pods, event.NewPacker(), nil, Shape{None: true}).Decode([]byte(someSecret))
 	if err != nil || !o.Unselected || !o.Body.None() || o.Name != "s" || o.ResourceVersion != "1" {
 		t.Errorf("got %+v, %v", o, err)
 	}

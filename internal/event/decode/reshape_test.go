@@ -1,8 +1,10 @@
-package event
+package decode
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // hideValues drops data.a and hashes data.b.
@@ -20,12 +22,12 @@ var hideValues = Shape{Drops: true, Project: func(object map[string]any, hash Ha
 // published again in the current form, both as a previous state and as the last state in a delete.
 func TestAStateFromTheBusIsReshaped(t *testing.T) {
 	converter := NewConverter([]byte("key"), "k")
-	configMaps := Resource{"", "v1", "configmaps", "ConfigMap", true}
-	text := func(r Resource, version, rest string) string {
+	configMaps := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	text := func(r event.Resource, version, rest string) string {
 		return `{"apiVersion":"v1","kind":"` + r.Kind + `","metadata":{"name":"c","namespace":"n","uid":"u","resourceVersion":"` + version + `"` + rest + `}`
 	}
 	for name, tc := range map[string]struct {
-		r           Resource
+		r           event.Resource
 		shape       Shape
 		live, onBus string
 	}{
@@ -43,15 +45,15 @@ func TestAStateFromTheBusIsReshaped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			onBus := func() *Object {
-				return &Object{APIVersion: "v1", Kind: tc.r.Kind, Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: JSON([]byte(text(tc.r, "1", tc.onBus))), Digest: Digest{7}}
+			onBus := func() *event.Object {
+				return &event.Object{APIVersion: "v1", Kind: tc.r.Kind, Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: event.JSON([]byte(text(tc.r, "1", tc.onBus))), Digest: event.Digest{7}}
 			}
-			b := Builder{Cluster: "k", Data: DataChange, Reshape: func(r Resource, o *Object) *Object { return converter.Reshape(o, r, tc.shape) }}
-			for what, c := range map[string]Change{
-				"update": {Type: Updated, Object: live, Before: onBus(), Previous: "1"},
-				"delete": {Type: Deleted, Object: onBus(), Previous: "1"},
+			b := event.Builder{Cluster: "k", Data: event.DataChange, Reshape: func(r event.Resource, o *event.Object) *event.Object { return converter.Reshape(o, r, tc.shape) }}
+			for what, c := range map[string]event.Change{
+				"update": {Type: event.Updated, Object: live, Before: onBus(), Previous: "1"},
+				"delete": {Type: event.Deleted, Object: onBus(), Previous: "1"},
 			} {
-				c.Cause, c.Key, c.Resource, c.Observed = CauseReconcile, tc.r.Key("n", "c"), tc.r, observed
+				c.Cause, c.Key, c.Resource, c.Observed = event.CauseReconcile, tc.r.Key("n", "c"), tc.r, observed
 				m, err := b.Message(c)
 				if err != nil {
 					t.Fatal(err)
@@ -65,7 +67,7 @@ func TestAStateFromTheBusIsReshaped(t *testing.T) {
 				if what == "update" && strings.Contains(data, `"previous":null`) {
 					t.Errorf("the previous state is missing: %s", data)
 				}
-				if what == "delete" && (m.Attribute(finalStateUnknown) != "" || m.Attribute("digest") == (Digest{7}).String()) {
+				if what == "delete" && (m.Attribute("finalstateunknown") != "" || m.Attribute("digest") == (event.Digest{7}).String()) {
 					t.Errorf("the delete has the attributes %v", m.Attributes)
 				}
 			}
@@ -78,12 +80,12 @@ func TestAStateFromTheBusIsReshaped(t *testing.T) {
 func TestAStateInThePresentFormStays(t *testing.T) {
 	c := NewConverter([]byte("key"), "k")
 	for name, tc := range map[string]struct {
-		r     Resource
+		r     event.Resource
 		shape Shape
 		text  string
 	}{
 		"a Secret":        {secrets, Shape{}, secretJSON},
-		"a shaped object": {Resource{"", "v1", "configmaps", "ConfigMap", true}, hideValues, `{"metadata":{"name":"c"},"data":{"a":"1","b":"2","z":"3","c":"4"}}`},
+		"a shaped object": {event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}, hideValues, `{"metadata":{"name":"c"},"data":{"a":"1","b":"2","z":"3","c":"4"}}`},
 		"another object":  {pods, Shape{}, `{"spec":{"b":1,"a":2},"metadata":{"name":"c"}}`},
 	} {
 		o, err := c.Decoder(tc.r, nil, nil, tc.shape).Decode([]byte(tc.text))
@@ -101,10 +103,10 @@ func TestAStateInThePresentFormStays(t *testing.T) {
 // state cannot be decoded.
 func TestAStateThatIsNoJSONGoesOutAsIdentity(t *testing.T) {
 	c := NewConverter([]byte("key"), "k")
-	b := Builder{Cluster: "k", Reshape: func(r Resource, o *Object) *Object { return c.Reshape(o, r, Shape{}) }}
-	m, err := b.Message(Change{Type: Deleted, Cause: CauseReconcile, Key: secrets.Key("n", "c"), Resource: secrets, Observed: observed,
-		Object: &Object{Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: JSON([]byte(`{"data":{"a":"hunter2"`))}})
-	if err != nil || m.Attribute(finalStateUnknown) != "true" || strings.Contains(string(m.Data), "hunter") {
+	b := event.Builder{Cluster: "k", Reshape: func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, Shape{}) }}
+	m, err := b.Message(event.Change{Type: event.Deleted, Cause: event.CauseReconcile, Key: secrets.Key("n", "c"), Resource: secrets, Observed: observed,
+		Object: &event.Object{Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: event.JSON([]byte(`{"data":{"a":"hunter2"`))}})
+	if err != nil || m.Attribute("finalstateunknown") != "true" || strings.Contains(string(m.Data), "hunter") {
 		t.Errorf("got %+v, %v", m, err)
 	}
 }

@@ -1,4 +1,4 @@
-package event
+package decode
 
 import (
 	"bytes"
@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/nametest"
 )
 
-var secrets = Resource{"", "v1", "secrets", "Secret", true}
+var secrets = event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
 
 // The values in secretJSON. Its data has them in Base64.
 const (
@@ -57,14 +58,11 @@ func TestNoValueOfASecretIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkNoCanary(t, "object", []byte(textOf(o)))
-	for _, alter := range []func(*Change){
-		nil,
-		func(c *Change) { c.Truncated = true },
-		func(c *Change) { c.Type = Deleted },
+	for _, c := range []event.Change{
+		{Type: event.Updated}, {Type: event.Updated, Truncated: true}, {Type: event.Deleted},
 	} {
-		c := change(secrets, "default", "db", alter)
-		c.Object = o
-		m, err := builder.Message(c)
+		c.Cause, c.Key, c.Resource, c.Observed, c.Object, c.Previous = event.CauseWatch, secrets.Key("default", "db"), secrets, observed, o, "6"
+		m, err := event.Builder{Cluster: "prod-eu"}.Message(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +189,7 @@ func TestEmptySectionsStay(t *testing.T) {
 
 // TestRedactOnlyCoreSecrets verifies that a custom resource with the name secrets is not redacted.
 func TestRedactOnlyCoreSecrets(t *testing.T) {
-	r := Resource{"example.com", "v1", "secrets", "Secret", true}
+	r := event.Resource{Group: "example.com", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
 	o, err := decoder(r).Decode([]byte(`{"metadata":{"name":"a"},"data":{"a":"b"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +209,7 @@ func FuzzRedact(f *testing.F) {
 			return
 		}
 		metadata := map[string]any{"name": name, "namespace": namespace, "annotations": map[string]any{"n": value}}
-		text, err := encode(map[string]any{"metadata": metadata, "data": map[string]any{field: b64(value)}, "stringData": map[string]any{field: value}})
+		text, err := event.EncodeJSON(map[string]any{"metadata": metadata, "data": map[string]any{field: b64(value)}, "stringData": map[string]any{field: value}})
 		if err != nil {
 			t.Fatal(err)
 		}

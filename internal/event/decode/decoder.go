@@ -1,30 +1,30 @@
-package event
+// Package decode makes an [event.Object] from the JSON of an API server: it cuts out what is not
+// published, hashes the values of Secrets, and applies the [Shape] of the resource.
+//
+// An object from a [Converter] holds no value of a Secret and no field that its Shape hashes or drops,
+// and neither does an error. A keyed hash replaces each value, so that a change of the value is visible.
+// Without a Shape, only core Secrets are redacted: a token in a ConfigMap, in an annotation of another
+// type or in a custom resource is published unchanged.
+package decode
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
-	"strings"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
-	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
-// Decoder makes an [Object] from the JSON of an API server, usually without decoding it. It scans
+// Decoder makes an [event.Object] from the JSON of an API server, usually without decoding it. It scans
 // the text once for the metadata that the forwarder's decisions need, and cuts out
 // metadata.managedFields and the last-applied annotation. It decodes only Secrets, to hash their
 // values, and objects that a [Shape] inspects. Only one goroutine can use a Decoder.
 type Decoder struct {
 	converter  *Converter
-	resource   Resource
+	resource   event.Resource
 	apiVersion string
-	packer     *Packer
+	packer     *event.Packer
 	keeps      func(namespace string) bool
 	shape      Shape
 
@@ -39,7 +39,7 @@ type Decoder struct {
 // Decoder returns a Decoder for the objects of r. The Decoder compresses bodies with p. It keeps
 // the bodies in namespaces for which keeps returns true, or in all namespaces if keeps is nil. The
 // namespace of cluster-scoped objects is "". Objects that shape does not select have no body.
-func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
+func (c *Converter) Decoder(r event.Resource, p *event.Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
 	return &Decoder{
 		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps, shape: shape,
 		kindMember: member("kind", r.Kind), apiVersionMember: member("apiVersion", r.APIVersion()),
@@ -54,7 +54,7 @@ type fields struct {
 }
 
 // Decode makes an Object from a text.
-func (d *Decoder) Decode(text []byte) (*Object, error) {
+func (d *Decoder) Decode(text []byte) (*event.Object, error) {
 	s := jsonscan.New(text)
 	o, err := d.Read(&s)
 	if err == nil {
@@ -72,7 +72,7 @@ func (d *Decoder) Decode(text []byte) (*Object, error) {
 // The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind or
 // a metadata field is duplicated or has the wrong type. An object without a name is also an error.
 // An error never contains the content of the object.
-func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
+func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	var f fields
 	hasMetadata := false
 	d.cuts = d.cuts[:0]
@@ -126,25 +126,11 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 	return o, nil
 }
 
-func isSecret(r Resource) bool { return r.Group == "" && r.Resource == "secrets" }
-
-// errNotJSON replaces errors that may quote a value.
-var errNotJSON = errors.New("it is not valid JSON")
-
-// tree decodes an object. Numbers keep their text.
-func tree(text []byte) (map[string]any, error) {
-	var content map[string]any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if d.Decode(&content) != nil {
-		return nil, errNotJSON
-	}
-	return content, nil
-}
+func isSecret(r event.Resource) bool { return r.Group == "" && r.Resource == "secrets" }
 
 // object makes the Object from the fields. Name, uid and resourceVersion share one string.
-func (d *Decoder) object(f fields) *Object {
-	o := &Object{APIVersion: d.apiVersion, Kind: d.resource.Kind}
+func (d *Decoder) object(f fields) *event.Object {
+	o := &event.Object{APIVersion: d.apiVersion, Kind: d.resource.Kind}
 	if f.apiVersion != nil && string(f.apiVersion) != o.APIVersion {
 		o.APIVersion = d.converter.intern(string(f.apiVersion))
 	}
@@ -182,61 +168,6 @@ func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 
 // member returns the JSON of a member of an object, followed by a comma.
 func member(name, value string) []byte {
-	text, _ := encode(value) // encoding a string cannot fail
+	text, _ := event.EncodeJSON(value) // encoding a string cannot fail
 	return append(append([]byte(`"`+name+`":`), text...), ',')
-}
-
-// Converter holds the state that the [Decoder]s of a process share. Several goroutines can
-// use it at once.
-type Converter struct {
-	key   *redaction.Key
-	names sync.Map // interned strings, for the few values that every object repeats
-}
-
-// NewConverter returns a Converter that hashes values of objects of the named cluster with
-// the given key; see [redaction.NewKey].
-func NewConverter(redactionKey []byte, cluster string) *Converter {
-	return &Converter{key: redaction.NewKey(redactionKey, cluster)}
-}
-
-// intern returns the same string for all equal strings. Use it for names of types, of which a
-// cluster has hundreds.
-func (c *Converter) intern(s string) string {
-	if known, ok := c.names.Load(s); ok {
-		return known.(string)
-	}
-	s = strings.Clone(s)
-	known, _ := c.names.LoadOrStore(s, s)
-	return known.(string)
-}
-
-// newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0 if
-// they record no valid time.
-//
-// Only an entry of managedFields has a member "time": the names of fields begin with "f:", and
-// quotes within a name are escaped. newestTime searches for the final Z of a time, because this
-// letter is rare elsewhere.
-func newestTime(managedFields []byte) uint32 {
-	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
-	var newest []byte
-	for from := 0; ; {
-		i := bytes.Index(managedFields[from:], []byte(`Z"`))
-		if i < 0 {
-			break
-		}
-		from += i + 1
-		begin := from - length
-		if begin < len(member) || string(managedFields[begin-len(member):begin]) != member {
-			continue
-		}
-		// The times are in UTC, without fractions of a second, so their texts sort like the times.
-		if text := managedFields[begin:from]; bytes.Compare(text, newest) > 0 {
-			newest = text
-		}
-	}
-	var at time.Time
-	if at.UnmarshalText(newest) != nil || at.Unix() <= 0 || at.Unix() > math.MaxUint32 {
-		return 0
-	}
-	return uint32(at.Unix())
 }

@@ -1,13 +1,15 @@
-package event
+package decode
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-func digestOfText(t *testing.T, text string) Digest {
+func digestOfText(t *testing.T, text string) event.Digest {
 	t.Helper()
-	d, err := DigestOf(JSON([]byte(text)))
+	d, err := DigestOf(event.JSON([]byte(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +51,9 @@ func TestDigestCoversPublishedContent(t *testing.T) {
 // TestTextDigest verifies that the digest covers the published text, but not the parts that are cut
 // out.
 func TestTextDigest(t *testing.T) {
-	digest := func(r Resource, key []byte, text string) Digest {
+	digest := func(r event.Resource, key []byte, text string) event.Digest {
 		t.Helper()
-		o, err := NewConverter(key, "").Decoder(r, NewPacker(), nil, Shape{}).Decode([]byte(text))
+		o, err := NewConverter(key, "").Decoder(r, event.NewPacker(), nil, Shape{}).Decode([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestTextDigest(t *testing.T) {
 			t.Errorf("%s: the same digest: %v, want %v", other, got == is, same)
 		}
 	}
-	secrets := Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
+	secrets := event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
 	const secret = `{"metadata":{"name":"web","uid":"A","resourceVersion":"10"},"data":{"a":"Yg=="}}`
 	if got := digest(secrets, nil, secret); got.None() || got != digest(secrets, nil, secret) {
 		t.Errorf("with a random key, the digest %s changes with each start", got)

@@ -1,4 +1,4 @@
-package event
+package decode
 
 import (
 	"bytes"
@@ -7,21 +7,34 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-func decoder(r Resource) *Decoder {
+var (
+	observed    = time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.FixedZone("CET", 3600))
+	deployments = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
+	pods        = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+)
+
+func decoder(r event.Resource) *Decoder {
 	return NewConverter([]byte("key"), "").Decoder(r, nil, nil, Shape{})
 }
 
-func textOf(o *Object) string {
+func textOf(o *event.Object) string {
 	text, err := o.Body.JSON()
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
+}
+
+func equalObjects(a, b event.Object) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name &&
+		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && textOf(&a) == textOf(&b)
 }
 
 func TestDecode(t *testing.T) {
@@ -74,7 +87,7 @@ func TestDecode(t *testing.T) {
 func TestDecodeMetadata(t *testing.T) {
 	d := decoder(deployments)
 	text := []byte(`{"apiVersion":"apps/v1beta1","kind":"Odd","metadata":{"name":"web\u002d1","namespace":"default","uid":"6f1b","resourceVersion":"12"}}`)
-	want := Object{APIVersion: "apps/v1beta1", Kind: "Odd", Namespace: "default", Name: "web-1", UID: "6f1b", ResourceVersion: "12", Body: JSON(bytes.Clone(text))}
+	want := event.Object{APIVersion: "apps/v1beta1", Kind: "Odd", Namespace: "default", Name: "web-1", UID: "6f1b", ResourceVersion: "12", Body: event.JSON(bytes.Clone(text))}
 	o, err := d.Decode(text)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +127,7 @@ func TestDecodeOddMetadata(t *testing.T) {
 		"not JSON in the depth": `{"metadata":{"name":"canary"},"spec":{"a":[1,]}}`,
 		"not JSON, cut out":     `{"metadata":{"name":"canary","managedFields":[{"a" 1}]}}`,
 	} {
-		for _, r := range []Resource{pods, secrets} {
+		for _, r := range []event.Resource{pods, secrets} {
 			t.Run(name+" "+r.Resource, func(t *testing.T) {
 				o, err := decoder(r).Decode([]byte(in))
 				if err == nil {
@@ -134,7 +147,7 @@ func TestDecodeOddMetadata(t *testing.T) {
 // TestDecodeKeepsSelectedBodiesOnly verifies that an object has only metadata if keeps rejects its
 // namespace.
 func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
-	d := NewConverter(nil, "").Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
+	d := NewConverter(nil, "").Decoder(pods, event.NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
 	for _, namespace := range []string{"a", "b", ""} {
 		o, err := d.Decode([]byte(`{"metadata":{"name":"x","namespace":"` + namespace + `","uid":"u"}}`))
 		if err != nil {
@@ -176,11 +189,11 @@ func FuzzDecode(f *testing.F) {
 			}
 			return otherwise
 		}
-		expected := Object{
+		expected := event.Object{
 			APIVersion: get(want, "apiVersion", "apps/v1"), Kind: get(want, "kind", "Deployment"), Namespace: get(metadata, "namespace", ""),
 			Name: get(metadata, "name", ""), ResourceVersion: get(metadata, "resourceVersion", ""),
 		}
-		if got := (Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion}); !equalObjects(got, expected) || string(o.UID) != get(metadata, "uid", "") {
+		if got := (event.Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion}); !equalObjects(got, expected) || string(o.UID) != get(metadata, "uid", "") {
 			t.Errorf("%q: got %+v, want %+v", text, got, expected)
 		}
 		strip(metadata)

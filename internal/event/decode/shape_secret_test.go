@@ -1,4 +1,4 @@
-package event
+package decode
 
 import (
 	"encoding/base64"

@@ -1,6 +1,10 @@
-package event
+package decode
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
 
 func TestNewestTime(t *testing.T) {
 	entry := func(at string) string {
@@ -34,7 +38,7 @@ func TestNewestTime(t *testing.T) {
 func TestWritten(t *testing.T) {
 	const text = `{"kind":"ConfigMap","metadata":{"name":"a","namespace":"b","managedFields":[{"manager":"m","time":"2020-01-02T03:04:05Z"}]},` +
 		`"data":{"time":"2030-01-01T00:00:00Z"}}`
-	d := NewConverter(nil, "").Decoder(Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap"}, NewPacker(), nil, Shape{})
+	d := NewConverter(nil, "").Decoder(event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap"}, event.NewPacker(), nil, Shape{})
 	o, err := d.Decode([]byte(text))
 	if err != nil {
 		t.Fatal(err)
