@@ -198,7 +198,7 @@ hub: build ## Measure a NATS hub and a Kafka cluster with the copies of many clu
 	@BENCH='$(or $(BENCH),hub-nats hub-kafka)' PODS='$(or $(PODS),1000)' CLUSTERS='$(CLUSTERS)' OUT='$(OUT)' bin/bench
 
 COUNT ?= 6
-MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
+MICROBENCH ?= ./internal/jsonscan ./internal/event/... ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench
 microbench: ## Measure each step of an event separately, for benchstat (COUNT=6, MICROBENCH=./internal/event)
 	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)
