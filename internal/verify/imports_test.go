@@ -16,11 +16,10 @@ import (
 // from each package: core types, and the code that opens a bus and delivers raw messages. None of
 // it parses or writes a subject, a key, an event or its data. nil allows every name.
 var shared = map[string][]string{
-	"internal/event": {
-		"Key", "Resource", "Shape", // the caller says which parts of an object are sent
-	},
+	"internal/event":        {"Key", "Resource"},
+	"internal/event/decode": {"Shape"}, // the caller says which parts of an object are sent
 	"internal/publish": {
-		"Delivery", "ErrMissing", "FromStart", "Log", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
+		"Delivery", "ErrMissing", "ErrUnreachable", "FromStart", "Log", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
 	},
 	"internal/publish/nats/reader":  {"Bus", "Connect", "ErrMisconfigured", "ErrStreamMissing", "Options", "Raw"},
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},

@@ -85,6 +85,7 @@ func Free(buffer *[]byte) {
 	}
 }
 
+// Pack compresses a text. It does not retain the text.
 func (c *Codec) Pack(text []byte) []byte {
 	buffer := Buffer()
 	defer Free(buffer)
