@@ -236,7 +236,10 @@ func (c *churn) attempt(a *author) (o fate) {
 		a.object.Version = max(a.object.Version, version+1)
 		return fateConflict
 	case errors.Is(r.err, publish.ErrNotSent):
-		time.Sleep(20 * time.Millisecond) // the forwarder's queue also waits
+		select {
+		case <-time.After(20 * time.Millisecond): // the back-off of the forwarder's queue
+		case <-c.t.Context().Done():
+		}
 		return fateNotSent
 	}
 	a.object.Version += rand.IntN(2)

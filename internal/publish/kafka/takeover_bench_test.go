@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
@@ -31,13 +32,13 @@ func BenchmarkTakeOver(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for {
+		err = harness.Eventually(ctx, time.Minute, "the topic accepts a marker", func(ctx context.Context) error {
 			done := make(chan error, 1)
 			bus.Publish(ctx, m, func(_ uint64, err error) { done <- err })
-			if err := <-done; err == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
+			return <-done
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 	if err := bus.Close(); err != nil {
