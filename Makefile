@@ -13,8 +13,9 @@ OUTAGE ?= 10m
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
-# The image stays below 50 MB without inlining in dependencies, except those on the way of an event, and with one HTTP/2
-# implementation: golang.org/x/net/http2, which client-go uses. The Dockerfile has the same flags.
+# These flags keep the image below 50 MB. They disable inlining in dependencies, except in the standard library, the clients of
+# the buses and the compressor. They also omit the HTTP/2 implementation of net/http: client-go uses golang.org/x/net/http2.
+# The Dockerfile repeats them.
 SIZE_FLAGS := -tags nethttpomithttp2 -gcflags all=-l -gcflags std= -gcflags github.com/kuberelay/kuberelay/...= \
 	-gcflags github.com/nats-io/nats.go/...= -gcflags github.com/segmentio/...= -gcflags github.com/klauspost/...=
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)

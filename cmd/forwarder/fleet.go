@@ -129,7 +129,7 @@ func selectCluster(cfg *config.Config, name string) error {
 	return nil
 }
 
-// traceOf returns the trace document for a query that askForwarder sends.
+// traceOf returns the trace document for the query of 'forwarder trace'.
 func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
 	k, err := tracedKey(query)
 	if err != nil {

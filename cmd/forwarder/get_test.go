@@ -108,12 +108,12 @@ func TestGet(t *testing.T) {
 				`deployments "nothing" not found in the namespace "shop"`, `deployments "old" not found: it was deleted `, " ago",
 			}},
 			{"deployments web", 1, "", []string{`deployments "web" not found in the namespace "default"; --all-namespaces shows all`}},
-			{"deploymets,pods", 1, "NAME AGE\napi-1 3h\n", []string{`has nothing of the resource "deploymets"; it has clusterroles.rbac.authorization.k8s.io, deployments.apps, pods`}},
-			{"widgets -n shop -o json", 1, "", []string{`has nothing of the resource "widgets"; it has `}},
-			{"pods -n shopp", 0, "", []string{`has nothing of the namespace "shopp"`}},
-			{"pods -n default,shopp", 0, "NAMESPACE NAME AGE\ndefault api-1 3h\n", []string{`has nothing of the namespace "shopp"; it has default, shop`}},
-			{"pods --cluster=prod,staging", 1, "NAME AGE\napi-1 3h\n", []string{`has nothing of the cluster "staging"; it has prod`}},
-			{"pods --cluster=staging", 1, "", []string{`has nothing of the cluster "staging"; it has prod`}},
+			{"deploymets,pods", 1, "NAME AGE\napi-1 3h\n", []string{`has no events of the resource "deploymets"; it has clusterroles.rbac.authorization.k8s.io, deployments.apps, pods`}},
+			{"widgets -n shop -o json", 1, "", []string{`has no events of the resource "widgets"; it has `}},
+			{"pods -n shopp", 0, "", []string{`has no events of the namespace "shopp"`}},
+			{"pods -n default,shopp", 0, "NAMESPACE NAME AGE\ndefault api-1 3h\n", []string{`has no events of the namespace "shopp"; it has default, shop`}},
+			{"pods --cluster=prod,staging", 1, "NAME AGE\napi-1 3h\n", []string{`has no events of the cluster "staging"; it has prod`}},
+			{"pods --cluster=staging", 1, "", []string{`has no events of the cluster "staging"; it has prod`}},
 		} {
 			t.Run(tc.args, func(t *testing.T) {
 				stdout, stderr := runGet(t, tc.code, strings.Fields(tc.args)...)

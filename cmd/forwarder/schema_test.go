@@ -22,6 +22,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
@@ -47,7 +48,7 @@ func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Fatal(err)
 	}
 	gadgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"})
-	if err := harness.Eventually(t.Context(), tailLimit, "the gadget is created and has a schema", func(ctx context.Context) error {
+	if err := poll.Until(t.Context(), tailLimit, "the gadget is created and has a schema", func(ctx context.Context) error {
 		if _, err := gadgets.Create(ctx, o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}

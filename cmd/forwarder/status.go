@@ -111,5 +111,5 @@ var errTimeout = errors.New("--timeout: use a time above 0")
 
 // timeoutFlag adds the flag --timeout.
 func timeoutFlag(cmd *cobra.Command, a *client.Address) {
-	cmd.Flags().DurationVar(&a.Timeout, "timeout", defaultTimeout, "how long to wait for an answer")
+	cmd.Flags().DurationVar(&a.Timeout, "timeout", defaultTimeout, "how long to wait for a response")
 }

@@ -86,7 +86,7 @@ func TestStatusCommand(t *testing.T) {
 		}
 	}
 	unreviewed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, operations.NotReviewed+": no answer within 3s", http.StatusServiceUnavailable)
+		http.Error(w, operations.NotReviewed+": no response within 3s", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(unreviewed.Close)
 	code, out := ask(unreviewed.URL)
@@ -99,7 +99,7 @@ func TestStatusCommand(t *testing.T) {
 	}
 	foreign, _ := serveStatus(t, "", "{}")
 	for format, want := range map[string]int{"table": 2, "nagios": 3} {
-		if code, out := ask(foreign, "--output="+format); code != want || !strings.Contains(out, "the answer has no verdict; is it a forwarder of this release?") {
+		if code, out := ask(foreign, "--output="+format); code != want || !strings.Contains(out, "the response has no verdict; is it a forwarder of this release?") {
 			t.Errorf("other JSON, %s: exit code %d, want %d: %s", format, code, want, out)
 		}
 	}

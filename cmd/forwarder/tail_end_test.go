@@ -49,14 +49,14 @@ func TestTailNoFollowWithoutBus(t *testing.T) {
 func TestTailAbsent(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		p := startTail(t, "--from-start", "--resource=pods")
-		p.stderr.want(`has nothing of the resource "pods" yet`)
+		p.stderr.want(`has no events of the resource "pods" yet`)
 		bus.some()
 		p.stdout.want("snapshot started pods", "snapshot pods default/web-1 v1 watch")
 		for args, want := range map[string]string{
-			"--resource=pods,deployment.app": `has nothing of the resource "deployment.app"; it has clusterroles.rbac.authorization.k8s.io, deployments.apps, pods`,
-			"-n=shop -n=shopping":            `has nothing of the namespace "shopping"; it has default, shop`,
-			"--cluster=staging":              `has nothing of the cluster "staging"; it has prod`,
-			"--resource=Widget":              `has nothing of the resource "Widget"; it has `,
+			"--resource=pods,deployment.app": `has no events of the resource "deployment.app"; it has clusterroles.rbac.authorization.k8s.io, deployments.apps, pods`,
+			"-n=shop -n=shopping":            `has no events of the namespace "shopping"; it has default, shop`,
+			"--cluster=staging":              `has no events of the cluster "staging"; it has prod`,
+			"--resource=Widget":              `has no events of the resource "Widget"; it has `,
 		} {
 			p := startTail(t, strings.Fields(args)...)
 			p.stderr.want(want)
@@ -74,7 +74,7 @@ func TestTailAbsent(t *testing.T) {
 		}
 		// Tail also checks the configured cluster name.
 		t.Setenv("KUBERELAY_CLUSTER_NAME", "staging")
-		startTail(t).stderr.want("only the cluster", `has nothing of the cluster "staging"; it has prod`)
+		startTail(t).stderr.want("only the cluster", `has no events of the cluster "staging"; it has prod`)
 	})
 }
 

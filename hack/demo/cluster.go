@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const (
@@ -66,7 +66,7 @@ func create(r gvr, manifest string) step {
 		if err := yaml.Unmarshal(text, &o.Object); err != nil {
 			return err
 		}
-		return harness.Eventually(ctx, patience, manifest+" is created", func(ctx context.Context) error {
+		return poll.Until(ctx, patience, manifest+" is created", func(ctx context.Context) error {
 			_, err := s.in(r).Create(ctx, o, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
 				s.fail(err)
@@ -132,7 +132,7 @@ func versions(ctx context.Context, client dynamic.Interface) (map[string]string,
 // pretendKubelet reports every Pod as running until ctx ends. The demo has no nodes, and a Deployment
 // rolls out only if its Pods run. pretendKubelet retries failed requests.
 func pretendKubelet(ctx context.Context, client dynamic.Interface) {
-	for ; ctx.Err() == nil; wait(ctx, 4*poll) {
+	for ; ctx.Err() == nil; wait(ctx, 4*interval) {
 		list, err := client.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
 		if err != nil {
 			continue

@@ -22,13 +22,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const (
 	// patience is the time limit for actions that normally take a second or two, because the machine
 	// may be busy.
 	patience = 90 * time.Second
-	poll     = 100 * time.Millisecond
+	interval = 100 * time.Millisecond
 )
 
 // stage has the processes and connections of the demo.
@@ -170,7 +171,7 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	if err := a.do(ctx, s); err != nil || len(a.want) == 0 {
 		return err
 	}
-	if err := harness.Eventually(ctx, patience, "the events of the act are on the bus", func(context.Context) error {
+	if err := poll.Until(ctx, patience, "the events of the act are on the bus", func(context.Context) error {
 		events, err := s.events()
 		if err != nil {
 			s.fail(err) // an error here is permanent
@@ -199,7 +200,7 @@ func (s *stage) perform(ctx context.Context, a act) error {
 // everything.
 func (s *stage) settle(ctx context.Context) error {
 	count := -1
-	return harness.Eventually(ctx, patience, "the bus and the cluster agree", func(ctx context.Context) error {
+	return poll.Until(ctx, patience, "the bus and the cluster agree", func(ctx context.Context) error {
 		events, err := s.events()
 		if err != nil {
 			return err
@@ -219,7 +220,7 @@ func (s *stage) settle(ctx context.Context) error {
 			err = errors.New("events still arrive")
 		}
 		if err != nil {
-			wait(ctx, poll)
+			wait(ctx, interval)
 		}
 		return err
 	})

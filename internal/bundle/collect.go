@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/operations/client"
 	"github.com/kuberelay/kuberelay/internal/sinks"
@@ -80,13 +81,12 @@ func statusFiles(d status.Document) ([]file, error) {
 func (c Collector) bus(d status.Document) part {
 	p, cfg := part{name: "bus"}, c.Settings
 	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")
-	builtIn := cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0
 	switch {
 	case d.Bus.Sink != "" && d.Bus.Sink != cfg.Event.Sink:
 		p.skip = fmt.Sprintf("the forwarder publishes to %s, and this environment has the settings of %s", d.Bus.Sink, cfg.Event.Sink)
 	case cfg.Event.Sink == config.SinkStdout:
 		p.skip = "KUBERELAY_SINK is stdout"
-	case builtIn && c.Elsewhere:
+	case cfg.BuiltInServer() && c.Elsewhere:
 		p.skip = "this environment has no settings of the bus; status.json has what the forwarder knows"
 	}
 	p.collect = func(ctx context.Context) ([]file, error) {
@@ -99,13 +99,13 @@ func (c Collector) bus(d status.Document) part {
 			}
 			found, err := sinks.InspectKafka(ctx, cfg, watched)
 			if err != nil {
-				return nil, err
+				return nil, deadline.Explain(ctx, err, c.Timeout)
 			}
 			return kafkaFile(found)
 		}
 		found, err := sinks.InspectNATS(ctx, cfg)
 		if err != nil {
-			return nil, err
+			return nil, deadline.Explain(ctx, err, c.Timeout)
 		}
 		return natsFile(found)
 	}

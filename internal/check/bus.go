@@ -39,13 +39,13 @@ func checkBus(f *Facts) verdict {
 	switch {
 	case f.Settings.Event.Sink == config.SinkStdout:
 		return skip("KUBERELAY_SINK is stdout")
-	case f.builtIn() && f.Pre:
+	case f.Settings.BuiltInServer() && f.Pre:
 		return skip("the built-in server starts with the forwarder")
 	case f.BusErr == nil && f.Settings.Event.Sink == config.SinkNATS:
-		return pass("the NATS server answers, version %s", f.NATS.Version)
+		return pass("the NATS server responds, version %s", f.NATS.Version)
 	case f.BusErr == nil, isRefused(f.BusErr):
-		return pass("the bus answers")
-	case f.builtIn():
+		return pass("the bus responds")
+	case f.Settings.BuiltInServer():
 		return fail("check that the forwarder runs, and KUBERELAY_NATS_LISTEN", "the built-in server does not respond: %v", f.BusErr)
 	}
 	return fail("check that it runs, "+f.busVariable()+", the network, and networkPolicy.busTo", "the bus does not respond: %v", f.BusErr)

@@ -39,7 +39,7 @@ func busCases() []decision {
 		{"bus-reachable", "down", k, func(f *Facts) { f.BusErr = errFault }, Failed, "KUBERELAY_KAFKA_BROKERS"},
 		{"bus-reachable", "built in, down", "", builtIn(func(f *Facts) { f.BusErr = errFault }), Failed, "KUBERELAY_NATS_LISTEN"},
 		{"bus-reachable", "built in, before", "", before(builtIn(as)), Skipped, "starts with the forwarder"},
-		{"bus-reachable", "refuses", "", func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", nats.ErrMisconfigured) }, OK, "answers"},
+		{"bus-reachable", "refuses", "", func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", nats.ErrMisconfigured) }, OK, "responds"},
 		{"bus-reachable", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-accepts", "refuses", "", func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", nats.ErrMisconfigured) }, Failed, "nats is misconfigured: no"},
 		{"bus-accepts", "refuses", k, func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", kafka.ErrMisconfigured) }, Failed, "kafka is misconfigured: no"},

@@ -87,14 +87,14 @@ func checkStorage(f *Facts) verdict {
 	}
 	need := sizing.Measured().Stream(l.objects, 0, int64(f.Settings.NATS.History), l.bytes)
 	most, name := storage(f.NATS.Stream, f.NATS.Account)
-	if f.builtIn() {
+	if f.Settings.BuiltInServer() {
 		most, name = f.builtInStorage()
 	}
 	needs := fmt.Sprintf("for %s with %d events each, the stream needs up to %d MB; deletes need more", l, f.Settings.NATS.History, need/1e6)
 	switch {
 	case f.severalClusters():
 		return skip("the clusters of the forwarder share the stream; docs/sizing.md has the formula: %s", needs)
-	case most == 0 && f.BusErr != nil && !f.builtIn():
+	case most == 0 && f.BusErr != nil && !f.Settings.BuiltInServer():
 		return skip("the bus cannot be asked: %s", needs)
 	case most == 0:
 		return skip("no limit is known: %s", needs)

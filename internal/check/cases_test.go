@@ -119,8 +119,8 @@ func cases() []decision {
 		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "not watched"},
 
 		{"api-server-reachable", "down", "", func(f *Facts) { f.Server.Err = errFault }, Failed, "does not respond: fault"},
-		{"api-server-reachable", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, OK, "answers"},
-		{"api-server-reachable", "certificate", "", func(f *Facts) { f.Server.Err = x509.UnknownAuthorityError{} }, OK, "answers"},
+		{"api-server-reachable", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, OK, "responds"},
+		{"api-server-reachable", "certificate", "", func(f *Facts) { f.Server.Err = x509.UnknownAuthorityError{} }, OK, "responds"},
 		{"api-server-certificate", "unknown authority", "", func(f *Facts) { f.Server.Err = fmt.Errorf("get: %w", x509.UnknownAuthorityError{}) }, Failed, "certificate-authority"},
 		{"api-server-credentials", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, Failed, "does not accept"},
 		{"api-server-credentials", "another answer", "", func(f *Facts) { f.Server.Err = apierrors.NewInternalError(errFault) }, Failed, "fault"},

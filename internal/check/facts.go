@@ -116,11 +116,6 @@ func (f *Facts) claim() (event.Claim, error) {
 	return f.NATS.Claim, f.NATS.ClaimErr
 }
 
-// builtIn reports whether the forwarder runs a NATS server itself.
-func (f *Facts) builtIn() bool {
-	return f.Settings.Event.Sink == config.SinkNATS && len(f.Settings.NATS.URLs) == 0
-}
-
 // withServer returns a check that is skipped without an API server.
 func withServer(check func(*Facts) verdict) func(*Facts) verdict {
 	return func(f *Facts) verdict {
@@ -150,7 +145,7 @@ func withBus(check func(*Facts) verdict) func(*Facts) verdict {
 		switch {
 		case f.Settings.Event.Sink == config.SinkStdout:
 			return skip("KUBERELAY_SINK is stdout")
-		case f.builtIn() && f.Pre:
+		case f.Settings.BuiltInServer() && f.Pre:
 			return skip("the built-in server starts with the forwarder")
 		case f.BusErr != nil:
 			return skip("the bus cannot be asked")

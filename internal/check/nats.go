@@ -58,7 +58,7 @@ func checkJetStream(f *Facts) verdict {
 
 func checkNATSPermissions(f *Facts) verdict {
 	switch n := f.NATS; {
-	case f.builtIn():
+	case f.Settings.BuiltInServer():
 		return skip("the built-in server permits its own forwarder everything")
 	case n.DeniedErr != nil:
 		return skip("the server does not report the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
@@ -91,7 +91,7 @@ func checkStream(f *Facts) verdict {
 
 func checkStreamSettings(f *Facts) verdict {
 	switch {
-	case f.NATS.Settings != nil && f.builtIn():
+	case f.NATS.Settings != nil && f.Settings.BuiltInServer():
 		return warn("restart the forwarder, which updates the stream of its built-in server", "%v", f.NATS.Settings)
 	case f.NATS.Settings != nil:
 		return fail("run the command that the message names", "%v", f.NATS.Settings)
@@ -127,7 +127,7 @@ func checkReplicas(f *Facts) verdict {
 	case len(behind) > 0:
 		return warn("repair these servers; the stream is lost if too few remain", "replicas of the stream are not current: %s", names(behind))
 	case replicas < 2:
-		return risk(nats.Risks(f.NATS.Stream.Config, nats.Clustered(f.NATS.Stream), f.builtIn()), "")
+		return risk(nats.Risks(f.NATS.Stream.Config, nats.Clustered(f.NATS.Stream), f.Settings.BuiltInServer()), "")
 	}
 	return pass("%d replicas are current", replicas)
 }
@@ -203,7 +203,7 @@ func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
 
 func checkDataDir(f *Facts) verdict {
 	switch d := f.DataDir; {
-	case !f.builtIn():
+	case !f.Settings.BuiltInServer():
 		return skip("KUBERELAY_NATS_URL is set, so there is no built-in server")
 	case d.Err != nil && f.Pre:
 		return skip("this machine is not the pod of the forwarder, or the folder cannot be used: %v", d.Err)

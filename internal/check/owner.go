@@ -110,7 +110,7 @@ func withForwarder(check func(*Facts) verdict) func(*Facts) verdict {
 func checkForwarder(f *Facts) verdict {
 	switch {
 	case f.TokenNeeded:
-		return skip("the forwarder answers, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
+		return skip("the forwarder responds, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
 	case f.TokenNotReviewed:
 		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot have the token reviewed: %v", f.ForwarderErr)
 	case f.Forwarder == nil:

@@ -59,7 +59,7 @@ func checkReachable(f *Facts) verdict {
 	case !answered(err) && !isCertificate(err):
 		return fail("check server in the kubeconfig, the network, and the NetworkPolicy (networkPolicy.apiServerTo)", "%s does not respond: %v", f.Server.Host, err)
 	}
-	return pass("%s answers", f.Server.Host)
+	return pass("%s responds", f.Server.Host)
 }
 
 func checkServerCertificate(f *Facts) verdict {

@@ -71,7 +71,7 @@ func (c *Config) validatePlaintext(p *problems) {
 			p.add(mechanism, "the password in KUBERELAY_KAFKA_PASSWORD_FILE would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, use SCRAM-SHA-512, %s", allowPlaintext)
 		}
 	case secret == "" || c.Event.Sink != SinkNATS:
-	case c.builtIn():
+	case c.BuiltInServer():
 		if !isLoopback(c.Server.Listen) && c.Server.CertFile == "" && !p.has(listen) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}

@@ -29,7 +29,7 @@ func (c *Config) validate(p *problems) {
 	c.NATS.validateCredentials(p)
 	p.checkTLS(tlsFiles{"KUBERELAY_NATS_TLS", c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile})
 	c.validateKafka(p)
-	if c.builtIn() && !p.has("KUBERELAY_NATS_URL") {
+	if c.BuiltInServer() && !p.has("KUBERELAY_NATS_URL") {
 		c.validateBuiltIn(p)
 	}
 	c.validatePlaintext(p)
@@ -39,13 +39,13 @@ func (c *Config) validate(p *problems) {
 			formatDuration(c.Work.RetryMaxDelay))
 	}
 	c.Leader.validate(p)
-	if c.Leader.Election && c.builtIn() && !p.has("KUBERELAY_NATS_URL") {
+	if c.Leader.Election && c.BuiltInServer() && !p.has("KUBERELAY_NATS_URL") {
 		p.add("KUBERELAY_LEADER_ELECTION", "each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to one that they share, or run only one, without this")
 	}
 }
 
-// builtIn reports whether the built-in server runs.
-func (c *Config) builtIn() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
+// BuiltInServer reports whether the settings ask for the built-in NATS server.
+func (c *Config) BuiltInServer() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
 
 // validate checks that the times make an election safe: a leader must stop by itself before
 // another can start.

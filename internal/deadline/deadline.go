@@ -1,8 +1,7 @@
-// Package deadline limits how long a command waits for an answer, and says so in the error.
+// Package deadline explains an expired deadline to the user of a command. The caller sets the deadline.
 //
 // [Explain] turns the error of a request that took too long into an [Error], which names the timeout
-// and the flag that raises it. [Run] abandons a function that does not return in time. The package
-// starts no timer: the caller sets the deadline on the context or on its client.
+// and the flag that raises it. [Run] abandons a function that does not return in time.
 package deadline
 
 import (
@@ -19,11 +18,12 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.Timeout, e.Err)
+	return fmt.Sprintf("no response within %s; if the server is slow, raise --timeout: %v", e.Timeout, e.Err)
 }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Explain returns err, or an [Error] if ctx or the timeout ended the request.
+// Explain returns an [Error] if the deadline of ctx or of the request has passed, and err otherwise. A
+// canceled ctx is not a deadline.
 func Explain(ctx context.Context, err error, timeout time.Duration) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err

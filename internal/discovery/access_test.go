@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func TestDenied(t *testing.T) {
@@ -62,7 +63,7 @@ func TestRulesOfANamespace(t *testing.T) {
 		return false, nil
 	}), countedRules{client.SelfSubjectRulesReviews(), &asked}, time.Now)
 	templates := event.Resource{Version: "v1", Resource: "podtemplates", Namespaced: true}
-	poll(t, "it is allowed", func() error {
+	poll.Try(t, "it is allowed", func(context.Context) error {
 		clear(a.rules.answers)
 		return a.Denied(t.Context(), templates, namespace)
 	})

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestNothingHasChanged verifies that the API server does not send unchanged discovery documents
@@ -23,7 +25,7 @@ func TestNothingHasChanged(t *testing.T) {
 	var first *Catalog
 	// Earlier tests may still cause changes in the cluster. The responses are comparable only if
 	// nothing changes between them.
-	poll(t, "nothing changes", func() error {
+	poll.Try(t, "nothing changes", func(context.Context) error {
 		var unchanged bool
 		var err error
 		first, unchanged, err = Discover(t.Context(), client, nil)

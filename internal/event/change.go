@@ -13,6 +13,9 @@ import (
 // Type says what happened to an object. Its text is the CloudEvents type.
 type Type string
 
+// TypePrefix begins every type.
+const TypePrefix = "io.kuberelay."
+
 // The types in section "Types" of docs/events.md.
 const (
 	Created  Type = "io.kuberelay.object.created"

@@ -112,7 +112,7 @@ type View struct {
 	// Unpublishable means that the current state cannot be published, and a retry cannot help.
 	Unpublishable bool
 
-	Outlived Outlived
+	Outlived Outlived // the zero value for none
 
 	// Tombstones has an entry for each UID of this key that is known to be gone and whose delete
 	// the bus has not acknowledged.
@@ -135,10 +135,10 @@ type View struct {
 // event, it returned Live in this or an earlier version, or no object.
 type Outlived struct {
 	Position uint64 // of the delete or the foreign event; 0 for none
-	// Version is a version at which no object existed, or "" if the read returned an object. A watch
+	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch
 	// that has reached this version has shown every earlier state of the key.
-	Version string
-	At      time.Time // of the read
+	AbsentAt string
+	At       time.Time // of the read
 }
 
 // Tombstone records that an object is deleted, or deselected.

@@ -87,7 +87,7 @@ func New(c Config) *Fleet {
 // KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has ended. It returns an
 // error only if the built-in NATS server does not start or does not end.
 func (f *Fleet) Run(ctx context.Context) (err error) {
-	if bus.UsesBuiltInServer(f.Relay.Settings) {
+	if f.Relay.Settings.BuiltInServer() {
 		server, err := bus.StartServer(ctx, f.Relay.Settings, f.Relay.Logger)
 		if err != nil {
 			return err

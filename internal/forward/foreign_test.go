@@ -145,7 +145,7 @@ func TestSyncWaitsForTheWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{view: view(nil), acked: foreign(deleted("A", "3")), shown: at(live("B", "5"), foreignAt), answer: []answer{{position: 12}}}
 			b.view.Version, b.view.Reported = "6", "4"
-			b.view.Outlived = event.Outlived{Position: foreignAt, Version: "7", At: time.Now().Add(-c.age)}
+			b.view.Outlived = event.Outlived{Position: foreignAt, AbsentAt: "7", At: time.Now().Add(-c.age)}
 			again, err := b.sync(t)
 			if waits := errors.Is(err, errUnseen); waits != (c.events == 0) || len(b.sent) != c.events {
 				t.Errorf("got again %v, err %v, %d events; want %d", again, err, len(b.sent), c.events)

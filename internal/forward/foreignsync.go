@@ -34,7 +34,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
 	if f.Now().Sub(view.Outlived.At) > unseenLimit {
-		view.Outlived.Version, view.Reported = "", view.Version // don't wait any longer
+		view.Outlived.AbsentAt, view.Reported = "", view.Version // don't wait any longer
 	}
 	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func reviews(t *testing.T, config *rest.Config) discovery.AccessReviews {
@@ -43,7 +45,7 @@ func TestAskedFirst(t *testing.T) {
 	r := start(t, cp.ConfigFor("reader"), Config{
 		Selection: discovery.Selection{Include: []string{"limitranges"}}, Access: access(t, cp.ConfigFor("reader")),
 	})
-	poll(t, "it is named", func() error {
+	poll.Try(t, "it is named", func(context.Context) error {
 		for _, st := range r.Status() {
 			if apierrors.IsForbidden(st.Failing) && strings.Contains(st.Failing.Error(), "may not list it in all namespaces") {
 				return nil
@@ -61,7 +63,7 @@ func TestAskedFirst(t *testing.T) {
 	}
 	r.mu.Unlock()
 	allow(t, cp, "limitranges")
-	poll(t, "it is allowed", func() error {
+	poll.Try(t, "it is allowed", func(context.Context) error {
 		return r.config.Access.Denied(t.Context(), event.Resource{Version: "v1", Resource: "limitranges", Namespaced: true}, "")
 	})
 	r.again(t)

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestExplainAgreesWithASet verifies that explain describes what a Set with the same configuration
@@ -28,7 +30,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 		Namespaces: discovery.NamespaceSelection{Include: []string{in, out}}, Reviews: reviews(t, cp.ConfigFor("reader")),
 	}
 	var x explain.Explanation
-	poll(t, "it is allowed", func() (err error) {
+	poll.Try(t, "it is allowed", func(context.Context) (err error) {
 		asking := config
 		asking.Dynamic, asking.Discovery = clients(t, cp.ConfigFor("reader"))
 		if x, err = explain.Explain(t.Context(), asking, explain.Question{}); err != nil {
@@ -56,7 +58,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 	r := start(t, cp.ConfigFor("reader"), Config{
 		Selection: config.Selection, Namespaces: config.Namespaces, Access: discovery.NewAccess(config.Reviews, nil, time.Now),
 	})
-	poll(t, "the set does what was explained", func() error {
+	poll.Try(t, "the set does what was explained", func(context.Context) error {
 		var got []string
 		for _, st := range r.Status() {
 			not := ""

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestDeletedWhileNobodyWatched verifies that a comparison finds deletes from before the first list.
@@ -43,7 +45,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 		}
 	}
 	g.set(false)
-	poll(t, "the comparison", func() error {
+	poll.Try(t, "the comparison", func(context.Context) error {
 		_, err := r.reconcile(t, gr)
 		return err
 	})
@@ -124,7 +126,7 @@ func TestTheResourceIsGone(t *testing.T) {
 	}
 	g.set(false)
 	var got reconcile.Comparison
-	poll(t, "the comparison of what is gone", func() (err error) {
+	poll.Try(t, "the comparison of what is gone", func(context.Context) (err error) {
 		got, err = r.reconcile(t, gone.GroupResource())
 		return err
 	})
@@ -147,7 +149,7 @@ func TestWhatTheAPIServerSaysOfAMissingObject(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
 	served := define(t, cp, "served.example.com", true, "v1")
-	poll(t, "it is served", func() error {
+	poll.Try(t, "it is served", func(context.Context) error {
 		_, err := newObjects(t, cp, served, "Widget", namespace).client.List(t.Context(), metav1.ListOptions{})
 		return err
 	})

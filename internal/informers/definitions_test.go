@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // definition returns a CustomResourceDefinition of widgets. The first version is the storage
@@ -68,7 +69,7 @@ func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 	if err := definitions.Delete(t.Context(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the definition goes", func() error {
+	poll.Try(t, "the definition goes", func(context.Context) error {
 		_, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -120,7 +121,7 @@ func (r *running) watches(gr schema.GroupResource) bool {
 // awaitStopped waits until no informer watches the resource.
 func (r *running) awaitStopped(t *testing.T, gr schema.GroupResource) {
 	t.Helper()
-	poll(t, "its informer stops", func() error {
+	poll.Try(t, "its informer stops", func(context.Context) error {
 		if r.watches(gr) {
 			return fmt.Errorf("%s is watched", gr)
 		}
@@ -182,7 +183,7 @@ func TestADefinitionMoves(t *testing.T) {
 
 	client, _ := clients(t, cp.Config())
 	definitions := client.Resource(discovery.DefinitionResource)
-	poll(t, "the version is added", func() error {
+	poll.Try(t, "the version is added", func(context.Context) error {
 		old, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -198,7 +199,7 @@ func TestADefinitionMoves(t *testing.T) {
 	one = o.touch(one, nil)
 	r.awaitView(t, "updated", o.key("one"), one)
 
-	poll(t, "the version is removed", func() error {
+	poll.Try(t, "the version is removed", func(context.Context) error {
 		old, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
 		if err != nil {
 			return err

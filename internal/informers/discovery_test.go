@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestManyDefinitionsAtOnce verifies that many new definitions don't cause one discovery each.
@@ -107,7 +108,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	r := start(t, q.Through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitView(t, "one", o.key("one"), one)
 	r.acknowledge(o.key("one"), ackedOf(one))
-	failing := func() error {
+	failing := func(context.Context) error {
 		if _, ok := r.DiscoveryFailing()[group]; !ok {
 			return fmt.Errorf("failing are %v", r.DiscoveryFailing())
 		}
@@ -115,15 +116,15 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	}
 
 	apiService(t, cp, group, "v2")
-	poll(t, "it is noticed that the group fails", failing)
+	poll.Try(t, "it is noticed that the group fails", failing)
 	before := q.Count("/apis", "304")
-	poll(t, "discovery is asked on, and does not change", func() error {
+	poll.Try(t, "discovery is asked on, and does not change", func(context.Context) error {
 		if q.Count("/apis", "304") < before+2 {
 			return errors.New("it is not asked")
 		}
 		return nil
 	})
-	if err := failing(); err != nil {
+	if err := failing(t.Context()); err != nil {
 		t.Errorf("when nothing has changed: %v", err)
 	}
 	if got := gathered(t, collector{r.Set}); !slices.Contains(got, "discovery_failing{"+group+"} 1") {
@@ -131,7 +132,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	}
 	// The definition is deleted, but discovery cannot prove that while its group fails.
 	undefine(t, cp, group)
-	poll(t, "its informer fails", func() error {
+	poll.Try(t, "its informer fails", func(context.Context) error {
 		for _, st := range r.Status() {
 			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == health.Degraded && st.Reason != "" {
 				return nil
@@ -145,13 +146,13 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 
 	removeAPIService(t, cp, group, "v2")
 	r.awaitStopped(t, gvr.GroupResource())
-	poll(t, "the group does not fail any more", func() error {
-		if err := failing(); err == nil {
+	poll.Try(t, "the group does not fail any more", func(context.Context) error {
+		if err := failing(t.Context()); err == nil {
 			return errors.New("it does")
 		}
 		return nil
 	})
-	poll(t, "it is known why it was stopped", func() error {
+	poll.Try(t, "it is known why it was stopped", func(context.Context) error {
 		if got := stopsOf(t, r.Set); len(got) != 1 || got[notServed] != 1 {
 			return fmt.Errorf("got %v", got)
 		}
@@ -174,21 +175,21 @@ func TestFoundByPolling(t *testing.T) {
 	r := start(t, q.Through(cp.ConfigFor("reader")), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 	gvr := define(t, cp, group, true, "v1")
-	poll(t, "it is found", func() error {
+	poll.Try(t, "it is found", func(context.Context) error {
 		if !r.watches(gvr.GroupResource()) {
 			return errors.New("nothing watches it")
 		}
 		return nil
 	})
 	undefine(t, cp, group)
-	poll(t, "it is missed", func() error {
+	poll.Try(t, "it is missed", func(context.Context) error {
 		if w := r.watchedFor(gvr.GroupResource()); w == nil || !w.missed.Load() {
 			return fmt.Errorf("got %+v", r.Status())
 		}
 		return nil
 	})
 	asked := q.Count("/apis", "304")
-	poll(t, "discovery is asked again", func() error {
+	poll.Try(t, "discovery is asked again", func(context.Context) error {
 		if q.Count("/apis", "304") < asked+2 {
 			return errors.New("it is not asked")
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // allow lets the user "reader" list and watch a resource until the end of the test.
@@ -51,7 +52,7 @@ func allow(t *testing.T, cp *controlplane.ControlPlane, resource string) {
 		if err != nil {
 			t.Error(err)
 		}
-		poll(t, "the authorizer hears of it", func() error {
+		poll.Try(t, "the authorizer hears of it", func(context.Context) error {
 			_, err := reader.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).List(ctx, metav1.ListOptions{})
 			if apierrors.IsForbidden(err) {
 				return nil
@@ -78,7 +79,7 @@ func TestForbidden(t *testing.T) {
 	r.acknowledge(forbidden.key("two"), ackedOf(two))
 	r.acknowledge(forbidden.key("gone"), live("G", "1"))
 	r.awaitView(t, "what is allowed", allowed.key("one"), one)
-	poll(t, "ready without what is forbidden", r.Ready)
+	poll.Try(t, "ready without what is forbidden", func(context.Context) error { return r.Ready() })
 	for _, st := range r.Status() {
 		if want := st.Resource.Resource == "endpoints"; apierrors.IsForbidden(st.Failing) != want || st.Synced == want {
 			t.Errorf("got %+v, want forbidden %v", st, want)
@@ -140,7 +141,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 	if err := cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "its absence is noticed", func() error {
+	poll.Try(t, "its absence is noticed", func(context.Context) error {
 		if st := r.Status(); len(st) == 1 && st[0].Failing != nil {
 			return nil
 		}
@@ -181,7 +182,7 @@ func TestTheEndWithoutAnAPIServer(t *testing.T) {
 	if err := cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "its absence is noticed", func() error {
+	poll.Try(t, "its absence is noticed", func(context.Context) error {
 		if r.Status()[0].Failing != nil {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func forbiddenError(resource, name string) error {
@@ -186,7 +188,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 	gone := event.Acked{UID: string(deleted.GetUID()), ResourceVersion: made.GetResourceVersion(), Deleted: true}
 	r.acknowledge(o.key("deleted"), gone)
-	poll(t, "before, there is no difference", func() error {
+	poll.Try(t, "before, there is no difference", func(context.Context) error {
 		got, err := r.reconcile(t, gr)
 		if err == nil && got != (reconcile.Comparison{}) {
 			err = fmt.Errorf("got %+v", got)
@@ -202,7 +204,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	if r.Epoch(gr) != 0 {
 		t.Error("a new epoch has begun unasked")
 	}
-	poll(t, "it is found that history went back", func() error {
+	poll.Try(t, "it is found that history went back", func(context.Context) error {
 		got, err := r.reconcile(t, gr)
 		if err == nil && !got.Restored {
 			err = fmt.Errorf("got %+v", got)
@@ -222,7 +224,7 @@ func TestEtcdIsRestored(t *testing.T) {
 		r.acknowledge(o.key(name), a)
 	}
 	r.acknowledge(o.key("made"), event.Acked{UID: string(made.GetUID()), ResourceVersion: made.GetResourceVersion(), Deleted: true, Epoch: 1})
-	poll(t, "no difference is left", func() error {
+	poll.Try(t, "no difference is left", func(context.Context) error {
 		got, err := r.reconcile(t, gr)
 		if err == nil && got != (reconcile.Comparison{}) {
 			err = fmt.Errorf("got %+v", got)

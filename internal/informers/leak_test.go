@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // identities is a metrics provider that records client-go's identities of informers.
@@ -159,7 +161,7 @@ func TestNothingIsLeftOfWhatIsStopped_Slow(t *testing.T) {
 			_ = pprof.Lookup("goroutine").WriteTo(t.Output(), 1)
 		}
 	}()
-	poll(t, "nothing is left", func() error {
+	poll.Try(t, "nothing is left", func(context.Context) error {
 		after = r.footprint(t, ids)
 		switch {
 		case after.goroutines > before.goroutines+goroutineMargin:

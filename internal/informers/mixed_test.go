@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 var (
@@ -53,7 +55,7 @@ func (m mixed) answers(t *testing.T, r *running, server string) {
 	t.Helper()
 	m.address.Direct(server)
 	m.address.Break()
-	poll(t, "the other server's discovery", func() error {
+	poll.Try(t, "the other server's discovery", func(context.Context) error {
 		a := r.lastAnswer()
 		if a == nil {
 			return errors.New("no answer")
@@ -165,7 +167,7 @@ func TestAnAPIServiceIsRemoved(t *testing.T) {
 	if err := cp.KillAggregated(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the group fails", func() error {
+	poll.Try(t, "the group fails", func(context.Context) error {
 		if _, ok := r.DiscoveryFailing()[gr.Group]; !ok {
 			return fmt.Errorf("failing are %v", r.DiscoveryFailing())
 		}
@@ -182,7 +184,7 @@ func TestAnAPIServiceIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.awaitStopped(t, gr)
-	poll(t, "it is deleted", func() error {
+	poll.Try(t, "it is deleted", func(context.Context) error {
 		got, err := r.reconcile(t, gr)
 		if got.Deleted != 1 {
 			return errors.Join(fmt.Errorf("got %+v", got), err)

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func selector(t *testing.T, s string) labels.Selector {
@@ -67,7 +69,7 @@ func TestNamespaceLabels(t *testing.T) {
 
 			label(t, cp, out, "other")
 			r.awaitView(t, "what is not selected any more", outside.key("two"), nil, two)
-			poll(t, "a deselection with the object", func() error {
+			poll.Try(t, "a deselection with the object", func(context.Context) error {
 				if v := r.Lookup(outside.key("two")); len(v.Tombstones) != 1 || !v.Tombstones[0].Deselected || v.Tombstones[0].Object == nil {
 					return fmt.Errorf("got %+v", v)
 				}
@@ -82,7 +84,7 @@ func TestNamespaceLabels(t *testing.T) {
 			}
 
 			label(t, cp, out, team)
-			poll(t, "it is selected again", func() error {
+			poll.Try(t, "it is selected again", func(context.Context) error {
 				if v := r.Lookup(outside.key("two")); v.Live == nil || len(v.Tombstones) > 0 {
 					return fmt.Errorf("got %+v", v)
 				}
@@ -124,8 +126,8 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 			r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: c.selection, PublishDeselected: c.tell})
 			r.acknowledge(key(out, "there"), ackedOf(there))
 			r.acknowledge(key("nonesuch", "gone"), live("G", "1"))
-			poll(t, "ready", r.Ready)
-			poll(t, "compared", func() error {
+			poll.Try(t, "ready", func(context.Context) error { return r.Ready() })
+			poll.Try(t, "compared", func(context.Context) error {
 				got, err := r.reconcile(t, configMaps.GroupResource())
 				if got.Waiting > 0 || err != nil {
 					return fmt.Errorf("%+v, %w", got, err)
@@ -161,7 +163,7 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 			r.acknowledge(objects.key("there"), ackedOf(there))
 			r.acknowledge(objects.key("replaced"), live("former", "1"))
 			r.acknowledge(objects.key("gone"), live("G", "1"))
-			poll(t, "compared", func() error {
+			poll.Try(t, "compared", func(context.Context) error {
 				got, err := r.reconcile(t, configMaps.GroupResource())
 				if got != (reconcile.Comparison{Deselected: 1, Deleted: 2}) || err != nil {
 					return fmt.Errorf("%+v, %w", got, err)
@@ -241,7 +243,7 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 	})
 	r.run(t)
 	r.awaitView(t, "what is allowed", objects.key("one"), one)
-	poll(t, "the other namespace is named", func() error {
+	poll.Try(t, "the other namespace is named", func(context.Context) error {
 		for _, st := range r.Status() {
 			if st.Namespace == mayNot && apierrors.IsForbidden(st.Failing) && st.Reason == "forbidden" {
 				return nil
@@ -249,10 +251,10 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", r.Status())
 	})
-	poll(t, "ready without what is forbidden", r.Ready)
+	poll.Try(t, "ready without what is forbidden", func(context.Context) error { return r.Ready() })
 	controlplanetest.AllowReader(t, cp, mayNot, "secrets")
 	r.again(t)
-	poll(t, "what is allowed later starts by itself", func() error {
+	poll.Try(t, "what is allowed later starts by itself", func(context.Context) error {
 		for _, st := range r.Status() {
 			if st.Namespace == mayNot && st.Synced && st.Objects == 1 {
 				return nil

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // objects creates and changes the objects of one resource in one namespace, as an administrator.
@@ -52,7 +52,7 @@ func (o objects) create(name string, labels map[string]string) *unstructured.Uns
 	u.SetName(name)
 	u.SetLabels(labels)
 	var created *unstructured.Unstructured
-	poll(o.t, "create "+name, func() (err error) {
+	poll.Try(o.t, "create "+name, func(context.Context) (err error) {
 		created, err = o.client.Create(o.t.Context(), u, metav1.CreateOptions{})
 		return err
 	})
@@ -141,23 +141,4 @@ func bodyOf(t *testing.T, o *event.Object) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// poll waits for a condition that changes without a notification.
-func poll(t *testing.T, what string, condition func() error) {
-	t.Helper()
-	deadline, ticker := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)
-	defer deadline.Stop()
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }

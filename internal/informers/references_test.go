@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // owned creates an object with owners. The first owner is the controller.
@@ -65,7 +67,7 @@ func TestFollowOwners(t *testing.T) {
 	r.awaitView(t, "what is selected", key(configMaps, "bottom"), bottom)
 	r.awaitView(t, "its owner", key(replicaSets, "middle"), middle)
 	r.awaitView(t, "the owner's owner", key(templates, "top"), top)
-	poll(t, "the top of the chain", func() error {
+	poll.Try(t, "the top of the chain", func(context.Context) error {
 		v := r.Lookup(key(configMaps, "bottom"))
 		if v.Hold || v.Owner == nil || *v.Owner != (event.Owner{Kind: "PodTemplate", Name: "top"}) {
 			return fmt.Errorf("got %+v, hold %v", v.Owner, v.Hold)
@@ -76,7 +78,7 @@ func TestFollowOwners(t *testing.T) {
 		v := r.views[key(configMaps, "bottom")]
 		return !v.Hold && v.Owner != nil && v.Owner.Kind == "PodTemplate"
 	})
-	poll(t, "all are synced", func() error {
+	poll.Try(t, "all are synced", func(context.Context) error {
 		if err := r.Ready(); err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func TestFollowedWhileDown(t *testing.T) {
 	key := event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "not"}
 	r.acknowledge(key, ackedOf(not))
 	r.awaitView(t, "what nothing refers to", key, nil, not)
-	poll(t, "compared", func() error {
+	poll.Try(t, "compared", func(context.Context) error {
 		got, err := r.reconcile(t, secrets.GroupResource())
 		if got != (reconcile.Comparison{Deselected: 1}) || err != nil {
 			return fmt.Errorf("%+v, %w", got, err)
@@ -149,7 +151,7 @@ func TestFollowWhatIsDefinedLater(t *testing.T) {
 		Selection: discovery.Selection{Include: []string{"endpoints"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}},
 		Follow: []string{"endpoints:subsets.addresses.targetRef"},
 	})
-	poll(t, "ready", r.Ready)
+	poll.Try(t, "ready", func(context.Context) error { return r.Ready() })
 	// A targetRef has apiVersion but no group field, and Endpoints drop unknown fields.
 	if got := r.references.Sources(endpoints.GroupResource()); !slices.Contains(got, event.Key{Resource: "endpoints", Namespace: namespace, Name: "e"}) {
 		t.Fatalf("the reference is not seen: %v", got)
@@ -180,14 +182,14 @@ func TestReferencesEndWithTheirResource(t *testing.T) {
 		Selection: discovery.Selection{Include: []string{"widgets." + group}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}, Follow: []string{"spec.ref"},
 	})
 	r.awaitView(t, "what is referred to", objects.key("c"), c)
-	poll(t, "all is known", func() error {
+	poll.Try(t, "all is known", func(context.Context) error {
 		if !r.references.IsComplete() {
 			return fmt.Errorf("not complete")
 		}
 		return nil
 	})
 	undefine(t, cp, group)
-	poll(t, "it is certain", func() error {
+	poll.Try(t, "it is certain", func(context.Context) error {
 		if r.watches(widgets.GroupResource()) {
 			return fmt.Errorf("it is watched")
 		}
@@ -219,7 +221,7 @@ func TestFollowWhileAGroupFails(t *testing.T) {
 	key := event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "one"}
 	r.acknowledge(key, ackedOf(one))
 	r.awaitView(t, "what is referred to", event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "two"}, two)
-	poll(t, "ready", r.Ready)
+	poll.Try(t, "ready", func(context.Context) error { return r.Ready() })
 	if len(r.DiscoveryFailing()) == 0 {
 		t.Fatal("the API server shows the group")
 	}

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestDeniedForAMoment verifies that a working watch continues even if an access review denies it,
@@ -43,7 +45,7 @@ func TestDeniedForAMoment(t *testing.T) {
 	r.acknowledge(oneKey, ackedOf(one))
 	deny.Store(true)
 	label(t, cp, b, "t"+a)
-	poll(t, "the other namespace is denied", func() error {
+	poll.Try(t, "the other namespace is denied", func(context.Context) error {
 		for _, st := range r.Status() {
 			if st.Namespace == b && st.Reason == "forbidden" {
 				return nil
@@ -82,7 +84,7 @@ func TestReviewsThatFail(t *testing.T) {
 		}), nil, time.Now),
 	})
 	r.run(t)
-	poll(t, "the watch of all is refused", func() error {
+	poll.Try(t, "the watch of all is refused", func(context.Context) error {
 		if st := r.Status(); len(st) != 1 || st[0].Namespace != "" || st[0].Reason != "forbidden" {
 			return fmt.Errorf("%+v", st)
 		}
@@ -90,7 +92,7 @@ func TestReviewsThatFail(t *testing.T) {
 	})
 	fails.Store(false)
 	r.again(t) // the Set also does this after ReviewInterval
-	poll(t, "each is watched", func() error {
+	poll.Try(t, "each is watched", func(context.Context) error {
 		st := r.Status()
 		if len(st) != 2 || st[0].State != health.Synced || st[1].State != health.Synced {
 			return fmt.Errorf("%+v", st)

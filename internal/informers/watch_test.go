@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestWatch verifies, for each kind of resource, that every change of an object is reported in
@@ -218,7 +220,7 @@ func TestFirstSync(t *testing.T) {
 // matches nothing.
 func TestReady(t *testing.T) {
 	r := start(t, cluster.ControlPlane(t).Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps", "gadgets.example.net"}}})
-	poll(t, "ready, though a selector waits", r.Ready)
+	poll.Try(t, "ready, though a selector waits", func(context.Context) error { return r.Ready() })
 	for _, st := range r.Status() {
 		if !st.Synced || st.Failing != nil {
 			t.Errorf("ready, with %+v", st)

@@ -19,9 +19,9 @@ import (
 //	a foreign writer                      anything else: the event contradicts the cluster,
 //	                                      as a consistent read confirms
 //
-// Another forwarder's watch can be ahead of ours. So the decision waits until the informers have
-// reported the version that the event claims, unless that version is later than the consistent read.
-// Such a version is forged, because the read follows the event.
+// Another forwarder's watch can be ahead of ours. If the consistent read finds no object, the decision
+// waits until the informers have reported the version of the event. It doesn't wait for a version later
+// than the read: the event was published before the read, so that version is forged.
 //
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
 // again, with a new ID. It repairs each foreign event once.
@@ -30,8 +30,8 @@ import (
 // to publish the state of the object again.
 const ReasonForeign Reason = "foreign"
 
-// ReasonUnseen: the bus has an event of another writer, with a version that the informers have not
-// reported yet. The decision waits for them.
+// ReasonUnseen: the bus has an event of another writer, and the informers may still report its object
+// or the delete of that object. The decision waits for them.
 const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
@@ -99,7 +99,7 @@ func isUnseen(v event.View, a event.Acked) bool {
 	case v.Reported != v.Version && !revision.IsUpTo(v.Version, v.Reported):
 		return true
 	}
-	return revision.IsUpTo(a.ResourceVersion, v.Outlived.Version) && !revision.IsUpTo(a.ResourceVersion, v.Reported)
+	return revision.IsUpTo(a.ResourceVersion, v.Outlived.AbsentAt) && !revision.IsUpTo(a.ResourceVersion, v.Reported)
 }
 
 func repair(c *event.Change, acked event.Acked) *event.Change {

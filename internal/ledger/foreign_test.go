@@ -269,7 +269,7 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil)
-			v.Version, v.Reported, v.Outlived = c.stored, c.reported, event.Outlived{Position: foreignAt, Version: c.read}
+			v.Version, v.Reported, v.Outlived = c.stored, c.reported, event.Outlived{Position: foreignAt, AbsentAt: c.read}
 			adopt, change, reason := DecideForeign(testKey, v, foreign(c.known), shown(c.shown, nil), false)
 			if waits := reason == ReasonUnseen; waits != c.waits || waits && (adopt != nil || change != nil) {
 				t.Errorf("got %+v, %+v, %s; want to wait: %t", adopt, change, reason, c.waits)

@@ -99,7 +99,7 @@ func whyNotReviewed(err error) string {
 	case apierrors.IsForbidden(err):
 		return "the forwarder may not create TokenReviews and SubjectAccessReviews"
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("no answer within %s", reviewTimeout)
+		return fmt.Sprintf("no response within %s", reviewTimeout)
 	}
 	return "the log of the forwarder has the error"
 }

@@ -215,7 +215,7 @@ func TestNotReviewed(t *testing.T) {
 		want string
 	}{
 		{errors.New("dial tcp secret-host: connection refused"), "the log of the forwarder has the error"},
-		{&url.Error{Op: "Post", URL: "https://secret-host", Err: context.DeadlineExceeded}, "no answer within 3s"},
+		{&url.Error{Op: "Post", URL: "https://secret-host", Err: context.DeadlineExceeded}, "no response within 3s"},
 		{forbidden, "the forwarder may not create TokenReviews and SubjectAccessReviews"},
 	} {
 		a := &Authorizer{Tokens: &reviewer{err: c.err}, Reviews: allowing{}, Now: time.Now, Log: silent()}

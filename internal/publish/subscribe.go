@@ -13,9 +13,9 @@ import (
 // that a subscription reports.
 var ErrMissing = errors.New("does not exist yet")
 
-// ErrUnreachable is in the chain of the errors of those that read the bus to its end and do not wait
-// for it, if the bus does not respond.
-var ErrUnreachable = errors.New("it cannot be reached")
+// ErrUnreachable means that the bus does not respond. Readers that do not wait for the bus, such as get
+// and verify, return it.
+var ErrUnreachable = errors.New("it does not respond")
 
 // ErrLost is in the chain of the error that ends a subscription with
 // [SubscribeOptions.UntilLost].

@@ -1,8 +1,11 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,6 +49,44 @@ func TestOneObjectDoesNotBlockTheOthers(t *testing.T) {
 			}
 			if len(b.tombstones[removed]) != 1 || len(b.tombstones[leaving]) != 1 {
 				t.Errorf("%d tombstones in the removed namespace and %d of the object that is no longer selected, want one each", len(b.tombstones[removed]), len(b.tombstones[leaving]))
+			}
+		})
+	}
+}
+
+// TestAnObjectThatIsRefusedDoesNotBlockTheOthers verifies that the reads of other objects continue
+// after the API server refused to return one.
+func TestAnObjectThatIsRefusedDoesNotBlockTheOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		reads int
+	}{
+		"forbidden":         {forbiddenError("configmaps", "web"), 2},
+		"a webhook fails":   {apierrors.NewInternalError(errors.New("conversion webhook failed")), 2},
+		"too many requests": {apierrors.NewTooManyRequests("later", 1), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			b := newBench(t, stubCluster{get: func(_ schema.GroupVersionResource, namespace, _ string) (*unstructured.Unstructured, error) {
+				if reads++; namespace == "a" {
+					return nil, c.err
+				}
+				return nil, notFound()
+			}})
+			b.Each = func(ctx context.Context, n int, read func(context.Context, int) error) error {
+				for i := range n {
+					if err := read(ctx, i); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			refused, gone := testResource.Key("a", "web"), testResource.Key("b", "web")
+			_, err := b.Confirm(t.Context(), testResource.GroupResource(), func(yield func(event.Key, event.Acked) bool) {
+				_ = yield(refused, live("A", "5")) && yield(gone, live("B", "5"))
+			})
+			if !errors.Is(err, c.err) || reads != c.reads || len(b.tombstones[gone]) != c.reads-1 {
+				t.Errorf("got %v after %d reads and %d tombstones, want %d reads", err, reads, len(b.tombstones[gone]), c.reads)
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 			p.compare(pair{key: k, acked: a})
 		}
 	}
-	// One object or namespace that can't be read doesn't delay the others.
+	// An object or a namespace that can't be read doesn't delay the others.
 	err := errors.Join(p.readObjects(ctx), p.readNamespaces(ctx), p.listLeaving(ctx))
 	if p.found.Restored {
 		c.Informers.RaiseEpoch(gr, event.NextEpoch(r.Epoch))
@@ -154,7 +154,7 @@ type pair struct {
 }
 
 func (p pair) outlived(now time.Time) event.Outlived {
-	return event.Outlived{Position: p.acked.Position, Version: p.absentAt, At: now}
+	return event.Outlived{Position: p.acked.Position, AbsentAt: p.absentAt, At: now}
 }
 
 // pass is one comparison of a watched resource: its findings, and the keys that need a read.

@@ -88,7 +88,7 @@ func TestConfirmForeign(t *testing.T) {
 	if _, err := b.confirm(t); err != nil {
 		t.Fatal(err)
 	}
-	if want := (event.Outlived{Position: 9, Version: "20", At: b.Now()}); len(b.tombstones[testKey]) != 1 || b.object.Outlived != want {
+	if want := (event.Outlived{Position: 9, AbsentAt: "20", At: b.Now()}); len(b.tombstones[testKey]) != 1 || b.object.Outlived != want {
 		t.Errorf("%d tombstones, confirmed at %+v; want a tombstone, and %+v", len(b.tombstones[testKey]), b.object.Outlived, want)
 	}
 }

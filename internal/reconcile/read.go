@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/dynamic"
@@ -37,10 +38,17 @@ func (p *pass) readObjects(ctx context.Context) error {
 		// change up to that version.
 		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
+	refused := make([]error, len(p.objects))
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
+		if concernsObject(err) {
+			refused[n], err = err, nil
+		}
 		return err
 	})
+	if n := slices.IndexFunc(refused, func(err error) bool { return err != nil }); err == nil && n >= 0 {
+		err = refused[n]
+	}
 	unseen := false
 	for n, of := range p.objects {
 		v := p.Informers.DescribeObject(of.key)
@@ -56,6 +64,13 @@ func (p *pass) readObjects(ctx context.Context) error {
 		err = errBehind
 	}
 	return err
+}
+
+// concernsObject reports whether the API server refused to return an object, although it may return
+// others: the permission is missing in one namespace, or the object cannot be converted. After any
+// other error, further reads would probably fail too.
+func concernsObject(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInternalError(err)
 }
 
 // eachConcurrently is the default of [Config.Each].
@@ -93,9 +108,10 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	return answer, nil
 }
 
-// listObject adds the current version of the resource to the result of a read, and replaces the
-// result if the object was created meanwhile. The version distinguishes a late watch from a history
-// that went back: if the version on the bus is later, the watch may never reach it.
+// listObject lists the object after a read, and returns the result of the read with the version of the
+// list. If the object was created since the read, it returns that object instead. If the version on
+// the bus is later than that of the list, history went back, and the watch may never reach the version
+// on the bus.
 func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface, of pair, read readResult) (readResult, error) {
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named, Limit: 1})

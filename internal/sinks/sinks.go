@@ -11,10 +11,12 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
@@ -113,7 +115,8 @@ func KafkaReader(cfg config.Config) reader.Options {
 }
 
 // InspectNATS inspects the server and the stream. Without KUBERELAY_NATS_URL, it inspects the built-in
-// server of a forwarder on this machine, with the permissions of a subscriber.
+// server of a forwarder on this machine, with the permissions of a subscriber. It returns when ctx ends, even
+// if the client library ignores ctx.
 func InspectNATS(ctx context.Context, cfg config.Config) (nats.Inspection, error) {
 	o := NATS(cfg)
 	connection := o.Connection()
@@ -123,7 +126,14 @@ func InspectNATS(ctx context.Context, cfg config.Config) (nats.Inspection, error
 			return nats.Inspection{}, err
 		}
 	}
-	return nats.Inspect(ctx, connection, o)
+	return deadline.Run(ctx, func(ctx context.Context) (nats.Inspection, error) {
+		if end, ok := ctx.Deadline(); ok { // leave time to report why it can't connect
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, end.Add(-time.Until(end)/10))
+			defer cancel()
+		}
+		return nats.Inspect(ctx, connection, o)
+	})
 }
 
 // InspectKafka inspects the topics of a forwarder that watches these resources.

@@ -26,10 +26,10 @@ type Absent struct {
 // maxAlternatives is the maximum number of names in a sentence.
 const maxAlternatives = 10
 
-// Sentence says that the source, such as "stream KUBERELAY", has nothing of the name. It suggests names
+// Sentence says that the source, such as "stream KUBERELAY", has no events of the name. It suggests names
 // that the bus has.
 func (a Absent) Sentence(source string) string {
-	return fmt.Sprintf("the %s has nothing of the %s %s%s", source, a.What, strconv.Quote(a.Name), a.alternatives())
+	return fmt.Sprintf("the %s has no events of the %s %s%s", source, a.What, strconv.Quote(a.Name), a.alternatives())
 }
 
 func (a Absent) alternatives() string {

@@ -168,12 +168,10 @@ func (l *line) put(cell string, width int, color string) {
 	l.width += width
 }
 
-const typePrefix = "io.kuberelay."
-
 // word returns the type of an event in words, such as "created" or "snapshot completed". It returns
 // the type of another writer's event unchanged.
 func word(m *event.Message) string {
-	t, ours := strings.CutPrefix(m.Attribute("type"), typePrefix)
+	t, ours := strings.CutPrefix(m.Attribute("type"), event.TypePrefix)
 	if !ours {
 		return show(t)
 	}

@@ -19,6 +19,7 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestCouldNotLook verifies that verify returns an error if it can't read something, and that the
@@ -36,7 +37,7 @@ func TestCouldNotLook(t *testing.T) {
 			w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little")
 		}, "read the cluster's name: "},
 		{"wrong token", func(w *world) { w.opts.Kube.BearerToken = "wrong" }, "Unauthorized"},
-		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: it cannot be reached: not connected to nats://" + nowhere},
+		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: it does not respond: not connected to nats://" + nowhere},
 		{"malformed URL of the bus", func(w *world) { w.opts.NATS.URLs = []string{"http://x"} }, "KUBERELAY_NATS_URL"},
 		{"no stream", func(w *world) { w.opts.NATS.Stream = "OTHER" }, natsreader.ErrStreamMissing.Error()},
 		{"forbidden", func(w *world) { w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little") }, "configmaps is forbidden"},
@@ -132,23 +133,11 @@ func TestPartlyForbidden(t *testing.T) {
 	})
 	w.opts.Kube = testCluster.ControlPlane(t).ConfigFor("little")
 	w.opts.Resources = []string{"configmaps", "roles"}
-	waitFor(t, "the role is known", func() bool {
+	poll.Holds(t, "the role is known", func() bool {
 		r, err := w.verify()
 		return err != nil && len(r.Unlisted) == 1 && r.Unlisted[0].Resource == "roles.rbac.authorization.k8s.io in "+w.namespace &&
 			len(r.Problems) == 1 && r.Problems[0].Name == "a" && !r.Clean()
 	})
-}
-
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	timeout := time.After(limit)
-	for !holds() {
-		select {
-		case <-timeout:
-			t.Fatalf("%s: not within %s", what, limit)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // TestStructured verifies that verify reads events in structured mode.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestHostileNames verifies that verify handles names that contain the syntax of selectors,
@@ -155,7 +156,7 @@ func TestDefinition(t *testing.T) {
 	w.opts.Resources = []string{"*." + group}
 	w.opts.Settle = 2 * time.Second // discovery lags
 	var widget *unstructured.Unstructured
-	waitFor(t, "widgets are served", func() (ok bool) {
+	poll.Holds(t, "widgets are served", func() (ok bool) {
 		var err error
 		widget, err = w.client(widgets).Create(t.Context(), newObject(widgets, "w", map[string]any{
 			"Metadata": map[string]any{"name": "mischief"}, "spec": map[string]any{"n": int64(1), "f": 1e21},
@@ -163,14 +164,14 @@ func TestDefinition(t *testing.T) {
 		return err == nil
 	})
 	w.publish(event.Created, widgets, widget)
-	waitFor(t, "widgets are selected", func() bool {
+	poll.Holds(t, "widgets are selected", func() bool {
 		r, err := w.verify()
 		return err == nil && r.Objects == 1 && r.Clean()
 	})
 	if err := remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "widgets are gone", func() bool {
+	poll.Holds(t, "widgets are gone", func() bool {
 		r, err := w.verify()
 		return err == nil && len(r.Problems) == 1 && r.Problems[0].Kind == report.Extra && r.Problems[0].Name == "w"
 	})

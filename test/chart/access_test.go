@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // account is a service account whose permissions the API server decides.
@@ -153,7 +155,7 @@ func (a account) await(t *testing.T, namespace string, m manifests) {
 		}
 		for _, r := range convert[rbacv1.ClusterRole](t, o).Rules {
 			for _, access := range attributes(where, r) {
-				eventually(t, a.user+" may "+describe(access), func(ctx context.Context) error {
+				poll.Try(t, a.user+" may "+describe(access), func(ctx context.Context) error {
 					allowed, err := a.may(ctx, access)
 					if err == nil && !allowed {
 						err = errors.New("not yet")
@@ -231,7 +233,7 @@ func TestMetricsAuth_Slow(t *testing.T) {
 	}{
 		"a reader": {token(reader), http.StatusOK}, "another account": {token(other), http.StatusForbidden}, "nobody": {"", http.StatusUnauthorized},
 	} {
-		eventually(t, "an answer to "+name, func(ctx context.Context) error {
+		poll.Try(t, "an answer to "+name, func(ctx context.Context) error {
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+env["KUBERELAY_LISTEN_ADDR"]+"/metrics", http.NoBody)
 			if err != nil {
 				return err

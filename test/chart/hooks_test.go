@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // runPod runs the forwarder like the only container of a hook's pod. The replacer replaces DNS
@@ -155,7 +157,7 @@ func TestHelmTest_Slow(t *testing.T) {
 	helm(v.yaml(t), "install", "kr", chart, "--values", "-")
 	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName, m))
-	eventually(t, "the forwarder reports that all is well", func(ctx context.Context) error {
+	poll.Try(t, "the forwarder reports that all is well", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "status", "--address="+address)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d: %s%s", code, out, stderr)

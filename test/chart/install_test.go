@@ -32,6 +32,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // apiServer is a control plane with the settings for these tests, and its clients.
@@ -123,7 +124,7 @@ func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ..
 func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
 	t.Helper()
 	definitions := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	err := harness.Eventually(context.Background(), limit, name+" is gone", func(ctx context.Context) error { // the test's context has ended
+	err := poll.Until(context.Background(), limit, name+" is gone", func(ctx context.Context) error { // the test's context has ended
 		_, err := definitions.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -177,7 +178,7 @@ func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m
 func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
 	f := launch(t, env, kubeconfig)
-	eventually(t, "the forwarder is ready", func(ctx context.Context) error {
+	poll.Try(t, "the forwarder is ready", func(ctx context.Context) error {
 		err := f.Ready(ctx)
 		var ended *harness.EndedError
 		if errors.As(err, &ended) {
@@ -217,13 +218,6 @@ func stop(t *testing.T, f *harness.Forwarder) {
 	defer cancel()
 	if err := f.Stop(ctx); err != nil {
 		t.Error(err)
-	}
-}
-
-func eventually(t *testing.T, what string, try func(context.Context) error) {
-	t.Helper()
-	if err := harness.Eventually(t.Context(), limit, what, try); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -332,7 +326,7 @@ func TestInstalled_Slow(t *testing.T) {
 			s.create(t, "", `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: seen}, value: 1}`)
 			t.Cleanup(func() { s.awaitNoDefinition(t, "widgets.chart.example.com") }) // the next case applies it again
 			s.create(t, "", widgetDefinition)
-			eventually(t, "the API server serves widgets", func(context.Context) error {
+			poll.Try(t, "the API server serves widgets", func(context.Context) error {
 				s.mapper.Reset()
 				widgets, err := decode([]byte(`{apiVersion: chart.example.com/v1, kind: Widget, metadata: {name: seen}}`))
 				if err != nil {
@@ -354,7 +348,7 @@ func TestInstalled_Slow(t *testing.T) {
 				}
 				return objects(recorder)
 			}
-			eventually(t, "everything configured is on the bus", func(ctx context.Context) error {
+			poll.Try(t, "everything configured is on the bus", func(ctx context.Context) error {
 				got, err := seen(ctx)
 				for _, w := range want {
 					if !slices.Contains(got, w) {
@@ -363,7 +357,7 @@ func TestInstalled_Slow(t *testing.T) {
 				}
 				return err
 			})
-			eventually(t, "the forwarder has nothing left to do", f.Idle)
+			poll.Try(t, "the forwarder has nothing left to do", f.Idle)
 			got, err := seen(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestPodReplaced deletes an object between the end of a pod and the start of its replacement. The
@@ -52,7 +53,7 @@ func TestPodReplaced(t *testing.T) {
 			s.create(t, watched, `{apiVersion: v1, kind: ConfigMap, metadata: {name: deleted}}`)
 			s.create(t, watched, `{apiVersion: v1, kind: ConfigMap, metadata: {name: same}}`)
 			f := start(t, env, kubeconfig)
-			eventually(t, "all is on the bus", f.Idle)
+			poll.Try(t, "all is on the bus", f.Idle)
 			f.Kill()
 			if err := s.client.CoreV1().ConfigMaps(watched).Delete(t.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -61,7 +62,7 @@ func TestPodReplaced(t *testing.T) {
 				env["KUBERELAY_DATA_DIR"] = t.TempDir()
 			}
 			f = start(t, env, kubeconfig)
-			eventually(t, "all is on the bus again", f.Idle)
+			poll.Try(t, "all is on the bus again", f.Idle)
 			recorder, err := harness.RecordNATS("nats://"+bus, "KUBERELAY")
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +128,7 @@ func TestOnePodAtATime_Slow(t *testing.T) {
 	await := func(what, logLevel string) *corev1.Pod {
 		t.Helper()
 		var pod *corev1.Pod
-		eventually(t, what, func(ctx context.Context) (err error) {
+		poll.Try(t, what, func(ctx context.Context) (err error) {
 			if pod, err = only(ctx); err == nil && level(pod) != logLevel {
 				err = fmt.Errorf("its log level is %q, want %q", level(pod), logLevel)
 			}
@@ -150,9 +151,9 @@ func TestOnePodAtATime_Slow(t *testing.T) {
 	// Drain the node. The pod terminates until its kubelet confirms the end, and this cluster has
 	// no kubelet.
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: old.Name}}
-	eventually(t, "the pod is evicted", func(ctx context.Context) error { return pods.EvictV1(ctx, eviction) })
+	poll.Try(t, "the pod is evicted", func(ctx context.Context) error { return pods.EvictV1(ctx, eviction) })
 	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=warn")
-	eventually(t, "the controller has seen the upgrade", func(ctx context.Context) error {
+	poll.Try(t, "the controller has seen the upgrade", func(ctx context.Context) error {
 		set, err := sets.Get(ctx, "kr-kuberelay", metav1.GetOptions{})
 		if err == nil && set.Status.ObservedGeneration < set.Generation {
 			err = errors.New("it has not")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const goldenRights = "testdata/rights.golden"
@@ -49,7 +50,7 @@ func TestExampleRights_Slow(t *testing.T) {
 			namespaces := slices.DeleteFunc(slices.Sorted(maps.Keys(rights)), func(of string) bool { return of == "" || of == namespace })
 			namespaces = append(namespaces, namespace, metav1.NamespaceDefault)
 			user := s.serviceAccount(namespace, e.account)
-			eventually(t, "the API server confirms the rights", func(ctx context.Context) error {
+			poll.Try(t, "the API server confirms the rights", func(ctx context.Context) error {
 				for _, of := range namespaces {
 					want := slices.Concat(rights[""], rights[of])
 					slices.Sort(want)
@@ -93,7 +94,7 @@ func TestHarmfulRightsAreFound(t *testing.T) {
 	}
 	s.applyRights(t, namespace, m)
 	user := s.serviceAccount(namespace, "kr-kuberelay")
-	eventually(t, "harmful rights are found", func(context.Context) error {
+	poll.Try(t, "harmful rights are found", func(context.Context) error {
 		found := user.harmful(t, []string{namespace})
 		for _, want := range []string{"get nodes/proxy", "get pods/exec", "get pods/log", "list secrets", "patch configmaps", "patch deployments.apps"} {
 			if want += " in " + namespace; !slices.Contains(found, want) {
@@ -196,14 +197,14 @@ func TestWildcardRights_Slow(t *testing.T) {
 	account := m.podTemplate(t).Spec.ServiceAccountName
 	f := start(t, m.environment(t), s.kubeconfig(t, release, account, m))
 	s.create(t, release, `{apiVersion: v1, kind: ConfigMap, metadata: {name: seen}}`)
-	eventually(t, "the bus is a copy of the cluster", func(ctx context.Context) error {
+	poll.Try(t, "the bus is a copy of the cluster", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "verify")
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d: %s%s", code, out, stderr)
 		}
 		return errors.Join(err, f.Idle(ctx))
 	})
-	eventually(t, "everything is watched", func(ctx context.Context) error { return checkWatched(ctx, t, f) })
+	poll.Try(t, "everything is watched", func(ctx context.Context) error { return checkWatched(ctx, t, f) })
 	stop(t, f)
 	if all, refused := requests(t, "system:serviceaccount:"+release+":"+account); all == 0 || len(refused) > 0 {
 		t.Errorf("of %d requests these were refused: %v", all, refused)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // alerting contains the chart's alerting rules and records the alerts that have fired.
@@ -229,7 +230,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 	a.fault("a second forwarder without leader election", both, func(h *timeline) {
 		for range 4 {
 			before := unexpected()
-			eventually(t, "both publish the same change", func(context.Context) error {
+			poll.Try(t, "both publish the same change", func(context.Context) error {
 				l.change()
 				if unexpected() == before {
 					return fmt.Errorf("only one does")

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // screen records the output that a terminal receives.
@@ -117,7 +118,7 @@ func TestVerifyShowsItsProgress_Slow(t *testing.T) {
 		t.Fatal(err)
 	}
 	tty.Close()
-	eventually(t, "the terminal shows a bar", func(context.Context) error {
+	poll.Try(t, "the terminal shows a bar", func(context.Context) error {
 		if !strings.Contains(shown.String(), "comparing with the cluster [....................] 0%, 0 of 1 resources") {
 			return errors.New(shown.String())
 		}

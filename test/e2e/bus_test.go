@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
@@ -125,7 +126,7 @@ func (b *anyBus) count() int {
 func (b *anyBus) awaitKinds(key, want string) []harness.Received {
 	b.t.Helper()
 	var of []harness.Received
-	eventually(b.t, key+" has "+want, func(context.Context) error {
+	poll.Try(b.t, key+" has "+want, func(context.Context) error {
 		of = b.events()[key]
 		if got := kindsOf(of); got != want {
 			return fmt.Errorf("got %q", got)

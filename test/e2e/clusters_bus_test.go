@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // fleetBus is a stream or a topic that several clusters share.
@@ -115,7 +116,7 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(name)}
 	set := onKafka(bus, map[string]string{"KAFKA_TRANSACTIONAL_ID": "", "KAFKA_TOMBSTONES": "false"})
 	read := func() (all map[string][]record) {
-		eventually(t, "the topic can be read", func(ctx context.Context) (err error) {
+		poll.Try(t, "the topic can be read", func(ctx context.Context) (err error) {
 			all, err = readTopic(ctx, bus.addr, bus.name)
 			return err
 		})
@@ -161,7 +162,7 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 // awaitKinds waits until the events of a cluster's object have these types, in order.
 func (b fleetBus) awaitKinds(t *testing.T, cluster, name, want string) {
 	t.Helper()
-	eventually(t, name+" of "+cluster+" has "+want, func(context.Context) error {
+	poll.Try(t, name+" of "+cluster+" has "+want, func(context.Context) error {
 		var kinds []string
 		for _, e := range b.objects(cluster)[name] {
 			kinds = append(kinds, e.kind)
@@ -176,7 +177,7 @@ func (b fleetBus) awaitKinds(t *testing.T, cluster, name, want string) {
 // awaitSnapshot waits until the bus has both markers of a cluster's first snapshot.
 func (b fleetBus) awaitSnapshot(t *testing.T, cluster string) {
 	t.Helper()
-	eventually(t, "the first snapshot of "+cluster+" is completed", func(context.Context) error {
+	poll.Try(t, "the first snapshot of "+cluster+" is completed", func(context.Context) error {
 		for name, n := range b.all() {
 			if strings.Contains(name, cluster) && strings.Contains(name, "snapshot") && n == 2 {
 				return nil

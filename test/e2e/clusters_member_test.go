@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // shared is a namespace that exists in every cluster and contains objects with the same names.
@@ -32,7 +33,7 @@ func newMember(t *testing.T, name string) *member {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	m := &member{user: newUser(t, cp), name: name, cp: cp}
 	m.create(gvr("", "v1", "namespaces"), "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+shared+"}")
-	eventually(t, "the namespace kube-system exists", func(ctx context.Context) error {
+	poll.Try(t, "the namespace kube-system exists", func(ctx context.Context) error {
 		o, err := m.client.Resource(gvr("", "v1", "namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		if err == nil {
 			m.uid = string(o.GetUID())

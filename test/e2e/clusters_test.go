@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestClustersShareABus_Slow verifies that two clusters can share one bus. Both change objects with the
@@ -80,7 +82,7 @@ func TestClustersShareABus_Slow(t *testing.T) {
 		}
 		stays.stop()
 		purges := bus.forwarder(t, management, map[string]string{"DELETE_RETENTION": "1s"}).start()
-		eventually(t, "the delete is purged", func(context.Context) error { return bus.purged(management.name, "doomed") })
+		poll.Try(t, "the delete is purged", func(context.Context) error { return bus.purged(management.name, "doomed") })
 		dies.idle()
 		if err := bus.purged(workload.name, "doomed"); err == nil {
 			t.Error("the other cluster's delete is purged, too")
@@ -140,7 +142,7 @@ func TestTwoClustersWithOneName_Slow(t *testing.T) {
 		third := bus.forwarder(t, anew, map[string]string{"CLUSTER_REPLACES": old.uid}).start()
 		third.idle()
 		first.endsReplaced()
-		eventually(t, "objects that the new cluster doesn't have are deleted", func(context.Context) error {
+		poll.Try(t, "objects that the new cluster doesn't have are deleted", func(context.Context) error {
 			if events := bus.objects("prod")["only"]; events[len(events)-1].kind != "deleted" {
 				return errors.New("it is there")
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // outlived checks the events of an object that outlived its published delete. The last two events
@@ -77,7 +78,7 @@ func TestASelectorIsWidened_Slow(t *testing.T) {
 		f := bus.forwarder(cp.Kubeconfig(), set)
 		f.start().idle()
 		k := key("configmaps", ns, "a")
-		eventually(t, "it leaves the selector", func(ctx context.Context) error {
+		poll.Try(t, "it leaves the selector", func(ctx context.Context) error {
 			_, err := u.of(configMaps, ns).Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":null}}}`), metav1.PatchOptions{})
 			return err
 		})
@@ -118,12 +119,12 @@ func TestADefinitionLosesItsFinalizer_Slow(t *testing.T) {
 			t.Fatal(err)
 		}
 		bus.awaitKinds(k, "snapshot updated") // it is being deleted, but its finalizer keeps it
-		eventually(t, "the definition's finalizer is removed", func(ctx context.Context) error {
+		poll.Try(t, "the definition's finalizer is removed", func(ctx context.Context) error {
 			_, err := u.of(definitions, "").Patch(ctx, "widgets.example.com", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			return err
 		})
 		bus.awaitKinds(k, "snapshot updated deleted")
-		eventually(t, "the definition is gone", func(ctx context.Context) error {
+		poll.Try(t, "the definition is gone", func(ctx context.Context) error {
 			_, err := u.of(definitions, "").Get(ctx, "widgets.example.com", metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -136,7 +137,7 @@ func TestADefinitionLosesItsFinalizer_Slow(t *testing.T) {
 			t.Fatalf("uid %s was deleted and %s is there; want one object", gone, back)
 		}
 		f.outlived(all)
-		eventually(t, "its own finalizer is removed", func(ctx context.Context) error {
+		poll.Try(t, "its own finalizer is removed", func(ctx context.Context) error {
 			_, err := u.of(widgets, ns).Patch(ctx, "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			return err
 		})

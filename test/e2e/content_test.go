@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // served waits until the API server returns an object with this spec, without a write to the object.
@@ -18,7 +19,7 @@ import (
 func (u *user) served(of schema.GroupVersionResource, namespace, name, spec string) string {
 	u.t.Helper()
 	var version string
-	eventually(u.t, name+" is served as "+spec, func(ctx context.Context) error {
+	poll.Try(u.t, name+" is served as "+spec, func(ctx context.Context) error {
 		o, err := u.of(of, namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err

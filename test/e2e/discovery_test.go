@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestADefinitionThatComesAndGoesWhileWeRun_Slow creates and deletes a CustomResourceDefinition twice.
@@ -90,7 +91,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 
 	u.defineGadgets(group, noConversion, "v1alpha1", "v1*") // v1 becomes the stored version
 	u.label(v1, namespace, "changed", "twice")
-	eventually(t, "the second change is on the bus", func(context.Context) error {
+	poll.Try(t, "the second change is on the bus", func(context.Context) error {
 		if got := len(sub.of(on["changed"])); got != 3 {
 			return fmt.Errorf("%d events", got)
 		}

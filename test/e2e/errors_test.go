@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestConfigurationErrors verifies that the forwarder ends at once, with a nonzero exit code and one
@@ -109,7 +110,7 @@ func TestStartWaitsForServers_Slow(t *testing.T) {
 // awaitReason waits until /readyz fails with a body that contains part.
 func (f *forwarder) awaitReason(part string) {
 	f.t.Helper()
-	eventually(f.t, "not ready because of "+part, func(ctx context.Context) error {
+	poll.Try(f.t, "not ready because of "+part, func(ctx context.Context) error {
 		status, body, err := f.get(ctx, "/readyz")
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // printed collects the output lines of an example subscriber.
@@ -97,7 +98,7 @@ func TestExamplesWhoseBusComesBackEmpty_Slow(t *testing.T) {
 	eachHas := func(line string) {
 		t.Helper()
 		for name, p := range running {
-			eventually(t, fmt.Sprintf("the example in %s has printed %q", name, line), func(context.Context) error { return p.has(line) })
+			poll.Try(t, fmt.Sprintf("the example in %s has printed %q", name, line), func(context.Context) error { return p.has(line) })
 		}
 	}
 	path := "/api/v1/namespaces/" + namespace + "/configmaps/"

@@ -23,6 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // BenchmarkFairness measures the latency of a change in one of fifty quiet namespaces, from the API
@@ -93,7 +94,7 @@ func BenchmarkFairness(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(f.Kill)
-	eventually(b, "the first sync is published", f.Idle)
+	poll.Try(b, "the first sync is published", f.Idle)
 
 	latencies := func() (p50, p99 time.Duration) {
 		var all []time.Duration
@@ -107,7 +108,7 @@ func BenchmarkFairness(b *testing.B) {
 			arrivals.expect(namespace, version, func(at time.Time) { all = append(all, at.Sub(begun)) })
 			time.Sleep(50 * time.Millisecond) // limits the rate of changes
 		}
-		eventually(b, "every change is on the bus", arrivals.done)
+		poll.Try(b, "every change is on the bus", arrivals.done)
 		slices.Sort(all)
 		return all[len(all)/2], all[len(all)*99/100]
 	}
@@ -124,7 +125,7 @@ func BenchmarkFairness(b *testing.B) {
 				}
 			})
 		}
-		eventually(b, "changes of the hot namespace wait", func(ctx context.Context) error {
+		poll.Try(b, "changes of the hot namespace wait", func(ctx context.Context) error {
 			if n, err := f.Metric(ctx, "kuberelay_dirty_objects"); err != nil || n < hot/2 {
 				return fmt.Errorf("%v objects are dirty: %w", n, err)
 			}

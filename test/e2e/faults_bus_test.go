@@ -11,6 +11,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -52,7 +53,7 @@ accounts: {
 	}
 	change := func(change func(*jetstream.StreamConfig)) {
 		t.Helper()
-		eventually(t, "the stream is changed", func(ctx context.Context) error {
+		poll.Try(t, "the stream is changed", func(ctx context.Context) error {
 			info, err := stream.Info(ctx)
 			if err != nil {
 				return err
@@ -142,7 +143,7 @@ func (x *faultTable) plantOnKafka(t *testing.T) {
 	if err := rival.Start("POD_NAME=rival"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first forwarder has ended", func(context.Context) error {
+	poll.Try(t, "the first forwarder has ended", func(context.Context) error {
 		if f.Running() {
 			return errors.New("it runs")
 		}
@@ -163,7 +164,7 @@ func (x *faultTable) plantOnKafka(t *testing.T) {
 // alter changes a topic's setting.
 func alter(t *testing.T, admin *kafkago.Client, topic, setting, value string) {
 	t.Helper()
-	eventually(t, topic+" has "+setting+"="+value, func(ctx context.Context) error {
+	poll.Try(t, topic+" has "+setting+"="+value, func(ctx context.Context) error {
 		response, err := admin.IncrementalAlterConfigs(ctx, &kafkago.IncrementalAlterConfigsRequest{Resources: []kafkago.IncrementalAlterConfigsRequestResource{{
 			ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic,
 			Configs: []kafkago.IncrementalAlterConfigsRequestConfig{{Name: setting, Value: value, ConfigOperation: kafkago.ConfigOperationSet}},

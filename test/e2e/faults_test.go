@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // askLimit is the maximum time that a command may take to name a cause.
@@ -29,7 +29,7 @@ type faultTable struct{ rows [][]string }
 func (x *faultTable) named(f *forwarder, fault, words string, args ...string) {
 	f.t.Helper()
 	command := strings.Join(args, " ")
-	err := harness.Eventually(f.t.Context(), limit, fmt.Sprintf("%s: %q says %q", fault, command, words), func(ctx context.Context) error {
+	err := poll.Until(f.t.Context(), limit, fmt.Sprintf("%s: %q says %q", fault, command, words), func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, askLimit)
 		defer cancel()
 		began := time.Now()
@@ -153,7 +153,7 @@ func (x *faultTable) plantInAnswers(t *testing.T) {
 	x.named(f, "a watch is stuck", "behind: the watch has version ", "trace", "cm/a", "-n="+namespace)
 	api.hold(func(*http.Request) bool { return true })
 	x.named(f, "the API server is frozen", "does not respond", "check")
-	x.named(f, "the API server is frozen, of an object", "the API server does not say what the current state is: no answer within 4s; if it is slow, raise --timeout", "trace", "cm/a", "-n="+namespace)
+	x.named(f, "the API server is frozen, of an object", "the API server does not say what the current state is: no response within 4s; if the server is slow, raise --timeout", "trace", "cm/a", "-n="+namespace)
 	api.hold(nil)
 	f.traces(0, "on_bus", "version "+o.GetResourceVersion(), "cm/a", "-n="+namespace)
 	f.stop()

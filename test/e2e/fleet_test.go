@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // fleetForwarder returns a forwarder for several clusters. It isn't started.
@@ -56,7 +57,7 @@ spec:
 func (m *member) addCRD(kind, plural string) {
 	m.t.Helper()
 	m.create(gvr("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", crd(kind, plural))
-	eventually(m.t, plural+" are served", func(ctx context.Context) error {
+	poll.Try(m.t, plural+" are served", func(ctx context.Context) error {
 		_, err := m.of(gvr("cluster.x-k8s.io", "v1beta2", plural), shared).List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -84,7 +85,7 @@ func (f *forwarder) awaitCluster(name string, want float64) {
 // resource.
 func (b fleetBus) awaitObject(t *testing.T, cluster, name string) {
 	t.Helper()
-	eventually(t, "the bus has "+name+" of "+cluster, func(context.Context) error {
+	poll.Try(t, "the bus has "+name+" of "+cluster, func(context.Context) error {
 		for key := range b.all() {
 			if strings.Contains(key, cluster) && strings.HasSuffix(key, name) {
 				return nil
@@ -216,7 +217,7 @@ func TestOneForwarderOfSeveralClusters_Slow(t *testing.T) {
 		}
 
 		if bus.connections != nil {
-			eventually(t, "the clusters share one connection", func(context.Context) error {
+			poll.Try(t, "the clusters share one connection", func(context.Context) error {
 				if names := bus.connections(); len(names) != 1 || names[0] != "kuberelay" {
 					return fmt.Errorf("there are %q", names)
 				}

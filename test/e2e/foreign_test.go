@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // forgery describes a message from a foreign writer that is derived from a genuine one.
@@ -176,7 +177,7 @@ func TestForeignEvents(t *testing.T) {
 				want++
 			}
 		}
-		eventually(t, "every foreign event is repaired and counted", func(context.Context) error {
+		poll.Try(t, "every foreign event is repaired and counted", func(context.Context) error {
 			if got := f.metric("kuberelay_foreign_events_total"); int(got) < want {
 				return fmt.Errorf("%v are counted, want %d", got, want)
 			}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // claims returns the number of claims of a cluster name on the bus.
@@ -99,7 +101,7 @@ func TestForget_Slow(t *testing.T) {
 		process(t, nil, environment, example)
 		has := func(when string, rows int) {
 			t.Helper()
-			eventually(t, fmt.Sprintf("%s the table has %d rows", when, rows), func(context.Context) error {
+			poll.Try(t, fmt.Sprintf("%s the table has %d rows", when, rows), func(context.Context) error {
 				text, err := os.ReadFile(table)
 				if got := strings.Count(string(text), "\n"); err != nil || got != rows {
 					return fmt.Errorf("it has %d: %w", got, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // forwarder is a process of the built binary. Its errors fail the test.
@@ -90,7 +91,7 @@ func (f *forwarder) idle() {
 // await waits until is returns nil. It fails the test at once if the process has ended.
 func (f *forwarder) await(what string, is func(context.Context) error) {
 	f.t.Helper()
-	eventually(f.t, what, func(ctx context.Context) error {
+	poll.Try(f.t, what, func(ctx context.Context) error {
 		err := is(ctx)
 		var ended *harness.EndedError
 		if errors.As(err, &ended) {

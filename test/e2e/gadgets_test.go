@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 var apiServices = gvr("apiregistration.k8s.io", "v1", "apiservices")
@@ -65,7 +67,7 @@ func (u *user) defineGadgets(group, conversion string, versions ...string) {
 	} else {
 		u.changeDefinition(name, manifest)
 	}
-	eventually(u.t, name+" is established", func(ctx context.Context) error {
+	poll.Try(u.t, name+" is established", func(ctx context.Context) error {
 		d, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -86,7 +88,7 @@ func (u *user) changeDefinition(name, manifest string) {
 	if err := yaml.Unmarshal([]byte(manifest), &want.Object); err != nil {
 		u.t.Fatal(err)
 	}
-	eventually(u.t, name+" is changed", func(ctx context.Context) error {
+	poll.Try(u.t, name+" is changed", func(ctx context.Context) error {
 		d, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -109,7 +111,7 @@ func (u *user) createServed(of schema.GroupVersionResource, namespace, manifest 
 		u.t.Fatal(err)
 	}
 	var created *unstructured.Unstructured
-	eventually(u.t, of.Resource+" can be created", func(ctx context.Context) (err error) {
+	poll.Try(u.t, of.Resource+" can be created", func(ctx context.Context) (err error) {
 		created, err = u.of(of, namespace).Create(ctx, o, metav1.CreateOptions{})
 		return err
 	})
@@ -120,7 +122,7 @@ func (u *user) createServed(of schema.GroupVersionResource, namespace, manifest 
 // is false.
 func (f *forwarder) awaitMetric(start string, there bool) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("%s on /metrics: %t", start, there), func(ctx context.Context) error {
+	poll.Try(f.t, fmt.Sprintf("%s on /metrics: %t", start, there), func(ctx context.Context) error {
 		_, body, err := f.get(ctx, "/metrics")
 		if err != nil {
 			return err
@@ -163,7 +165,7 @@ func (f *forwarder) clean() string {
 func (s *subscriber) awaitLast(subject, kind, apiVersion string) received {
 	s.t.Helper()
 	var last received
-	eventually(s.t, fmt.Sprintf("%s ends with %s in %s", subject, kind, apiVersion), func(context.Context) error {
+	poll.Try(s.t, fmt.Sprintf("%s ends with %s in %s", subject, kind, apiVersion), func(context.Context) error {
 		all := s.of(subject)
 		if len(all) == 0 {
 			return errors.New("nothing has come")
@@ -183,7 +185,7 @@ func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisec
 func (s *subscriber) awaitLastIsNot(subject, kind string) received {
 	s.t.Helper()
 	var last received
-	eventually(s.t, subject+" has an event", func(context.Context) error {
+	poll.Try(s.t, subject+" has an event", func(context.Context) error {
 		all := s.of(subject)
 		if len(all) == 0 || all[len(all)-1].kind() == kind {
 			return fmt.Errorf("got %q", s.kinds(subject))
@@ -202,7 +204,7 @@ func (u *user) takeOver(group, version string) {
 		"metadata": map[string]any{"labels": map[string]any{"kube-aggregator.kubernetes.io/automanaged": nil}},
 		"spec":     map[string]any{"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nobody"}},
 	})
-	eventually(u.t, "the APIService is taken over", func(ctx context.Context) error {
+	poll.Try(u.t, "the APIService is taken over", func(ctx context.Context) error {
 		_, err := u.of(apiServices, "").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
@@ -213,7 +215,7 @@ func (u *user) takeOver(group, version string) {
 func (u *user) labelServed(of schema.GroupVersionResource, namespace, name, value string) {
 	u.t.Helper()
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}})
-	eventually(u.t, of.Resource+" can be changed", func(ctx context.Context) error {
+	poll.Try(u.t, of.Resource+" can be changed", func(ctx context.Context) error {
 		_, err := u.of(of, namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestGet_Slow compares the output of get with a list from the API server. One object is deleted while no
@@ -30,7 +32,7 @@ func TestGet_Slow(t *testing.T) {
 		u.delete(configMaps, namespace, "gone")
 		u.label(configMaps, namespace, "b", "yes")
 		f.start()
-		eventually(t, "get prints what the API server lists", func(ctx context.Context) error {
+		poll.Try(t, "get prints what the API server lists", func(ctx context.Context) error {
 			list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err

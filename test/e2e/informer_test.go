@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/replica"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // informer is a client-go informer that lists and watches a replica of the bus instead of the API
@@ -175,7 +176,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	equal := func(when string, lists int32) {
 		t.Helper()
 		for name, i := range informers {
-			eventually(t, fmt.Sprintf("the %s informer equals the API server %s", name, when), func(ctx context.Context) error {
+			poll.Try(t, fmt.Sprintf("the %s informer equals the API server %s", name, when), func(ctx context.Context) error {
 				of, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
 				if err != nil {
 					return err

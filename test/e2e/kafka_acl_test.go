@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestKafkaPermissions_Slow verifies that the ACLs in docs/permissions.md suffice for the forwarder and for
@@ -124,7 +125,7 @@ func createACLs(t *testing.T, client *kafkago.Client, entries []kafkago.ACLEntry
 			ResourceTypeFilter: e.ResourceType, ResourceNameFilter: e.ResourceName, ResourcePatternTypeFilter: e.ResourcePatternType,
 			PrincipalFilter: e.Principal, HostFilter: e.Host, Operation: e.Operation, PermissionType: e.PermissionType,
 		}
-		eventually(t, "the broker knows the ACL", func(ctx context.Context) error {
+		poll.Try(t, "the broker knows the ACL", func(ctx context.Context) error {
 			found, err := client.DescribeACLs(ctx, &kafkago.DescribeACLsRequest{Filter: filter})
 			if err == nil {
 				err = found.Error

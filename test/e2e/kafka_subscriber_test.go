@@ -10,6 +10,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // record is a record of an event topic, read without the forwarder's code.
@@ -145,7 +147,7 @@ func key(resource, namespace, name string) string {
 func (s topic) awaitKinds(want map[string]string) map[string][]record {
 	s.t.Helper()
 	var all map[string][]record
-	eventually(s.t, "the topic has the expected records", func(ctx context.Context) (err error) {
+	poll.Try(s.t, "the topic has the expected records", func(ctx context.Context) (err error) {
 		if all, err = readTopic(ctx, s.addr, s.name); err != nil {
 			return err
 		}

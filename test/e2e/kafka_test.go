@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // onKafka returns the variables of a forwarder that writes to a topic.
@@ -32,7 +33,7 @@ func onKafka(s topic, more map[string]string) map[string]string {
 func quietNamespace(t *testing.T, u *user) string {
 	t.Helper()
 	namespace := controlplanetest.Namespace(t, cluster.ControlPlane(t))
-	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
+	poll.Try(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/hack/bench/pods"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestKubeStateMetrics_Slow runs two processes of kube-state-metrics. One lists and watches a replica of
@@ -42,7 +43,7 @@ func TestKubeStateMetrics_Slow(t *testing.T) {
 	}
 	equal := func(when string) {
 		t.Helper()
-		eventually(t, "kube-state-metrics on the bus equals that on the API server "+when, func(ctx context.Context) error {
+		poll.Try(t, "kube-state-metrics on the bus equals that on the API server "+when, func(ctx context.Context) error {
 			list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err

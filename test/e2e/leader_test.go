@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // replicas is a group of forwarders that elect a leader. Each forwarder reaches the API server
@@ -99,7 +100,7 @@ func through(t *testing.T, kubeconfig, address string) string {
 // the other replica.
 func (r *replicas) leading() (leader, other int) {
 	r.t.Helper()
-	eventually(r.t, "one leads", func(ctx context.Context) error {
+	poll.Try(r.t, "one leads", func(ctx context.Context) error {
 		leaders := 0
 		for n, f := range r.all {
 			leads, err := f.leads(ctx)

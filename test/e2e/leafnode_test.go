@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/replica"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // leafNode starts a hub and a leaf node, each with its own JetStream domain, and returns the leaf.
@@ -63,7 +64,7 @@ func TestLeafNode_Slow(t *testing.T) {
 	if _, err := js.Stream(t.Context(), "KUBERELAY"); err == nil {
 		t.Error("the stream is in the domain of the leaf")
 	}
-	eventually(t, "the mirror has the delete", func(ctx context.Context) error {
+	poll.Try(t, "the mirror has the delete", func(ctx context.Context) error {
 		_, err := copied.GetLastMsgForSubject(ctx, subject(configMaps, namespace, "deleted"))
 		return err
 	})
@@ -80,7 +81,7 @@ func TestLeafNode_Slow(t *testing.T) {
 	if err := mirror.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the forwarder refuses the mirror", func(context.Context) error {
+	poll.Try(t, "the forwarder refuses the mirror", func(context.Context) error {
 		if mirror.Running() || !strings.Contains(mirror.log(), "mirror is true, should be false") {
 			return fmt.Errorf("it has not: %s", mirror.LogTail(3))
 		}

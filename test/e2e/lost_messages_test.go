@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestMessagesAreDeletedByHand_Slow deletes the messages of a thousand objects from the stream. verify
@@ -58,7 +60,7 @@ func TestMessagesAreDeletedByHand_Slow(t *testing.T) {
 			left++
 		}
 	}
-	eventually(t, "verify is clean", func(context.Context) error {
+	poll.Try(t, "verify is clean", func(context.Context) error {
 		code, stdout, stderr := f.run("verify", "--settle=100ms")
 		if code != 0 {
 			return fmt.Errorf("exit code %d: %.300s %s", code, stdout, stderr)

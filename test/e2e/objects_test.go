@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // user changes the cluster through its API, as kubectl does.
@@ -86,7 +87,7 @@ func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
 	if err := u.of(gvr, namespace).Delete(u.t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		u.t.Fatalf("delete %s %s: %v", gvr.Resource, name, err)
 	}
-	eventually(u.t, gvr.Resource+" "+name+" is gone", func(ctx context.Context) error {
+	poll.Try(u.t, gvr.Resource+" "+name+" is gone", func(ctx context.Context) error {
 		_, err := u.of(gvr, namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -130,7 +131,7 @@ func awaitAccess(t *testing.T, cp *controlplane.ControlPlane, of schema.GroupVer
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, fmt.Sprintf("access to %s is %t", of.Resource, allowed), func(ctx context.Context) error {
+	poll.Try(t, fmt.Sprintf("access to %s is %t", of.Resource, allowed), func(ctx context.Context) error {
 		_, err := client.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		switch {
 		case allowed || err != nil && !apierrors.IsForbidden(err):
@@ -173,7 +174,7 @@ spec:
 func (u *user) define(plural, kind, scope string) {
 	u.t.Helper()
 	name := plural + ".example.com"
-	eventually(u.t, name+" of an earlier test is gone", func(ctx context.Context) error {
+	poll.Try(u.t, name+" of an earlier test is gone", func(ctx context.Context) error {
 		o, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // if the definition stays, create fails and reports its name
@@ -188,7 +189,7 @@ func (u *user) define(plural, kind, scope string) {
 		_ = u.client.Resource(definitions).Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
-	eventually(u.t, plural+" are served", func(ctx context.Context) error {
+	poll.Try(u.t, plural+" are served", func(ctx context.Context) error {
 		_, err := u.client.Resource(gvr).List(ctx, metav1.ListOptions{})
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestTheBusIsDownUnderChange_Slow stops the bus, changes objects many times, deletes and recreates some,
@@ -47,7 +48,7 @@ func TestTheBusIsDownUnderChange_Slow(t *testing.T) {
 			u.delete(configMaps, namespace, "passing")
 			u.create(configMaps, namespace, configMap("last-"+name, "1"))
 			there++
-			eventually(t, "the forwarder has seen the last change", func(ctx context.Context) error {
+			poll.Try(t, "the forwarder has seen the last change", func(ctx context.Context) error {
 				n, err := f.Metric(ctx, "kuberelay_informer_objects")
 				if err == nil && n != there {
 					err = fmt.Errorf("it has %v objects, want %v", n, there)
@@ -109,7 +110,7 @@ func TestDrainPublishesKeysInBackoff(t *testing.T) {
 	f.start().idle()
 	bus.Kill()
 	u.create(configMaps, namespace, configMap("late", "1"))
-	eventually(t, "the change is known", func(ctx context.Context) error {
+	poll.Try(t, "the change is known", func(ctx context.Context) error {
 		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
 		if err == nil && n == 0 {
 			err = errors.New("nothing is dirty")
@@ -143,7 +144,7 @@ func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 		u.delete(configMaps, namespace, "again")
 	}
 	u.delete(configMaps, namespace, "there")
-	eventually(t, "only keys that the bus must learn about are kept", func(ctx context.Context) error {
+	poll.Try(t, "only keys that the bus must learn about are kept", func(ctx context.Context) error {
 		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%v objects are dirty", n)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // documentedPermissions returns the code block below a heading of docs/permissions.md.
@@ -69,7 +70,7 @@ func TestPermissionsNATS_Slow(t *testing.T) {
 	subject := func(name string) string {
 		return fmt.Sprintf("kuberelay.%s.core.configmaps.%s.%s", clusterName, namespace, name)
 	}
-	eventually(t, "the deleted object is purged", func(ctx context.Context) error {
+	poll.Try(t, "the deleted object is purged", func(ctx context.Context) error {
 		if _, err := stream.GetLastMsgForSubject(ctx, subject("b")); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("its last message: %w", err)
 		}
@@ -94,7 +95,7 @@ func TestPermissionsNATS_Slow(t *testing.T) {
 		if err := write(); err == nil {
 			t.Errorf("the reader may publish to %s", to)
 		}
-		eventually(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // a denied request gets no response
+		poll.Try(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // a denied request gets no response
 			if last := nc.LastError(); !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), to) {
 				return fmt.Errorf("it says: %w", last)
 			}

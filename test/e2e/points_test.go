@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/replica"
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestConsistencyPoints_Slow rebuilds the objects from the bus at every consistency point and compares
@@ -39,7 +40,7 @@ func TestConsistencyPoints_Slow(t *testing.T) {
 			var working sync.WaitGroup
 			working.Go(func() { bus.change(u, namespace, round, 150) })
 			before := len(bus.points())
-			eventually(t, "there are consistency points while objects change", func(context.Context) error {
+			poll.Try(t, "there are consistency points while objects change", func(context.Context) error {
 				if n := len(bus.points()) - before; n < 5 {
 					return fmt.Errorf("%d points", n)
 				}
@@ -48,7 +49,7 @@ func TestConsistencyPoints_Slow(t *testing.T) {
 			working.Wait()
 		}
 		last := u.create(configMaps, namespace, configMap("last", "1"))
-		eventually(t, "a consistency point has the last change", func(context.Context) error {
+		poll.Try(t, "a consistency point has the last change", func(context.Context) error {
 			all := bus.points()
 			if at := all[len(all)-1].Attributes["resourceversion"]; number(at) < number(last.GetResourceVersion()) {
 				return fmt.Errorf("the last point is at %s, the last change at %s", at, last.GetResourceVersion())

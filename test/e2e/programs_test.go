@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	eventsubject "github.com/kuberelay/kuberelay/internal/event/subject" // the package has a function of this name
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // process starts a program. The program runs until stop is called or the test ends.
@@ -71,7 +72,7 @@ func TestReplicaExample_Slow(t *testing.T) {
 		}
 		equal := func(when string) {
 			t.Helper()
-			eventually(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
+			poll.Try(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
 				list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
 				if err != nil {
 					return err
@@ -106,7 +107,7 @@ func TestReplicaExample_Slow(t *testing.T) {
 		}
 		waits := func(reason string) {
 			t.Helper()
-			eventually(t, "the example waits: "+reason, func(context.Context) error {
+			poll.Try(t, "the example waits: "+reason, func(context.Context) error {
 				text, err := os.ReadFile(log.Name())
 				if err == nil && !strings.Contains(string(text), reason) {
 					err = fmt.Errorf("it logged %q", text)
@@ -115,7 +116,7 @@ func TestReplicaExample_Slow(t *testing.T) {
 			})
 		}
 		stop := run()
-		waits("the bus has nothing of the resource")
+		waits("the bus has no events of the resource")
 		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("there is a table before the bus has an object: %v", err)
 		}
@@ -245,7 +246,7 @@ func onTheBus(cache.ListerWatcher) cache.ListerWatcher {
 	defer out.Close()
 	printed := func(line string) {
 		t.Helper()
-		eventually(t, "the controller printed "+line, func(context.Context) error {
+		poll.Try(t, "the controller printed "+line, func(context.Context) error {
 			text, err := os.ReadFile(out.Name())
 			if err == nil && !slices.Contains(strings.Split(string(text), "\n"), line) {
 				err = fmt.Errorf("it printed %q", text)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // timeline contains the scrapes that a Prometheus would have if it scraped some forwarders every
@@ -184,7 +186,7 @@ func alertNames(t *testing.T, rules string) (names []string) {
 // reaches waits until a metric, or the sum of its series, is at least the given number.
 func (f *forwarder) reaches(metric string, least float64) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("%s reaches %v", metric, least), func(ctx context.Context) error {
+	poll.Try(f.t, fmt.Sprintf("%s reaches %v", metric, least), func(ctx context.Context) error {
 		got, err := f.Metric(ctx, metric)
 		if err == nil && got < least {
 			err = fmt.Errorf("it is %v", got)
@@ -196,7 +198,7 @@ func (f *forwarder) reaches(metric string, least float64) {
 // falls waits until a metric is at most the given number.
 func (f *forwarder) falls(metric string, most float64) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("%s falls to %v", metric, most), func(ctx context.Context) error {
+	poll.Try(f.t, fmt.Sprintf("%s falls to %v", metric, most), func(ctx context.Context) error {
 		got, err := f.Metric(ctx, metric)
 		if err == nil && got > most {
 			err = fmt.Errorf("it is %v", got)

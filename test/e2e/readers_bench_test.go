@@ -30,6 +30,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // The sizes of BenchmarkReaders: the number of pods, some of which change, and the number of
@@ -104,7 +105,7 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 		b.Fatal(err)
 	}
 	b.Cleanup(f.Kill)
-	eventually(b, "the forwarder has nothing to do", f.Idle)
+	poll.Try(b, "the forwarder has nothing to do", f.Idle)
 }
 
 // benchmarkReaders starts the readers with their own cluster. The function prepare starts
@@ -175,7 +176,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 			b.Fatal(err)
 		}
 	}
-	eventually(b, "each reader has seen each change", func(context.Context) error {
+	poll.Try(b, "each reader has seen each change", func(context.Context) error {
 		if n := seen.Load(); n != int64(readers)*benchChanges {
 			return fmt.Errorf("%d of %d", n, int64(readers)*benchChanges)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func natsServer(t *testing.T) *natstest.Process {
@@ -43,7 +44,7 @@ func checkReplicaOf(t *testing.T, u *user, sub *subscriber, gvr schema.GroupVers
 
 func checkReplicaIn(t *testing.T, u *user, sub *subscriber, gvr schema.GroupVersionResource, namespace string) {
 	t.Helper()
-	eventually(t, "the bus has every "+gvr.Resource+" as it is", func(ctx context.Context) error {
+	poll.Try(t, "the bus has every "+gvr.Resource+" as it is", func(ctx context.Context) error {
 		list, err := u.of(gvr, namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // sample is a kind of object that a test creates, changes and deletes.
@@ -113,7 +114,7 @@ func TestEveryResource(t *testing.T) {
 			await := func(kind string, has func(received) bool) received {
 				t.Helper()
 				var found received
-				eventually(t, s.name+" is "+kind, func(context.Context) error {
+				poll.Try(t, s.name+" is "+kind, func(context.Context) error {
 					for _, r := range sub.of(on) {
 						if r.kind() == kind && has(r) {
 							found = r

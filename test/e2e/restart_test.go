@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
@@ -18,7 +19,7 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	// Select only resources that no one else changes. The controller manager still empties the
 	// namespaces of other tests, and it creates a ConfigMap in this one at first.
 	namespace := controlplanetest.Namespace(t, cp)
-	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
+	poll.Try(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
@@ -173,7 +174,7 @@ func TestObjectsOutsideTheScopeStay(t *testing.T) {
 
 	narrow := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "cm", "NAMESPACES": one, "LABEL_SELECTOR": "no=such", "CHECKPOINT_REFRESH": "1s"})
 	narrow.start().idle()
-	eventually(t, "the objects out of scope are counted", func(ctx context.Context) error {
+	poll.Try(t, "the objects out of scope are counted", func(ctx context.Context) error {
 		got, err := narrow.Metric(ctx, "kuberelay_out_of_scope_objects")
 		if err == nil && got < 3 {
 			err = fmt.Errorf("counted %v", got)
@@ -210,7 +211,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
 	sub.awaitKinds(subject(configMaps, namespace, "a"), "snapshot")
-	eventually(t, "only services are forbidden", func(ctx context.Context) error {
+	poll.Try(t, "only services are forbidden", func(ctx context.Context) error {
 		got, err := f.Metric(ctx, "kuberelay_informer_failing")
 		if err == nil && got != 1 {
 			err = fmt.Errorf("%v resources are failing", got)
@@ -225,7 +226,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.kill()
 	awaitAccess(t, cp, configMaps, namespace, false)
 	f.start().awaitReason("access denied to all")
-	eventually(t, "configmaps are forbidden", func(ctx context.Context) error {
+	poll.Try(t, "configmaps are forbidden", func(ctx context.Context) error {
 		got, err := f.Metric(ctx, "kuberelay_informer_failing")
 		if err == nil && got != 2 {
 			err = fmt.Errorf("%v resources are failing", got)

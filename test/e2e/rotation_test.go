@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // volume is a folder that looks like a Secret that the kubelet mounted. The files are symbolic
@@ -147,7 +148,7 @@ func (r *rotation) inForce(what string, replaced time.Time, is func(context.Cont
 func (r *rotation) flowing() {
 	r.t.Helper()
 	from, changes := uint64(0), r.load.changes.Load()
-	eventually(r.t, "the bus is there", func(ctx context.Context) (err error) {
+	poll.Try(r.t, "the bus is there", func(ctx context.Context) (err error) {
 		from, err = r.recorder.Stored(ctx)
 		return err
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // serviceAccount creates tokens that can be revoked. Each token is bound to a Secret and becomes
@@ -77,7 +78,7 @@ func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	eventually(a.t, "the revoked token is refused", func(ctx context.Context) error { // the API server caches a token for 10 s
+	poll.Try(a.t, "the revoked token is refused", func(ctx context.Context) error { // the API server caches a token for 10 s
 		_, err := client.CoreV1().ConfigMaps(a.namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("it gives: %w", err)

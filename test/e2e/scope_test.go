@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // team sets the label team of a namespace.
@@ -184,7 +185,7 @@ func TestFollowReferences(t *testing.T) {
 	bottom := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, ownerReferences: " + owned("ReplicaSet", "middle", string(middle.GetUID())) + "}"
 	u.create(configMaps, namespace, fmt.Sprintf(bottom, "bottom"))
 	u.create(configMaps, namespace, configMap("alone", "1"))
-	eventually(t, "the controller has written the status of the ReplicaSet", func(ctx context.Context) error {
+	poll.Try(t, "the controller has written the status of the ReplicaSet", func(ctx context.Context) error {
 		o, err := u.of(replicaSets, namespace).Get(ctx, "middle", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -261,7 +262,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.start().ready()
 	sub := subscribe(t, bus.URL)
 	sub.awaitKinds(subject(configMaps, may, "a"), "snapshot")
-	eventually(t, "it says what it may not", func(context.Context) error {
+	poll.Try(t, "it says what it may not", func(context.Context) error {
 		for line := range strings.Lines(f.log()) {
 			var said struct{ Msg, Namespace, Err string }
 			if json.Unmarshal([]byte(line), &said) == nil && said.Namespace == mayNot && strings.Contains(said.Err, "may not list it in the namespace") {

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 var nodes = gvr("", "v1", "nodes")
@@ -56,11 +57,11 @@ func (u *user) nodeVersions(ctx context.Context) (map[string]string, error) {
 func (u *user) awaitHeartbeats() {
 	u.t.Helper()
 	var before map[string]string
-	eventually(u.t, "the nodes run", func(ctx context.Context) (err error) {
+	poll.Try(u.t, "the nodes run", func(ctx context.Context) (err error) {
 		before, err = u.nodeVersions(ctx)
 		return err
 	})
-	eventually(u.t, "every node has a heartbeat", func(ctx context.Context) error {
+	poll.Try(u.t, "every node has a heartbeat", func(ctx context.Context) error {
 		now, err := u.nodeVersions(ctx)
 		if err != nil {
 			return err
@@ -105,7 +106,7 @@ func TestHeartbeatsAreNotSent_Slow(t *testing.T) {
 			t.Errorf("the data are %s", last.Data)
 		}
 		u.awaitHeartbeats()
-		eventually(t, "the forwarder has processed the heartbeats", func(ctx context.Context) error {
+		poll.Try(t, "the forwarder has processed the heartbeats", func(ctx context.Context) error {
 			got, err := f.Metric(ctx, `kuberelay_decisions_total\{reason="unchanged"\}`)
 			if err == nil && got < many {
 				err = fmt.Errorf("%v decisions, want %d at least", got, many)

@@ -14,12 +14,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // says waits until status ends with the exit code and its first line contains the cause.
 func (f *forwarder) says(code int, cause string) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
+	poll.Try(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
 		got, stdout, stderr := f.run("status")
 		if first, _, _ := strings.Cut(stdout, "\n"); got != code || !strings.Contains(first, cause) || stderr != "" {
 			return fmt.Errorf("it ended with exit code %d: %s%s", got, stdout, stderr)
@@ -68,7 +69,7 @@ func TestStatus_Slow(t *testing.T) {
 
 	f.says(2, "CRITICAL: the forwarder does not respond")
 	f.start().well()
-	eventually(t, "status shows when the copy was right", func(context.Context) error {
+	poll.Try(t, "status shows when the copy was right", func(context.Context) error {
 		d := f.document()
 		for _, r := range d.Resources {
 			if r.ConsistentAsOf == nil {
@@ -87,7 +88,7 @@ func TestStatus_Slow(t *testing.T) {
 	bus.Kill()
 	f.says(2, "CRITICAL: the bus is away for ")
 	u.create(configMaps, namespace, configMap("b", "1"))
-	eventually(t, "the object is dirty", func(context.Context) error {
+	poll.Try(t, "the object is dirty", func(context.Context) error {
 		if r := f.document().Resources[0]; r.Dirty == nil || *r.Dirty == 0 {
 			return fmt.Errorf("%+v", r)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const clusterName = "e2e"
@@ -69,7 +69,7 @@ func subscribe(t *testing.T, url string) *subscriber {
 		t.Fatal(err)
 	}
 	var stream jetstream.Stream
-	eventually(t, "the stream exists", func(ctx context.Context) (err error) {
+	poll.Try(t, "the stream exists", func(ctx context.Context) (err error) {
 		stream, err = js.Stream(ctx, "KUBERELAY")
 		return err
 	})
@@ -116,7 +116,7 @@ func (s *subscriber) kinds(subject string) string {
 // awaitKinds waits until the events of a subject have exactly these kinds, in order.
 func (s *subscriber) awaitKinds(subject, want string) {
 	s.t.Helper()
-	eventually(s.t, subject+" has "+want, func(context.Context) error {
+	poll.Try(s.t, subject+" has "+want, func(context.Context) error {
 		if got := s.kinds(subject); got != want {
 			return fmt.Errorf("got %q", got)
 		}
@@ -208,7 +208,7 @@ func (s *subscriber) end() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	eventually(s.t, "the subscriber is at the end of the stream", func(ctx context.Context) error {
+	poll.Try(s.t, "the subscriber is at the end of the stream", func(ctx context.Context) error {
 		stream, err := js.Stream(ctx, "KUBERELAY")
 		if err != nil {
 			return err
@@ -245,14 +245,6 @@ func jetStream(t *testing.T, url string) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	return js
-}
-
-// eventually calls try until it succeeds. At the time limit, it fails the test with the last error.
-func eventually(t testing.TB, what string, try func(context.Context) error) {
-	t.Helper()
-	if err := harness.Eventually(t.Context(), limit, what, try); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func number(text string) uint64 {

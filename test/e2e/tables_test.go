@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // tableSample is a program in examples that keeps a local table of one resource.
@@ -174,7 +175,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	}
 	equal := func(when, of string, selected func(*unstructured.Unstructured) bool) {
 		t.Helper()
-		eventually(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
+		poll.Try(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
 			list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err
@@ -204,7 +205,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	}
 	u.create(configMaps, namespace, configMap("large", strings.Repeat(`\x01`, 250_000))) // JSON encodes each character U+0001 in six bytes
 	stop := run()
-	eventually(t, "the sample waits for the bus", func(context.Context) error {
+	poll.Try(t, "the sample waits for the bus", func(context.Context) error {
 		if logged("waiting") == 0 {
 			return errors.New("it does not say so")
 		}
@@ -222,7 +223,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	for n, data := range wrongData {
 		bus.litters(t, foreignEvent{key: fmt.Sprint(litter, n), data: data})
 	}
-	eventually(t, "the sample skips what isn't an event of an object", func(context.Context) error {
+	poll.Try(t, "the sample skips what isn't an event of an object", func(context.Context) error {
 		if n := logged("skips"); n != 1+len(wrongData) {
 			return fmt.Errorf("it says so %d times, want %d", n, 1+len(wrongData))
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/trace"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // traces runs trace for an object until it ends with the given exit code and reason, and its
 // verdict contains the words.
 func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...string) (d trace.Document) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("trace %v ends with %d, %s: %q", args, code, reason, words), func(context.Context) error {
+	poll.Try(f.t, fmt.Sprintf("trace %v ends with %d, %s: %q", args, code, reason, words), func(context.Context) error {
 		d = trace.Document{}
 		got, stdout, stderr := f.run(append([]string{"trace", "--output=json"}, args...)...)
 		if err := json.Unmarshal([]byte(stdout), &d); err != nil || stderr != "" {
@@ -247,7 +248,7 @@ func TestTraceOutage(t *testing.T) {
 	f.traces(1, trace.BusAway, "waiting: the bus is away", "cm/a", in)
 	bus.Start()
 	config.MaxBytes = -1
-	eventually(t, "the stream has space", func(ctx context.Context) error {
+	poll.Try(t, "the stream has space", func(ctx context.Context) error {
 		_, err := js.UpdateStream(ctx, config)
 		return err
 	})

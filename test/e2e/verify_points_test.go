@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // never is a settle time that exceeds the time limit of every test.
@@ -32,7 +33,7 @@ func (f *forwarder) verify(wantCode int, settle string) report.Report {
 // awaitPoint waits until every partition has a consistency point at the given version or later.
 func (b *anyBus) awaitPoint(version string) {
 	b.t.Helper()
-	eventually(b.t, "every partition has a consistency point of version "+version, func(context.Context) error {
+	poll.Try(b.t, "every partition has a consistency point of version "+version, func(context.Context) error {
 		reached := map[int]bool{}
 		for _, m := range b.all() {
 			reached[m.Partition] = reached[m.Partition] || m.Kind() == "resolved" && number(m.Attributes["resourceversion"]) >= number(version)

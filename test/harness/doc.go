@@ -52,29 +52,5 @@ func build(ctx context.Context, overlay string, tags []string, args ...string) e
 	return nil
 }
 
-// poll is the interval at which Eventually repeats its function.
-const poll = 20 * time.Millisecond
-
-// Eventually repeats try until it succeeds. If ctx ends or the limit passes first, Eventually
-// returns the last error of try.
-func Eventually(ctx context.Context, limit time.Duration, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil { // after the end of ctx, an error only says that ctx ended
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, last)
-		case <-ticker.C:
-		}
-	}
-}
+// interval is the time between two looks at a bus.
+const interval = 20 * time.Millisecond

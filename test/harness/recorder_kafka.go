@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // KafkaRecorder reads every record of a topic with franz-go, which the forwarder doesn't use. If the
@@ -40,7 +42,7 @@ type KafkaRecorder struct {
 func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(address, ",")...), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
-		kgo.RetryBackoffFn(func(int) time.Duration { return poll }), kgo.RequestTimeoutOverhead(requestTimeout),
+		kgo.RetryBackoffFn(func(int) time.Duration { return interval }), kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableFetchSessions(),
 		kgo.RequestRetries(0), // kgo retries a request while its first goroutine still reads it, which is a data race
@@ -76,7 +78,7 @@ func (r *KafkaRecorder) run(ctx context.Context) {
 			r.consumer.Close()
 		}
 	}()
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		r.rewind()
@@ -166,7 +168,7 @@ func (r *KafkaRecorder) Rewind(ctx context.Context, ends []int64, limit time.Dur
 	r.mu.Lock()
 	r.back = ends
 	r.mu.Unlock()
-	err = Eventually(ctx, limit, "the recorder knows what was lost", func(context.Context) error {
+	err = poll.Until(ctx, limit, "the recorder knows what was lost", func(context.Context) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.back != nil {
@@ -191,7 +193,7 @@ func (r *KafkaRecorder) rewind() {
 
 // step reads the available records.
 func (r *KafkaRecorder) step(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, poll)
+	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	fetches := r.consumer.PollFetches(ctx)
 	r.mu.Lock()
@@ -291,7 +293,7 @@ func (r *KafkaRecorder) Stored(ctx context.Context) (uint64, error) {
 
 // CatchUp implements [Recorder].
 func (r *KafkaRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
-	return Eventually(ctx, limit, "everything in the topic has been read", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "everything in the topic has been read", func(ctx context.Context) error {
 		id, ends, err := r.Ends(ctx)
 		if err != nil {
 			return err

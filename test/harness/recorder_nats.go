@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // NATSRecorder reads every message of a stream, one by one in the order of the stream. It requests
@@ -71,7 +73,7 @@ func (r *NATSRecorder) JetStream() jetstream.JetStream { return r.js }
 
 func (r *NATSRecorder) run(ctx context.Context) {
 	defer close(r.done)
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		if r.step(ctx) {
@@ -216,7 +218,7 @@ func (r *NATSRecorder) one(ctx context.Context) bool {
 
 // CatchUp implements [Recorder].
 func (r *NATSRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
-	return Eventually(ctx, limit, "everything on the stream has been read", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "everything on the stream has been read", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		r.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // copyDisks copies the stores of servers, one after the other.
@@ -70,7 +70,7 @@ func (b *natsBus) othersAgree(ctx context.Context, killed int) error {
 		return ends
 	}
 	end := slices.Max(ends())
-	return harness.Eventually(ctx, limit, "the other servers have the same", func(context.Context) error {
+	return poll.Until(ctx, limit, "the other servers have the same", func(context.Context) error {
 		if now := ends(); slices.Min(now) < end {
 			return fmt.Errorf("they end at %d, and one ended at %d", now, end)
 		}
@@ -151,7 +151,7 @@ func (b *natsBus) loseEnd(ctx context.Context, third string) (next uint64, err e
 	}
 	b.awaitLeader(ctx)
 	for n := range b.copied {
-		err := harness.Eventually(ctx, limit, "the server has joined", func(context.Context) error { return b.servers[n].Joined() })
+		err := poll.Until(ctx, limit, "the server has joined", func(context.Context) error { return b.servers[n].Joined() })
 		if err != nil {
 			return 0, err
 		}

@@ -12,6 +12,7 @@ import (
 	verifyreport "github.com/kuberelay/kuberelay/internal/verify/report"
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // executeOnCluster performs a deed on the servers of a cluster.
@@ -88,7 +89,7 @@ func (b *natsBus) leader(ctx context.Context) int {
 
 // awaitLeader waits up to electionLimit for a leader that is running, not frozen and not cut off.
 func (b *natsBus) awaitLeader(ctx context.Context) {
-	_ = harness.Eventually(ctx, electionLimit, "a server leads", b.led)
+	_ = poll.Until(ctx, electionLimit, "a server leads", b.led)
 }
 
 // led returns nil if the recorder reaches a server that leads.
@@ -143,7 +144,7 @@ func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error
 	if ahead {
 		enough = 200 // a server with a later end may still become the leader
 	}
-	err = harness.Eventually(ctx, limit, "the replicas agree", func(ctx context.Context) error {
+	err = poll.Until(ctx, limit, "the replicas agree", func(ctx context.Context) error {
 		ends := make([]uint64, len(b.servers))
 		for n, s := range b.servers {
 			ends[n] = s.Stored(streamName)
@@ -199,7 +200,7 @@ func (b *natsBus) roll(ctx context.Context, how string, only int) error {
 // caughtUp waits until a server lacks at most catchUp messages of the others, and one of the servers
 // leads.
 func (b *natsBus) caughtUp(ctx context.Context, n int) error {
-	return harness.Eventually(ctx, limit, "the server has caught up", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the server has caught up", func(ctx context.Context) error {
 		has := b.servers[n].Stored(streamName)
 		for _, other := range b.servers {
 			if at := other.Stored(streamName); at > has+catchUp {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // moons is a custom resource that only some plans define, and only in a later phase.
@@ -158,7 +158,7 @@ func (w *world) adopt(ctx context.Context) error {
 		if !w.user.wasOrphaned(name) {
 			continue
 		}
-		all = errors.Join(all, harness.Eventually(ctx, limit, name+" can be listed", func(ctx context.Context) error {
+		all = errors.Join(all, poll.Until(ctx, limit, name+" can be listed", func(ctx context.Context) error {
 			if err := w.user.define(ctx, name); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}
@@ -223,7 +223,7 @@ func (u *user) forgetChanged(ctx context.Context) error {
 
 // forget removes a definition and waits until it is gone.
 func (u *user) forget(ctx context.Context, resource string) error {
-	return harness.Eventually(ctx, limit, "the definition of "+resource+" is gone", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the definition of "+resource+" is gone", func(ctx context.Context) error {
 		err := u.do(ctx, op{do: undefine, target: target{resource: resource}})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -258,7 +258,7 @@ func (u *user) requeueDefinitions(ctx context.Context) error {
 
 // awaitServed waits up to servedLimit until objects of a custom resource can be created.
 func (w *world) awaitServed(ctx context.Context, resource string) {
-	_ = harness.Eventually(ctx, servedLimit, resource+" are served", func(ctx context.Context) error {
+	_ = poll.Until(ctx, servedLimit, resource+" are served", func(ctx context.Context) error {
 		return w.user.served(ctx, resource)
 	})
 }

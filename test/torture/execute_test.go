@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // feltLimit is the maximum wait for the effect of a fault. A fault has no effect if the forwarder has
@@ -229,7 +229,7 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	_ = harness.Eventually(ctx, feltLimit, "the forwarder has died", func(context.Context) error {
+	_ = poll.Until(ctx, feltLimit, "the forwarder has died", func(context.Context) error {
 		if now, _ := n.state(); now == before {
 			return errors.New("it lives")
 		}
@@ -241,7 +241,7 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 // awaitLog waits until a text appears again in a forwarder's log.
 func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 	before := logged(n.Log(), text)
-	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error {
+	_ = poll.Until(ctx, feltLimit, text, func(context.Context) error {
 		if logged(n.Log(), text) == before {
 			return errors.New("not logged")
 		}
@@ -251,7 +251,7 @@ func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 
 // awaitDeleted waits until the last event of an object of a resource is a reconciled delete.
 func (w *world) awaitDeleted(ctx context.Context, resource string) {
-	_ = harness.Eventually(ctx, feltLimit, "a delete is on the bus", func(context.Context) error {
+	_ = poll.Until(ctx, feltLimit, "a delete is on the bus", func(context.Context) error {
 		all, _, err := w.bus.All()
 		if err != nil {
 			return err
@@ -305,7 +305,7 @@ func (w *world) lose(ctx context.Context, objects int) error {
 // awaitStored waits until the bus has a message. It returns false if the bus is empty and no
 // forwarder should run, for example because a fault stopped the forwarder first.
 func (w *world) awaitStored(ctx context.Context, what string) (has bool, err error) {
-	err = harness.Eventually(ctx, limit, what, func(ctx context.Context) error {
+	err = poll.Until(ctx, limit, what, func(ctx context.Context) error {
 		stored, err := w.bus.Stored(ctx)
 		has = stored > 0
 		if err == nil && !has && slices.ContainsFunc(w.nodes, (*node).isWanted) {
@@ -319,7 +319,7 @@ func (w *world) awaitStored(ctx context.Context, what string) (has bool, err err
 // quiet waits until the stream stops growing and the recorder has read all of it.
 func (w *world) quiet(ctx context.Context) error {
 	last, same := uint64(0), 0
-	return harness.Eventually(ctx, limit, "the stream is quiet", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the stream is quiet", func(ctx context.Context) error {
 		now, err := w.bus.Stored(ctx)
 		if err != nil {
 			return err

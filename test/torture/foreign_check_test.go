@@ -14,6 +14,7 @@ import (
 
 	verifyreport "github.com/kuberelay/kuberelay/internal/verify/report"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // memoryBound is the maximum resident memory of a forwarder. A forwarder that keeps the unpacked
@@ -423,7 +424,7 @@ var foreignMetrics = []string{"kuberelay_foreign_events_total", "kuberelay_inval
 // them for three refreshes.
 func (w *world) awaitCounted(ctx context.Context, wanted func([]float64) bool) (now []float64, err error) {
 	since := time.Now()
-	err = harness.Eventually(ctx, settle, "the foreign messages are counted", func(ctx context.Context) error {
+	err = poll.Until(ctx, settle, "the foreign messages are counted", func(ctx context.Context) error {
 		is := make([]float64, len(foreignMetrics))
 		for _, n := range w.nodes {
 			if !n.Running() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // A foreign writer has write permission on the bus: actor B of docs/security.md. It knows the
@@ -157,7 +158,7 @@ func (w *world) writeForeign(ctx context.Context, m rawMessage) error {
 // before the write: an earlier stream with the same name may also have had the position. The bus may
 // drop the message before the recorder reads it.
 func recorded(ctx context.Context, b bus, before int, at harness.Place) (harness.Place, error) {
-	err := harness.Eventually(ctx, limit, "a foreign message is recorded", func(context.Context) error {
+	err := poll.Until(ctx, limit, "a foreign message is recorded", func(context.Context) error {
 		all, _, err := b.All()
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // The deeds on a cluster of Kafka brokers. n chooses the partition whose leader they affect.
@@ -158,7 +159,7 @@ func (b *kafkaBus) assign(ctx context.Context, topic string, replicas []int) err
 
 // manage repeats a request about a topic until it succeeds, or until the topic doesn't exist.
 func (b *kafkaBus) manage(ctx context.Context, topic, what string, do func(context.Context) error) error {
-	return harness.Eventually(ctx, limit, "the topic "+topic+" "+what, func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the topic "+topic+" "+what, func(ctx context.Context) error {
 		if _, err := b.main().Partitions(ctx, topic); errors.Is(err, harness.ErrNoTopic) {
 			return nil
 		}

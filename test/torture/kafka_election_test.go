@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // copyDisk copies the disk of a broker, like a backup. The broker is down meanwhile.
@@ -86,7 +87,7 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	if err := b.mend(ctx); err != nil {
 		return err
 	}
-	return harness.Eventually(ctx, limit, "the topic ends where the older disk ends", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the topic ends where the older disk ends", func(ctx context.Context) error {
 		_, is, err := b.main().Ends(ctx)
 		if err == nil && !slices.Equal(is, kept) {
 			err = fmt.Errorf("it should end at %v, the brokers say %v", kept, is)
@@ -101,7 +102,7 @@ func (b *kafkaBus) endOutOfSync(ctx context.Context, n int) error {
 	if err := b.cluster.Brokers[n].Kill(); err != nil {
 		return err
 	}
-	err := harness.Eventually(ctx, limit, "its replicas aren't in sync", func(ctx context.Context) error {
+	err := poll.Until(ctx, limit, "its replicas aren't in sync", func(ctx context.Context) error {
 		all, err := b.cluster.Describe(ctx)
 		for _, p := range all {
 			if slices.Contains(p.InSync, n) {
@@ -118,7 +119,7 @@ func (b *kafkaBus) endOutOfSync(ctx context.Context, n int) error {
 
 // awaitLeader waits until a broker leads all partitions of the topics.
 func (b *kafkaBus) awaitLeader(ctx context.Context, n int, names []string) error {
-	return harness.Eventually(ctx, limit, "the broker with the older disk leads", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the broker with the older disk leads", func(ctx context.Context) error {
 		all, err := b.cluster.Describe(ctx, names...)
 		for _, p := range all {
 			if p.Leader != n {
@@ -146,7 +147,7 @@ func endsIn(data string, before []int64) ([]int64, error) {
 // received all their acknowledgements. It returns nil if it can't determine that. It also notes the
 // losses that the forwarders have reported so far.
 func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
-	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
+	_ = poll.Until(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
 		if all, _, err = b.All(); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkacluster"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // checkpointName is the checkpoint topic, for every event topic.
@@ -258,7 +259,7 @@ func (b *kafkaBus) grow(ctx context.Context, name string) error {
 // ask repeats a request about a topic until it succeeds. If the topic doesn't exist within feltLimit,
 // ask gives up without an error.
 func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.Context) error) error {
-	err := harness.Eventually(ctx, feltLimit, "the topic "+name+" "+what, do)
+	err := poll.Until(ctx, feltLimit, "the topic "+name+" "+what, do)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, harness.ErrNoTopic) {
 		return nil
 	}

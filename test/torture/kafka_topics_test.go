@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // topicRecorders record every event topic in a plan's configurations.
@@ -160,7 +161,7 @@ func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) er
 	if err := b.server.Start(ctx); err != nil {
 		return err
 	}
-	return harness.Eventually(ctx, limit, "the topic ends where it was cut", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the topic ends where it was cut", func(ctx context.Context) error {
 		_, is, err := b.main().Ends(ctx)
 		if err == nil && !slices.Equal(is, ends) {
 			err = fmt.Errorf("it ended at %v and should end at %v, the broker says %v", kept, ends, is)

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // The deeds that concern the current leader
@@ -89,7 +89,7 @@ func (w *world) executeOnLeader(ctx context.Context, a act) error {
 // awaitLeader waits for a leader that isn't frozen. It returns nil if no forwarder leads for longer
 // than an election takes.
 func (w *world) awaitLeader(ctx context.Context) (leader *node) {
-	_ = harness.Eventually(ctx, leaseDuration+feltLimit, "one leads", func(ctx context.Context) error {
+	_ = poll.Until(ctx, leaseDuration+feltLimit, "one leads", func(ctx context.Context) error {
 		for _, n := range w.nodes {
 			asking, cancel := context.WithTimeout(ctx, time.Second)
 			leads, err := n.Metric(asking, "kuberelay_leader")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // loss is the number of objects that a forwarder has reported as lost by the bus since its last start.
@@ -60,7 +61,7 @@ func (w *world) awaitTold(ctx context.Context, before []loss) error {
 	if w.planted() {
 		wait = buggyReady
 	}
-	err := harness.Eventually(ctx, wait, "a forwarder reports that the bus has lost events", func(ctx context.Context) error {
+	err := poll.Until(ctx, wait, "a forwarder reports that the bus has lost events", func(ctx context.Context) error {
 		now := w.losses(ctx)
 		for _, was := range before {
 			if starts, _ := was.node.count(); starts != was.starts {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // The operations that change the selected namespaces, in plans that select by the label of a team
@@ -185,7 +185,7 @@ func (u *user) assemble(ctx context.Context) error {
 // goneLimit. what has the same format as in [world.change].
 func (w *world) comeBack(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
-	_ = harness.Eventually(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {
+	_ = poll.Until(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {
 		if w.user.hurry.Load() {
 			return errors.New("the API server stands still")
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const streamName = "KUBERELAY"
@@ -172,7 +173,7 @@ func (b *natsBus) start(ctx context.Context) error {
 	if !b.world.purges() {
 		return nil
 	}
-	return harness.Eventually(ctx, limit, "the stream is looked at", b.lookBack)
+	return poll.Until(ctx, limit, "the stream is looked at", b.lookBack)
 }
 
 // wentBack records that the last message of a subject is an earlier message than before. This happens
@@ -241,7 +242,7 @@ func (b *natsBus) unfill(ctx context.Context) error {
 }
 
 func (b *natsBus) editStream(ctx context.Context, edit func(jetstream.StreamState, *jetstream.StreamConfig)) error {
-	return harness.Eventually(ctx, limit, "the stream is changed", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the stream is changed", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, opTimeout)
 		defer cancel()
 		s, err := b.JetStream().Stream(ctx, streamName)

@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // compareReplica compares the objects that exist according to the bus with the selected objects in
 // the cluster, until they are equal or settle has passed.
 func (w *world) compareReplica(ctx context.Context, settle time.Duration) (problems []string, err error) {
-	err = harness.Eventually(ctx, limit, "the bus has been read", func(ctx context.Context) error { return w.bus.CatchUp(ctx, limit) })
+	err = poll.Until(ctx, limit, "the bus has been read", func(ctx context.Context) error { return w.bus.CatchUp(ctx, limit) })
 	if err != nil {
 		return nil, err // a deleted topic may not have been recreated yet
 	}
@@ -45,7 +46,7 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 		}
 		return nil
 	}
-	if err := harness.Eventually(ctx, settle, "the replica is right", look); err != nil && len(problems) == 0 {
+	if err := poll.Until(ctx, settle, "the replica is right", look); err != nil && len(problems) == 0 {
 		return nil, err
 	}
 	return problems, nil

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // changing are the scenarios that change the configuration, a definition, the API server or the
@@ -104,7 +104,7 @@ func (s *script) lastIs(t target, kind string) {
 		return
 	}
 	s.step(func() error {
-		_ = harness.Eventually(s.t.Context(), buggyReady, what, is)
+		_ = poll.Until(s.t.Context(), buggyReady, what, is)
 		return nil
 	})
 }

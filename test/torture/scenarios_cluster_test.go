@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // clustered are the scenarios whose bus is a cluster of servers.
@@ -71,7 +71,7 @@ func (s *script) awaitMore(t target) error {
 	if err != nil {
 		return err
 	}
-	return harness.Eventually(s.t.Context(), limit, "further changes are published", func(context.Context) error {
+	return poll.Until(s.t.Context(), limit, "further changes are published", func(context.Context) error {
 		is, err := s.events(t)
 		if err == nil && is < has+2 {
 			err = fmt.Errorf("the bus had %d events and has %d", has, is)
@@ -88,7 +88,7 @@ func (s *script) changeUntil(ctx context.Context, t target) error {
 		if err = s.user.do(s.t.Context(), op{do: put, target: t, value: value}); err != nil {
 			break
 		}
-		err = harness.Eventually(ctx, limit, "the change is published", func(context.Context) error {
+		err = poll.Until(ctx, limit, "the change is published", func(context.Context) error {
 			is, err := s.events(t)
 			if err == nil && is < has {
 				err = fmt.Errorf("the bus has %d events", is)
@@ -183,7 +183,7 @@ func (s *script) published(name string) {
 		if s.planted() {
 			wait = buggyReady
 		}
-		err := harness.Eventually(s.t.Context(), wait, "the event of "+name+" is on the bus", func(context.Context) error {
+		err := poll.Until(s.t.Context(), wait, "the event of "+name+" is on the bus", func(context.Context) error {
 			n, err := s.events(at(name))
 			if err == nil && n == 0 {
 				err = errors.New("it is not")

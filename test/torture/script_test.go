@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // script runs the steps of a scenario. After a step fails, the remaining steps do nothing.
@@ -33,7 +33,7 @@ func (s *script) step(do func() error) {
 }
 
 func (s *script) until(what string, is func(context.Context) error) {
-	s.step(func() error { return harness.Eventually(s.t.Context(), limit, what, is) })
+	s.step(func() error { return poll.Until(s.t.Context(), limit, what, is) })
 }
 
 // do performs a deed of a fault.
@@ -64,13 +64,13 @@ func (s *script) idle(n int) {
 	if s.planted() {
 		wait = buggyIdle
 		s.step(func() error {
-			_ = harness.Eventually(s.t.Context(), buggyReady, "the forwarder is ready", s.nodes[n].Ready)
+			_ = poll.Until(s.t.Context(), buggyReady, "the forwarder is ready", s.nodes[n].Ready)
 			return nil
 		})
 	}
 	s.step(func() error {
 		quiet := 0
-		err := harness.Eventually(s.t.Context(), wait, fmt.Sprintf("forwarder %d is idle", n), func(ctx context.Context) error {
+		err := poll.Until(s.t.Context(), wait, fmt.Sprintf("forwarder %d is idle", n), func(ctx context.Context) error {
 			if err := s.nodes[n].Idle(ctx); err != nil {
 				quiet = 0
 				return err

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // copyStore copies the server's store, like a backup of its disk.
@@ -50,7 +50,7 @@ func (b *natsBus) replaceStore(ctx context.Context, by string) error {
 	if err != nil {
 		return err
 	}
-	return harness.Eventually(ctx, limit, "the stream is looked at", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, "the stream is looked at", func(ctx context.Context) error {
 		s, err := b.JetStream().Stream(ctx, streamName)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // compareTables checks that the tables that stock clients build from the bus have exactly one row for
@@ -103,7 +104,7 @@ func (b *natsBus) compareTables(ctx context.Context, want map[string]bool) error
 	for subject := range want {
 		expected[strings.TrimPrefix(subject, "kuberelay.")] = true
 	}
-	return harness.Eventually(ctx, settle, "the keys of the bucket are the objects", func(ctx context.Context) error {
+	return poll.Until(ctx, settle, "the keys of the bucket are the objects", func(ctx context.Context) error {
 		keys, err := bucket.Keys(ctx)
 		if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
 			return err

@@ -21,6 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 const clusterName = "torture"
@@ -230,7 +231,7 @@ func (w *world) clean() {
 // serve waits until objects of a custom resource can be created. Another world may have removed
 // its definition.
 func (w *world) serve(ctx context.Context, name string) error {
-	return harness.Eventually(ctx, limit, name+" are served", func(ctx context.Context) error {
+	return poll.Until(ctx, limit, name+" are served", func(ctx context.Context) error {
 		if err := w.user.define(ctx, name); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
@@ -255,7 +256,7 @@ func (w *world) endFaults(ctx context.Context) error {
 		all = errors.Join(all, w.execute(ctx, a))
 	}
 	all = errors.Join(all, w.bus.mend(ctx))
-	return errors.Join(all, harness.Eventually(ctx, limit, "the API server is ready", func(ctx context.Context) error {
+	return errors.Join(all, poll.Until(ctx, limit, "the API server is ready", func(ctx context.Context) error {
 		return w.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}))
 }
@@ -307,7 +308,7 @@ func (w *world) verifySettled(ctx context.Context, cluster string, settle time.D
 	if w.settings.foreign {
 		once = settle / 12
 	}
-	err = harness.Eventually(ctx, limit, "the bus can be compared with cluster "+cluster, func(ctx context.Context) (err error) {
+	err = poll.Until(ctx, limit, "the bus can be compared with cluster "+cluster, func(ctx context.Context) (err error) {
 		problems, err = w.verify(ctx, cluster, once) // a deleted topic may not have been recreated yet
 		if err == nil && len(problems) > 0 && once < settle && time.Since(began) < settle {
 			err = fmt.Errorf("%d problems", len(problems))

@@ -143,7 +143,7 @@ func TestDataDir(t *testing.T) {
 // TestTimeUp verifies that no inspection of the bus waits longer than --timeout, and that the error says that
 // the server may be slow.
 func TestTimeUp(t *testing.T) {
-	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
+	const timeout, want = 50 * time.Millisecond, "no response within 50ms; if the server is slow, raise --timeout"
 	frozen, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/kubeconfig"
 	"github.com/kuberelay/kuberelay/internal/operations/client"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 )
@@ -88,8 +87,8 @@ func (o Observer) facts(ctx context.Context, settings config.Config, wrong error
 	if !o.Pre { // concurrently, because the forwarder may wait for the same API server
 		asking.Go(func() { observeForwarder(ctx, &f, o.Forwarder) })
 	}
-	config, err := kube()
-	observeCluster(ctx, &f, config, err, o.Forwarder.Timeout)
+	client, err := kube()
+	observeCluster(ctx, &f, client, err, o.Forwarder.Timeout)
 	asking.Wait()
 	files(f.Settings, f.Validities)
 	f.DataDir = dataDir(f.Settings.Server.DataDir)
@@ -155,7 +154,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 		cfg.Event.ClusterName = f.Server.UID
 	}
 	switch {
-	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0:
+	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.BuiltInServer():
 	case cfg.Event.Sink == config.SinkKafka:
 		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name without a claim
 		var watched []schema.GroupResource
@@ -166,11 +165,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 		}
 		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:
-		f.NATS, f.BusErr = deadline.Run(ctx, func(ctx context.Context) (nats.Inspection, error) {
-			ctx, cancel := context.WithTimeout(ctx, timeout*9/10) // leaves time to report why it can't connect
-			defer cancel()
-			return sinks.InspectNATS(ctx, cfg)
-		})
+		f.NATS, f.BusErr = sinks.InspectNATS(ctx, cfg)
 		if !f.NATS.TLSUntil.IsZero() {
 			f.Validities[check.BusCertificate] = []check.Validity{{What: "the certificate of the NATS server", From: f.NATS.TLSFrom, Until: f.NATS.TLSUntil}}
 		}

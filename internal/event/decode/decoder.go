@@ -1,8 +1,8 @@
-// Package decode makes an [event.Object] from the JSON of an API server: it cuts out what is not
-// published, hashes the values of Secrets, and applies the [Shape] of the resource.
+// Package decode makes an [event.Object] from the JSON of an API server. It drops fields, hashes the
+// values of Secrets, and applies the [Shape] of the resource.
 //
-// An object from a [Converter] holds no value of a Secret and no field that its Shape hashes or drops,
-// and neither does an error. A keyed hash replaces each value, so that a change of the value is visible.
+// Neither an object from a [Converter] nor an error has a value of a Secret, or a value that the Shape
+// drops or hashes. The hashes are keyed, and change when the value changes.
 // Without a Shape, only core Secrets are redacted: a token in a ConfigMap, in an annotation of another
 // type or in a custom resource is published unchanged.
 package decode
@@ -14,9 +14,10 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
+	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
-// Decoder makes an [event.Object] from the JSON of an API server, usually without decoding it. It scans
+// Decoder makes an [event.Object] from the JSON of an API server, usually without parsing it into maps. It scans
 // the text once for the metadata that the forwarder's decisions need, and cuts out
 // metadata.managedFields and the last-applied annotation. It decodes only Secrets, to hash their
 // values, and objects that a [Shape] inspects. Only one goroutine can use a Decoder.
@@ -110,7 +111,8 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	}
 	d.join(s, from, f)
 	p := published{selected: true, text: d.body}
-	if isSecret(d.resource) || d.shape.decodes(d.body) {
+	isSecret := redaction.Object{Group: d.resource.Group, Resource: d.resource.Resource}.IsSecret()
+	if isSecret || d.shape.decodes(d.body) {
 		var err error
 		if p, err = d.converter.shape(o, d.resource, d.shape, d.body, false); err != nil {
 			return nil, fmt.Errorf("decode an object of %s: %w", d.resource.GroupResource(), err)
@@ -125,8 +127,6 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	o.Body, o.Digest, o.Shaped = d.packer.Pack(p.text), p.digest, true
 	return o, nil
 }
-
-func isSecret(r event.Resource) bool { return r.Group == "" && r.Resource == "secrets" }
 
 // object makes the Object from the fields. Name, uid and resourceVersion share one string.
 func (d *Decoder) object(f fields) *event.Object {

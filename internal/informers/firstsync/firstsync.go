@@ -44,7 +44,8 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Sync is the first sync of a resource in one term. Make one with [New].
+// Sync tracks the first sync of a resource, one term at a time. Make one with [New], and call
+// [Sync.Reset] between terms.
 type Sync struct {
 	Config
 	done   atomic.Bool   // the bus has the completed marker
@@ -75,7 +76,7 @@ var backoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 
 // Begin determines whether this is a first sync. If it is, Begin writes the started marker. Call it
 // before the first object is published. It returns false if ctx ends first.
 func (s *Sync) Begin(ctx context.Context) bool {
-	return s.mark(ctx, func() error {
+	return s.retry(ctx, func() error {
 		done, err := s.writeStarted(ctx)
 		s.done.Store(err == nil && done)
 		return err
@@ -107,7 +108,7 @@ func (s *Sync) Finish(ctx context.Context) {
 		}
 	}
 	objects := s.Len()
-	if s.mark(ctx, func() error { return s.Markers.Finished(ctx, s.Resource, objects) }) {
+	if s.retry(ctx, func() error { return s.Markers.Finished(ctx, s.Resource, objects) }) {
 		s.done.Store(true)
 		s.Logger.Info("first snapshot completed", "resource", s.Resource.GroupResource().String(), "objects", objects)
 	}
@@ -157,7 +158,7 @@ func (s *Sync) renew(ctx context.Context) {
 	if err := backoff.DelayFunc().Until(ctx, true, true, arrived); err != nil {
 		return // the term ends
 	}
-	s.mark(ctx, func() error {
+	s.retry(ctx, func() error {
 		done, err := s.writeStarted(ctx)
 		if err != nil || done {
 			return err
@@ -178,11 +179,11 @@ func (s *Sync) Advance() {
 	}
 }
 
-// mark calls write, which reads or writes a marker, until write succeeds or ctx ends.
-func (s *Sync) mark(ctx context.Context, write func() error) bool {
+// retry calls f, which reads or writes a marker, until f succeeds or ctx ends.
+func (s *Sync) retry(ctx context.Context, f func() error) bool {
 	level := slog.LevelWarn
 	return nil == backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		err := write()
+		err := f()
 		if err != nil && ctx.Err() == nil {
 			s.Logger.Log(ctx, level, "snapshot marker failed, retrying", "resource", s.Resource.GroupResource().String(), "err", err)
 			level = slog.LevelDebug // there may be hundreds of resources

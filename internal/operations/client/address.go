@@ -41,8 +41,12 @@ func (a Address) Connect(o config.Operations) (*Client, error) {
 		// server on this machine, in this pod, or behind a port-forward.
 		transport.TLSClientConfig.InsecureSkipVerify = true
 	}
-	return &Client{at: at, http: &http.Client{Transport: transport, Timeout: a.Timeout}, tokenFile: a.TokenFile}, nil
+	client := &http.Client{Transport: transport, Timeout: a.Timeout, CheckRedirect: refuseRedirect}
+	return &Client{at: at, http: client, tokenFile: a.TokenFile}, nil
 }
+
+// refuseRedirect keeps the token from an address that is not encrypted.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // url returns the URL of the status document.
 func (a Address) url(o config.Operations) (*url.URL, error) {

@@ -1,7 +1,7 @@
 // Package client asks a running forwarder for the documents that package operations serves.
 //
-// An [Address] comes from the flags of a command and the settings, and so do the fixes in its errors. A
-// token is only sent encrypted. A request that reaches a server and gets no usable content fails with a
+// An [Address] has the values of a command's flags; the settings are the defaults. Errors name the flag
+// or the variable to correct. The client sends a token only over TLS, and follows no redirect. A request that reaches a server and gets no usable content fails with a
 // [RefusalError]; every other error means that the forwarder may be down. The client never repeats a
 // request on its own, except in [Client.Await].
 package client
@@ -58,7 +58,7 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 		query.Set("cluster", cluster)
 	}
 	if err = c.Read(ctx, operations.StatusPath, query, &d); err == nil && d.Verdict.Level == "" {
-		err = &RefusalError{fmt.Errorf("%s: the answer has no verdict; is it a forwarder of this release?", c.at)}
+		err = &RefusalError{fmt.Errorf("%s: the response has no verdict; is it a forwarder of this release?", c.at)}
 	}
 	if err == nil && cluster != "" && d.Cluster != cluster {
 		err = &RefusalError{fmt.Errorf("%s: it forwards the cluster %q, and --cluster is %q; leave --cluster out, or name another forwarder with --address", c.at, d.Cluster, cluster)}
@@ -143,7 +143,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, right s
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", &at, err)
 	case len(body) > maxAnswerBytes:
-		return nil, &RefusalError{fmt.Errorf("%s: the answer has more than %d MiB", &at, maxAnswerBytes>>20)}
+		return nil, &RefusalError{fmt.Errorf("%s: the response has more than %d MiB", &at, maxAnswerBytes>>20)}
 	}
 	return body, nil
 }

@@ -2,7 +2,12 @@ package client
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +50,34 @@ func TestTimeUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Status(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "no answer within 50ms; if it is slow, raise --timeout") {
+	if _, err := c.Status(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "no response within 50ms; if the server is slow, raise --timeout") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestATokenIsNotRedirected verifies that the client sends its token to no address that a server
+// redirects to. net/http keeps the token for another port or scheme of the same host.
+func TestATokenIsNotRedirected(t *testing.T) {
+	var got atomic.Pointer[string]
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		sent := r.Header.Get("Authorization")
+		got.Store(&sent)
+	}))
+	t.Cleanup(other.Close)
+	forwarder := httptest.NewTLSServer(http.RedirectHandler(other.URL, http.StatusFound))
+	t.Cleanup(forwarder.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Address{Forwarder: forwarder.URL, TokenFile: token, Timeout: time.Minute}.Connect(config.Operations{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "302 Found") {
+		t.Errorf("got %v, want the status of the redirect", err)
+	}
+	if sent := got.Load(); sent != nil {
+		t.Errorf("the other address got the token %q", *sent)
 	}
 }

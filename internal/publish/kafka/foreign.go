@@ -67,8 +67,8 @@ func (l *loading) readForeign(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]reload.Foreign, error) {
-	found := map[string]reload.Foreign{}
+func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]index.ForeignRecord, error) {
+	found := map[string]index.ForeignRecord{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
 	err := b.stored.Read(ctx, at.t.name, at.p, unread[0].From, unread[len(unread)-1].To, func(r broker.Record) error {
 		switch {
@@ -85,7 +85,7 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (m
 			return nil //nolint:nilerror // not the key of an object
 		}
 		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
-		f := reload.Foreign{Tombstone: r.Value == nil}
+		f := index.ForeignRecord{Tombstone: r.Value == nil}
 		if e, ok := b.stored.EntryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.Tombstone {
 			f.Entry = e
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
@@ -130,9 +130,9 @@ func (s *session) adopt(a recovery) {
 		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
 	}
 	a.known.Update(s.recorder.Write)
-	found := map[string]reload.Foreign{}
+	found := map[string]index.ForeignRecord{}
 	for key, e := range a.known.Foreign() {
-		found[key] = reload.Foreign{Entry: e}
+		found[key] = index.ForeignRecord{Entry: e}
 	}
 	s.b.foreign.Add(found)
 	a.spread = a.known.Spread

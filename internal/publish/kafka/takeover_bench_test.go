@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // BenchmarkTakeOver takes over 200 topics, one per resource, of 3 partitions each, as a
@@ -32,7 +32,7 @@ func BenchmarkTakeOver(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		err = harness.Eventually(ctx, time.Minute, "the topic accepts a marker", func(ctx context.Context) error {
+		err = poll.Until(ctx, time.Minute, "the topic accepts a marker", func(ctx context.Context) error {
 			done := make(chan error, 1)
 			bus.Publish(ctx, m, func(_ uint64, err error) { done <- err })
 			return <-done

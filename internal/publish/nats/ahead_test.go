@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -41,7 +42,7 @@ func TestLoadFromAReplicaThatIsAhead_Slow(t *testing.T) {
 	}
 	put("updated", 1)
 	put("same", 1)
-	waitFor(t, "on every server", same)
+	poll.Holds(t, "on every server", same)
 	copies := t.TempDir()
 	older, ahead := c.Servers[:2], c.Servers[2]
 	for _, s := range c.Servers {
@@ -55,12 +56,12 @@ func TestLoadFromAReplicaThatIsAhead_Slow(t *testing.T) {
 	for _, s := range c.Servers {
 		s.Start()
 	}
-	waitFor(t, "led", leads)
+	poll.Holds(t, "led", leads)
 	kept := maps.Clone(want)
 	put("updated", 2)
 	put("lost", 1)
 	put("lost too", 1)
-	waitFor(t, "on every server", same)
+	poll.Holds(t, "on every server", same)
 
 	for _, s := range c.Servers {
 		s.Kill()
@@ -73,15 +74,15 @@ func TestLoadFromAReplicaThatIsAhead_Slow(t *testing.T) {
 		s.Start()
 	}
 	for range 5 { // more terms than the third server has seen, so that it doesn't become the leader
-		waitFor(t, "led", leads)
-		waitFor(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
+		poll.Holds(t, "led", leads)
+		poll.Holds(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
 	}
 	ahead.Start()
-	waitFor(t, "led", leads)
+	poll.Holds(t, "led", leads)
 	want = kept
 	check := func() {
 		t.Helper()
-		waitFor(t, "a consumer of other messages on the third server", func() bool {
+		poll.Holds(t, "a consumer of other messages on the third server", func() bool {
 			on, err := bus.conn.JS.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
 				DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "kuberelay.>", MemoryStorage: true, Replicas: 1,
 			})

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -16,7 +17,7 @@ func TestBefore(t *testing.T) {
 			w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3, ContentMode: mode})
 			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // the stream keeps the last three events of a
 			bus := read(t, ns.URL)
-			waitFor(t, "ready", func() bool { return bus.Ready() == nil })
+			poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })
 			a := publishtest.Object{Name: "a"}.Key()
 			for _, tc := range []struct {
 				position uint64

@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -113,12 +114,12 @@ func TestUnreachable(t *testing.T) {
 	if err := bus.Wait(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait gives %v when its context ends", err)
 	}
-	waitFor(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), s.Addr()) })
+	poll.Holds(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), s.Addr()) })
 
 	s.Restart()
 	waitReady(t, bus)
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
-	waitFor(t, "kuberelay_nats_connected is 1", func() bool { return gathered(t, registry, "kuberelay_nats_connected") == 1 })
+	poll.Holds(t, "kuberelay_nats_connected is 1", func() bool { return gathered(t, registry, "kuberelay_nats_connected") == 1 })
 	bus.Close()
 	if !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("no warning in the log: %s", log.String())
@@ -129,7 +130,7 @@ func TestUnreachable(t *testing.T) {
 // can't reach yet.
 func TestDomainThatDoesNotAnswer(t *testing.T) {
 	bus := open(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"})
-	waitFor(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
+	poll.Holds(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
 	if err := bus.Ready(); errors.Is(err, ErrMisconfigured) {
 		t.Errorf("ready says %v, which a retry can fix", err)
 	}
@@ -180,7 +181,7 @@ func TestMetrics(t *testing.T) {
 		"kuberelay_nats_connected": 1, "kuberelay_nats_reconnects_total": 1, "kuberelay_nats_in_flight": 0,
 		"kuberelay_nats_reads_total": 2, // each rejected publish reads the last message
 	} {
-		waitFor(t, fmt.Sprintf("%s is %v", name, want), func() bool { return gathered(t, registry, name) == want })
+		poll.Holds(t, fmt.Sprintf("%s is %v", name, want), func() bool { return gathered(t, registry, name) == want })
 	}
 	if got := gathered(t, registry, "kuberelay_nats_ack_duration_seconds"); got != 1 {
 		t.Errorf("%v acknowledgements were timed, want 1", got)

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -92,7 +93,7 @@ func open(t testing.TB, o Options) *Bus {
 // connectError calls Connect until it fails. A server that does not respond in time is not an error.
 func connectError(t testing.TB, o Options) (err error) {
 	t.Helper()
-	waitFor(t, "an error", func() bool {
+	poll.Holds(t, "an error", func() bool {
 		var bus *Bus
 		if bus, err = Connect(t.Context(), o); err == nil {
 			bus.Close()
@@ -161,7 +162,7 @@ func eventReader(t testing.TB, url string) func(testing.TB, event.Key) []publish
 	var stream jetstream.Stream
 	return func(t testing.TB, k event.Key) []publishtest.Event {
 		t.Helper()
-		waitFor(t, "connected", func() bool {
+		poll.Holds(t, "connected", func() bool {
 			if nc.IsConnected() && stream == nil {
 				stream, err = js.Stream(t.Context(), "KUBERELAY")
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -202,7 +203,7 @@ func TestRotatedPassword(t *testing.T) {
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: path})
 	s.Configure(func(o *server.Options) { o.Password = "new" })
 	s.Restart()
-	waitFor(t, "refused", func() bool { return errors.Is(bus.Ready(), ErrMisconfigured) })
+	poll.Holds(t, "refused", func() bool { return errors.Is(bus.Ready(), ErrMisconfigured) })
 
 	if err := os.Remove(path); err != nil { // as between the steps of a careless rotation
 		t.Fatal(err)
@@ -210,6 +211,6 @@ func TestRotatedPassword(t *testing.T) {
 	if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }

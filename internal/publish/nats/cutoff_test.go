@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -33,7 +34,7 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 		former, attempt      int
 		got                  map[event.Key]event.Acked
 	)
-	waitFor(t, "loaded from a leader that is cut off", func() bool { // retried if the leader notices first
+	poll.Holds(t, "loaded from a leader that is cut off", func() bool { // retried if the leader notices first
 		leader, others := replicasBeside(t, c, at)
 		if len(others) == 0 {
 			return false
@@ -44,13 +45,13 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 		created = publishtest.Object{Name: fmt.Sprint("created-", attempt), Version: 1}
 		first = publishStored(t, at[former], changed.Message(t, 0))
 		for _, n := range others {
-			waitFor(t, "stored by every replica", func() bool { return c.Servers[n].Stored("KUBERELAY") >= first })
+			poll.Holds(t, "stored by every replica", func() bool { return c.Servers[n].Stored("KUBERELAY") >= first })
 		}
 		for _, n := range others {
 			c.Part(former, n)
 		}
 		connected := at[others[0]]
-		waitFor(t, "another leader", func() bool {
+		poll.Holds(t, "another leader", func() bool {
 			ctx, cancel := soon(t)
 			defer cancel()
 			leader, err := c.Leader(ctx, connected.conn.JS, "KUBERELAY")
@@ -60,7 +61,7 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 		second = publishStored(t, connected, changed.Message(t, first))
 		third = publishStored(t, connected, created.Message(t, 0))
 		var err error
-		waitFor(t, "an answer of the former leader", func() bool {
+		poll.Holds(t, "an answer of the former leader", func() bool {
 			got, err = loadSoon(t, at[former])
 			return err == nil || errors.Is(err, stream.ErrNoLeader)
 		})
@@ -77,7 +78,7 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 	}
 
 	c.Join()
-	waitFor(t, "corrected", func() bool {
+	poll.Holds(t, "corrected", func() bool {
 		got, err := loadSoon(t, at[former])
 		return err == nil && got[changed.Key()].Position == second && got[created.Key()].Position == third
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -196,7 +197,7 @@ func TestPermission(t *testing.T) {
 // not know the reason yet.
 func waitDenied(t *testing.T, bus *Bus) {
 	t.Helper()
-	waitFor(t, "told of the permission", func() bool {
+	poll.Holds(t, "told of the permission", func() bool {
 		_, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 		return err != nil && strings.Contains(err.Error(), "Permissions Violation")
 	})

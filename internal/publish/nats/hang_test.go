@@ -9,6 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -19,8 +20,8 @@ func TestAServerThatHangs(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry})
 	s.Freeze()
-	waitFor(t, "not ready", func() bool { return bus.Ready() != nil })
-	waitFor(t, "disconnected", func() bool {
+	poll.Holds(t, "not ready", func() bool { return bus.Ready() != nil })
+	poll.Holds(t, "disconnected", func() bool {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -50,11 +51,11 @@ func TestAStreamThatHangs_Slow(t *testing.T) {
 	bus := connect(t, Options{URLs: c.URLs[:1], Cluster: publishtest.Cluster, Replicas: 3})
 	c.Stop(1)
 	c.Stop(2)
-	waitFor(t, "not ready", func() bool { return bus.Ready() != nil })
+	poll.Holds(t, "not ready", func() bool { return bus.Ready() != nil })
 	if !bus.conn.NC.IsConnected() || bus.conn.NC.Stats().Reconnects > 0 {
 		t.Error("the connection was lost")
 	}
-	waitFor(t, "told that the stream has no leader", func() bool { return errors.Is(bus.Ready(), stream.ErrNoLeader) })
+	poll.Holds(t, "told that the stream has no leader", func() bool { return errors.Is(bus.Ready(), stream.ErrNoLeader) })
 	err := bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil })
 	if !errors.Is(err, stream.ErrNoLeader) {
 		t.Errorf("Load returns %v, want %v", err, stream.ErrNoLeader)

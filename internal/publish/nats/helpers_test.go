@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -29,20 +30,6 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	timeout := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("not %s within %s", what, limit)
-		}
-	}
-}
-
 func waitReady(t testing.TB, bus *Bus) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -55,7 +42,7 @@ func waitReady(t testing.TB, bus *Bus) {
 // waitReconnected waits until a connection after the first one is ready.
 func waitReconnected(t testing.TB, bus *Bus) {
 	t.Helper()
-	waitFor(t, "reconnected", func() bool {
+	poll.Holds(t, "reconnected", func() bool {
 		lost, _, err := bus.conn.State() // the bus may not have noticed yet that the first connection is lost
 		return lost > 0 && err == nil && bus.conn.NC.Stats().Reconnects > 0
 	})
@@ -102,7 +89,7 @@ func publishOK(t testing.TB, bus *Bus, m *event.Message) uint64 {
 // stream has no leader yet.
 func publishStored(t testing.TB, bus *Bus, m *event.Message) (position uint64) {
 	t.Helper()
-	waitFor(t, "stored", func() bool {
+	poll.Holds(t, "stored", func() bool {
 		var err error
 		position, err = publishNow(t, bus, m)
 		if conflict := new(publish.ConflictError); errors.As(err, &conflict) {

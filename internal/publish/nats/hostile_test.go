@@ -19,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -41,7 +42,7 @@ func rawPublish(t testing.TB, bus *Bus, url, subject, header, body string) (posi
 		}
 		answer = append(answer, b[:n]...)
 	}
-	waitFor(t, "stored", func() bool {
+	poll.Holds(t, "stored", func() bool {
 		position, err = bus.conn.LastPosition(t.Context(), subject)
 		return err == nil && position != 0
 	})

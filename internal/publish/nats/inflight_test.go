@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -154,7 +155,7 @@ func TestTimeout(t *testing.T) {
 	}
 	proxy.Pass() // now the message arrives, and its late acknowledgement
 	var first uint64
-	waitFor(t, "published", func() bool {
+	poll.Holds(t, "published", func() bool {
 		var err error
 		first, err = publishNow(t, bus, m)
 		return err == nil

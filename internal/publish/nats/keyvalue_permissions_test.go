@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -76,7 +77,7 @@ func TestKeyValuePermissions(t *testing.T) {
 	if _, err := reader.CreateStream(bounded, config); err == nil {
 		t.Error("the reader creates the bucket")
 	}
-	waitFor(t, "a permission violation", func() bool { return errors.Is(reader.Conn().LastError(), natsgo.ErrPermissionViolation) })
+	poll.Holds(t, "a permission violation", func() bool { return errors.Is(reader.Conn().LastError(), natsgo.ErrPermissionViolation) })
 
 	creator := observe(t, s.URL, natsgo.UserInfo("bucket", "change-me-three"))
 	if _, err := creator.CreateStream(t.Context(), config); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -116,7 +117,7 @@ func testKeyValue(t *testing.T, mode ContentMode, how string) {
 	put(publishtest.Object{Name: "back", Version: 7})
 	put(publishtest.Object{Name: "back", Version: 8, Deleted: true})
 	put(publishtest.Object{Name: "back", UID: "another", Version: 9})
-	waitFor(t, "the keys of the watcher are the existing objects", func() bool {
+	poll.Holds(t, "the keys of the watcher are the existing objects", func() bool {
 		for {
 			select {
 			case e := <-watcher.Updates():
@@ -259,7 +260,7 @@ func TestKeyValueControl(t *testing.T) {
 	}
 	t.Cleanup(func() { watcher.Stop() })
 	got := map[string]string{}
-	waitFor(t, "a watcher has the claim and the point", func() bool {
+	poll.Holds(t, "a watcher has the claim and the point", func() bool {
 		for {
 			select {
 			case e := <-watcher.Updates():

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -14,8 +15,8 @@ func TestElection(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
 	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
 	before := bus.PossibleLosses()
-	waitFor(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
-	waitFor(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
+	poll.Holds(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
+	poll.Holds(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 }
 
 // TestAServerLosesAStreamWithOneReplica shows that the cluster keeps the identity of a stream even
@@ -40,7 +41,7 @@ func TestAServerLosesAStreamWithOneReplica(t *testing.T) {
 	c.Servers[n].Kill()
 	c.Servers[n].Forget()
 	c.Servers[n].Start()
-	waitFor(t, "ready", func() bool { return bus.conn.Check(t.Context()) == nil && bus.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return bus.conn.Check(t.Context()) == nil && bus.Ready() == nil })
 	if got := load(t, bus); len(got) != 0 || bus.Stream() != was {
 		t.Errorf("loaded %v from stream %q, want nothing from %q", got, bus.Stream(), was)
 	}

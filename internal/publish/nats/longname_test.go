@@ -8,6 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -36,7 +37,7 @@ func TestAConnectionThatEndsForGoodIsToldOf(t *testing.T) {
 	if err := bus.conn.NC.Publish(strings.Repeat("x", maxControlLine+100), nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the bus says that it is gone", func() bool { return errors.Is(bus.Ready(), publish.ErrGone) })
+	poll.Holds(t, "the bus says that it is gone", func() bool { return errors.Is(bus.Ready(), publish.ErrGone) })
 	if _, err := publishNow(t, bus, odd(t)); !errors.Is(err, publish.ErrNotSent) {
 		t.Errorf("a publish got %v, want %v", err, publish.ErrNotSent)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -197,7 +198,7 @@ func TestReadDisconnected(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
 	s.Stop()
-	waitFor(t, "disconnected", func() bool { return bus.Ready() != nil })
+	poll.Holds(t, "disconnected", func() bool { return bus.Ready() != nil })
 	k := publishtest.Object{Name: "web"}.Key()
 	if _, err := bus.Last(t.Context(), k); err == nil {
 		t.Error("Last: no error")

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -39,7 +40,7 @@ func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release fun
 		k := o.Key()
 		m := o.Message(t, want[k].Position)
 		acked := m.Acked
-		waitFor(t, "stored", func() bool {
+		poll.Holds(t, "stored", func() bool {
 			position, err := publishNow(t, bus, m)
 			if acked.Position = position; err != nil && !errors.Is(err, stream.ErrNoStream) {
 				t.Fatal(err)
@@ -137,7 +138,7 @@ func TestSubscribeToAReplicaThatIsBehind(t *testing.T) {
 func TestReplicated(t *testing.T) {
 	servers := cluster(t, 3)
 	var bus *Bus
-	waitFor(t, "connected to the cluster", func() bool {
+	poll.Holds(t, "connected to the cluster", func() bool {
 		var err error
 		if bus, err = Connect(t.Context(), Options{URLs: []string{servers[0].URL}, Cluster: publishtest.Cluster, Replicas: 3}); err != nil {
 			return false
@@ -146,7 +147,7 @@ func TestReplicated(t *testing.T) {
 		return true
 	})
 	t.Cleanup(func() { bus.Close() })
-	waitFor(t, "stored", func() bool { // the server of this connection may not know the stream yet
+	poll.Holds(t, "stored", func() bool { // the server of this connection may not know the stream yet
 		_, err := publishNow(t, bus, publishtest.Object{Name: "first", Version: 1}.Message(t, 0))
 		return err == nil
 	})
@@ -176,7 +177,7 @@ func TestReplicated(t *testing.T) {
 	}
 	for i := range objects {
 		m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
-		waitFor(t, "stored", func() bool {
+		poll.Holds(t, "stored", func() bool {
 			_, err := publishNow(t, bus, m)
 			var conflict *publish.ConflictError
 			if errors.As(err, &conflict) {

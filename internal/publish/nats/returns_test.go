@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -32,11 +33,11 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 	}
 	var name string
 	var killed, attempt int
-	waitFor(t, "a message that returned", func() bool { // retried if the server has written its index since
+	poll.Holds(t, "a message that returned", func() bool { // retried if the server has written its index since
 		attempt++
 		name = fmt.Sprint("returns-", attempt)
 		last := put(name, 2, put(name, 1, 0))
-		waitFor(t, "deleted", func() bool {
+		poll.Holds(t, "deleted", func() bool {
 			s, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
 			return err == nil && s.DeleteMsg(t.Context(), last) == nil
 		})
@@ -44,7 +45,7 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 		for i := range 30 {
 			end = put(fmt.Sprintf("after-%d-%d", attempt, i), 1, 0)
 		}
-		waitFor(t, "the same on every server", func() bool {
+		poll.Holds(t, "the same on every server", func() bool {
 			return stored(end) && messages(0) == messages(1) && messages(1) == messages(2)
 		})
 		leader, err := c.Leader(t.Context(), bus.conn.JS, "KUBERELAY")
@@ -54,10 +55,10 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 		killed = (leader + 1) % len(c.Servers)
 		c.Servers[killed].Kill()
 		c.Servers[killed].Start()
-		waitFor(t, "recovered", func() bool { return stored(end) })
+		poll.Holds(t, "recovered", func() bool { return stored(end) })
 		return messages(killed) == messages(leader)+1
 	})
-	waitFor(t, "a consumer of that message", func() bool {
+	poll.Holds(t, "a consumer of that message", func() bool {
 		on, err := bus.conn.JS.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
 			DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "kuberelay.>", MemoryStorage: true, Replicas: 1,
 		})
@@ -75,7 +76,7 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 		}
 	}
 	before := bus.PossibleLosses()
-	waitFor(t, "that server leads", func() bool {
+	poll.Holds(t, "that server leads", func() bool {
 		leader, err := c.Leader(t.Context(), bus.conn.JS, "KUBERELAY")
 		if err == nil && leader != killed {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -85,7 +86,7 @@ func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 		}
 		return err == nil && leader == killed
 	})
-	waitFor(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
+	poll.Holds(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
 	if got := load(t, bus)[returned]; !got.Live() && leads(killed) {
 		t.Errorf("loaded %v, want the message that returned", got)
 	}

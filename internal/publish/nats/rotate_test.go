@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -227,7 +228,7 @@ func TestChangedFilesUnderLoad(t *testing.T) {
 	}
 	for range changes {
 		before := published.Load()
-		waitFor(t, "published", func() bool { return published.Load() > before+500 })
+		poll.Holds(t, "published", func() bool { return published.Load() > before+500 })
 		r.write(path, user())
 		r.conn.CheckFiles(t.Context())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -62,7 +63,7 @@ func TestSharedConnection(t *testing.T) {
 	for _, b := range append(buses, again) {
 		b.Close()
 	}
-	waitFor(t, "the connection is closed", func() bool { return len(s.Connections()) == 0 })
+	poll.Holds(t, "the connection is closed", func() bool { return len(s.Connections()) == 0 })
 }
 
 // TestSharedConnectionThatEnded verifies that every bus reports a connection that the server closed
@@ -75,7 +76,7 @@ func TestSharedConnectionThatEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range []*Bus{first, second} {
-		waitFor(t, "the bus says that it is gone", func() bool { return errors.Is(b.Ready(), publish.ErrGone) })
+		poll.Holds(t, "the bus says that it is gone", func() bool { return errors.Is(b.Ready(), publish.ErrGone) })
 	}
 	next := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
 	first.Close()

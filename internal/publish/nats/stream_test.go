@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -78,7 +79,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 	s.Kill()
 	s.Forget()
 	s.Start()
-	waitFor(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
+	poll.Holds(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
 	if got := bus.Stream(); got == identity || got == "" {
 		t.Errorf("the new stream is %q, as the old one", got)
 	}
@@ -99,7 +100,7 @@ func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
 	if err := observe(t, s.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
+	poll.Holds(t, "a new stream", func() bool { return bus.PossibleLosses() > created && bus.Ready() == nil })
 	if bus.conn.NC.Stats().Reconnects > 0 {
 		t.Error("the connection was lost")
 	}
@@ -301,9 +302,9 @@ func TestStreamIsDeleted(t *testing.T) {
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	if _, err := publishNow(t, bus, m); err == nil {
 		// The check after the connect may find that the stream no longer exists.
-		waitFor(t, "told of another stream than the one that is not there", func() bool { return bus.PossibleLosses() > 1 })
+		poll.Holds(t, "told of another stream than the one that is not there", func() bool { return bus.PossibleLosses() > 1 })
 	}
-	waitFor(t, "published again", func() bool {
+	poll.Holds(t, "published again", func() bool {
 		_, err := publishNow(t, bus, m)
 		return err == nil
 	})
@@ -321,20 +322,20 @@ func TestStreamIsSpoiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Restart()
-	waitFor(t, "refused", func() bool { // on the next connection, because the first may also report the error
+	poll.Holds(t, "refused", func() bool { // on the next connection, because the first may also report the error
 		lost, _, err := bus.conn.State()
 		return lost > 0 && errors.Is(err, ErrMisconfigured)
 	})
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)); !errors.Is(err, ErrMisconfigured) {
 		t.Errorf("publish gives %v, want ErrMisconfigured", err)
 	}
-	waitFor(t, "mended", func() bool { // the test's client also has to reconnect
+	poll.Holds(t, "mended", func() bool { // the test's client also has to reconnect
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := js.UpdateStream(ctx, bus.opts.streamConfig())
 		return err == nil
 	})
-	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })
 }
 
 // TestAStreamKeepsItsIdentity verifies that the creation time of the stream does not change when the
@@ -364,7 +365,7 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 		}
 		leader := first()
 		c.StopNamed(leader)
-		waitFor(t, "another leader", func() bool { l := first(); return l != "" && l != leader && bus.Ready() == nil })
+		poll.Holds(t, "another leader", func() bool { l := first(); return l != "" && l != leader && bus.Ready() == nil })
 		if err := bus.conn.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
@@ -46,7 +47,7 @@ func (s *subscriber) want(positions ...uint64) {
 // lost waits until the subscriber has noticed that its connection broke.
 func (s *subscriber) lost() {
 	s.t.Helper()
-	waitFor(s.t, "disconnected", func() bool { return s.bus.Ready() != nil })
+	poll.Holds(s.t, "disconnected", func() bool { return s.bus.Ready() != nil })
 }
 
 // writer publishes increasing versions of objects.
@@ -369,7 +370,7 @@ func TestReaderOfAnotherStream(t *testing.T) {
 	ns := natstest.Start(t)
 	newWriter(t, Options{URLs: []string{ns.URL}, History: 3}).put("a")
 	bus := read(t, ns.URL)
-	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })
 }
 
 // TestSubscribeFromTime verifies that FromTime yields the events that the stream stored at that time

@@ -1,8 +1,9 @@
 // Package bus connects one cluster to its bus: it opens the configured sink, and makes sure that the
 // cluster owns its name there.
 //
-// A Bus publishes only while no other cluster has taken the name. From the moment at which a claim
-// shows another owner, Publish fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. The
+// After a Bus has read a claim of another cluster, Publish fails with [publish.ErrNotSent] and Ready
+// with [publish.ErrGone]. On NATS, it reads the claim every 10 seconds and at each checkpoint load, so it
+// can publish for up to that long after the claim. On Kafka, the brokers reject its events at once. The
 // package can't tell two clusters with one name apart if one of them hides the UID of its namespace
 // kube-system. It does not decide what to publish.
 package bus
@@ -34,9 +35,8 @@ type Bus struct {
 	Source         checkpoint.Source // nil if the sink cannot be read back
 	Purger         checkpoint.Purger // nil if the sink cannot be read back
 	History        forward.History
-	Probes         bool          // Ready detects on its own that the sink is available again; otherwise only a publish does
-	PossibleLosses func() uint64 // see [publish.Bus]
-	LastMarker     func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	Probes         bool             // Ready detects on its own that the sink is available again; otherwise only a publish does
+	PossibleLosses func() uint64    // see [publish.Bus]
 	Invalid        *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
 
 	readable publish.Bus        // nil if the sink cannot be read back
@@ -52,7 +52,7 @@ var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 // attach sets the capabilities of a sink that can be read back.
 func (b *Bus) attach(k publish.Bus) {
 	b.Publisher, b.Source, b.Purger, b.History, b.readable = k, k, k, k, k
-	b.PossibleLosses, b.LastMarker, b.Probes = k.PossibleLosses, k.LastMarker, true
+	b.PossibleLosses, b.Probes = k.PossibleLosses, true
 }
 
 // attachClaim makes the bus fail when another cluster takes the name.
@@ -60,7 +60,7 @@ func (b *Bus) attachClaim(c *claim) {
 	c.bus, b.claim, b.Source = b.readable, c, renewing{b.Source, c}
 }
 
-// Ready returns nil while the bus is reachable and no other cluster has taken the name.
+// Ready returns nil while the bus is reachable and this process has read no claim of another cluster.
 func (b *Bus) Ready() error {
 	if err := b.claim.taken(); err != nil {
 		return err
@@ -68,13 +68,21 @@ func (b *Bus) Ready() error {
 	return b.Publisher.Ready()
 }
 
-// Publish publishes while this cluster owns its name.
+// Publish publishes unless this process has read a claim of another cluster.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	if err := b.claim.taken(); err != nil {
 		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
 		return
 	}
 	b.Publisher.Publish(ctx, m, done)
+}
+
+// LastMarker is the method of [publish.Bus]. A sink that cannot be read back has no marker.
+func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
+	if b.readable == nil {
+		return "", "", nil
+	}
+	return b.readable.LastMarker(ctx, gr)
 }
 
 // Risks returns the settings of the bus that can cause the loss of acknowledged events.

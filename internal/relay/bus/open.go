@@ -8,7 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -31,9 +30,9 @@ type Config struct {
 	// Writer names this process in the marker of a takeover on Kafka. If it is "", the host name is
 	// used.
 	Writer string
-	// Permit, if not nil, is called before each write.
+	// Permit is called before each write, and its error rejects the write. It may be nil.
 	Permit func() error
-	// WaitFor is called with a function that returns what the connection waits for, if anything.
+	// WaitFor receives a function that returns the reason why the connection is not ready, or nil.
 	WaitFor func(func() error)
 
 	// Server is the built-in NATS server that several buses share. If it is nil and the settings
@@ -64,7 +63,7 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 	invalid := publish.NewInvalid(c.Registerer, c.Logger)
 	switch c.Settings.Event.Sink {
 	case config.SinkStdout:
-		return &Bus{Publisher: permitted{stdout.New(c.Out), c.Permit}, History: noHistory{}, PossibleLosses: func() uint64 { return 0 }, LastMarker: noHistory{}.lastMarker}, nil
+		return &Bus{Publisher: permitted{stdout.New(c.Out), c.Permit}, History: noHistory{}, PossibleLosses: func() uint64 { return 0 }}, nil
 	case config.SinkKafka:
 		b, err = openKafka(c, claim, invalid)
 	case config.SinkNATS:
@@ -120,7 +119,7 @@ func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, er
 	if c.Connections != nil {
 		o.Shared = &c.Connections.nats
 	}
-	if UsesBuiltInServer(cfg) {
+	if cfg.BuiltInServer() {
 		server := c.Server
 		if server == nil {
 			var err error
@@ -138,11 +137,6 @@ func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, er
 	}
 	b.attach(nb)
 	return b, nil
-}
-
-// UsesBuiltInServer reports whether the settings ask for the built-in NATS server.
-func UsesBuiltInServer(cfg config.Config) bool {
-	return cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0
 }
 
 // StartServer starts the built-in NATS server of the settings. Its error is a [config.Error].
@@ -197,7 +191,7 @@ func openKafka(c Config, claim *claim, invalid *publish.Invalid) (*Bus, error) {
 // so that the brokers reject the previous writer. It ignores Cluster, UID and WaitFor. The caller
 // must call closeBus. The error is a [config.Error] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
-	if UsesBuiltInServer(c.Settings) {
+	if c.Settings.BuiltInServer() {
 		return nil, nil, &config.Error{Err: errBuiltIn}
 	}
 	c.Cluster, c.WaitFor = c.Settings.Event.ClusterName, func(func() error) {}
@@ -231,8 +225,4 @@ type noHistory struct{}
 
 func (noHistory) At(context.Context, event.Key, uint64) (publish.Stored, error) {
 	return publish.Stored{}, nil
-}
-
-func (noHistory) lastMarker(context.Context, schema.GroupResource) (event.Type, string, error) {
-	return "", "", nil
 }

@@ -48,7 +48,7 @@ func open(ctx context.Context, cfg config.Config, status *tail.Status, reading *
 		return reader.Open(options)
 	case config.SinkNATS:
 	default:
-		return nil, &config.Error{Err: fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: this command reads NATS or Kafka; unset it", cfg.Event.Sink)}
+		return nil, &config.Error{Err: fmt.Errorf("KUBERELAY_SINK is %s, which this command cannot read: set it to nats or kafka", cfg.Event.Sink)}
 	}
 	if len(cfg.NATS.URLs) == 0 {
 		status.Hint = builtInHint
@@ -63,7 +63,7 @@ func open(ctx context.Context, cfg config.Config, status *tail.Status, reading *
 }
 
 // builtInHint is the hint for an unreachable built-in server of a forwarder on this machine.
-const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
+const builtInHint = " (is a forwarder running on this machine? To use another server, set KUBERELAY_NATS_URL)"
 
 // Explain adds a fix to the error of a bus that can't be read at all. It returns a [config.Error] if a
 // retry does not fix the error, and other errors unchanged.

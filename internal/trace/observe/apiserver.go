@@ -121,7 +121,7 @@ func (c *traced) environment() trace.Selection {
 	s := trace.Selection{From: trace.FromEnvironment, Selected: trace.MaybeSelected}
 	switch {
 	case c.resource == (event.Resource{}):
-		s.Detail = "neither the API server nor the forwarder answers"
+		s.Detail = "neither the API server nor the forwarder responds"
 		return s
 	case len(c.cfg.Watch.Resources) == 0:
 		s.Detail = "KUBERELAY_RESOURCES is not set here, and the forwarder does not respond"

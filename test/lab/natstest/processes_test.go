@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestProcesses(t *testing.T) {
 	}
 	eventually := func(what string, is func(context.Context) error) {
 		t.Helper()
-		if err := harness.Eventually(t.Context(), limit, what, func(ctx context.Context) error {
+		if err := poll.Until(t.Context(), limit, what, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			return is(ctx)

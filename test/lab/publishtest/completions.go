@@ -70,18 +70,3 @@ func (c *completions) none() {
 	default:
 	}
 }
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	timeout := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("not %s within %s", what, limit)
-		}
-	}
-}

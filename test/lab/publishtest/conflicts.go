@@ -6,6 +6,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // wantConflict publishes m and expects a conflict with the event that the bus holds.
@@ -148,7 +149,7 @@ func testTakenOver(t *testing.T, bus Bus) {
 			t.Errorf("the stale writer has published %s at %d", m.ID, position)
 		}
 	}
-	eventually(t, "gone", func() bool { return errors.Is(stale.Ready(), publish.ErrGone) })
+	poll.Holds(t, "gone", func() bool { return errors.Is(stale.Ready(), publish.ErrGone) })
 	mustPublish(t, leader, Object{Name: "other", Version: 1}.Message(t, 0))
 	wantEvents(t, bus, m1.Key, []Event{{m1.ID, first, string(m1.Data)}, {m2.ID, second, string(m2.Data)}})
 }

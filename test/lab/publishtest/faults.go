@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // testKill kills the bus under load and verifies that no acknowledged message is lost. It publishes
@@ -33,7 +34,7 @@ func testKill(t *testing.T, bus Bus) {
 	if len(failed) == 0 {
 		t.Error("the bus was killed and nobody noticed")
 	}
-	eventually(t, "ready", func() bool { return p.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return p.Ready() == nil })
 	for _, m := range failed {
 		stored[m.Key] = Event{m.ID, publishUntilStored(t, p, m), string(m.Data)}
 	}
@@ -59,7 +60,7 @@ func testMute(t *testing.T, bus Bus) {
 	}
 	// The test needs a bus that has stored the update. On a slow machine, the impatient publisher
 	// may give up before it has sent the update.
-	eventually(t, "stored without an acknowledgement", func() bool {
+	poll.Holds(t, "stored without an acknowledgement", func() bool {
 		bus.Mute(t)
 		all = newCompletions(t)
 		for _, m := range messages {
@@ -71,7 +72,7 @@ func testMute(t *testing.T, bus Bus) {
 			}
 		}
 		bus.Unmute(t)
-		eventually(t, "ready", func() bool { return p.Ready() == nil })
+		poll.Holds(t, "ready", func() bool { return p.Ready() == nil })
 		return len(read(t, bus, update.Key)) == 2
 	})
 	before := map[event.Key][]Event{}
@@ -115,11 +116,11 @@ func testReady(t *testing.T, bus Bus) {
 	need(t, bus.Kill != nil, "way to kill it")
 	p := open(t, bus)
 	bus.Kill(t)
-	eventually(t, "unready", func() bool { return p.Ready() != nil })
+	poll.Holds(t, "unready", func() bool { return p.Ready() != nil })
 	if _, err := publishNow(t, p, Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
 		t.Error("published to a bus that was killed")
 	}
 	bus.Start(t)
-	eventually(t, "ready", func() bool { return p.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return p.Ready() == nil })
 	mustPublish(t, p, Object{Name: "web", Version: 1}.Message(t, 0))
 }

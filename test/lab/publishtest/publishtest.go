@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // Bus is an empty bus under test. A nil function means that the bus doesn't support the operation.
@@ -102,7 +103,7 @@ func openImpatient(t *testing.T, bus Bus) publish.Publisher {
 func ready(t *testing.T, p publish.Publisher) publish.Publisher {
 	t.Helper()
 	t.Cleanup(func() { _ = p.Close() })
-	eventually(t, "ready", func() bool { return p.Ready() == nil })
+	poll.Holds(t, "ready", func() bool { return p.Ready() == nil })
 	return p
 }
 
@@ -136,7 +137,7 @@ func mustPublish(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 func publishUntilStored(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 	t.Helper()
 	var position uint64
-	eventually(t, "the event stored", func() (stored bool) {
+	poll.Holds(t, "the event stored", func() (stored bool) {
 		var err error
 		position, err = publishNow(t, p, m)
 		return err == nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // The following methods do what an administrator does.
@@ -20,7 +22,7 @@ func (c *Client) deleteTopic(t testing.TB, name string) {
 	if err = errors.Join(err, res.Errors[name]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the topic is gone", func() bool { return isNoTopic(c.probe(within(t), name, "Describe")) })
+	poll.Holds(t, "the topic is gone", func() bool { return isNoTopic(c.probe(within(t), name, "Describe")) })
 }
 
 // allow grants the user an operation on a topic, and waits until the broker reports the ACL.
@@ -34,7 +36,7 @@ func (c *Client) allow(t testing.TB, user, operation, topic string) {
 	if err = errors.Join(append(res.Errors, err)...); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the ACL is known", func() bool {
+	poll.Holds(t, "the ACL is known", func() bool {
 		res, err := c.kafka.DescribeACLs(within(t), &kafka.DescribeACLsRequest{Filter: kafka.ACLFilter{
 			ResourceTypeFilter: kafka.ResourceTypeTopic, ResourceNameFilter: topic, ResourcePatternTypeFilter: kafka.PatternTypeLiteral,
 			Operation: kafka.ACLOperationTypeAny, PermissionType: kafka.ACLPermissionTypeAny,

@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -210,8 +211,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.transport.checkFiles()
-		eventually(t, "the new password is accepted", func() bool { return s.produce(t, c) == nil }) // the broker may reject it until it has applied the change
-		eventually(t, "connections are replaced", func() bool {
+		poll.Holds(t, "the new password is accepted", func() bool { return s.produce(t, c) == nil }) // the broker may reject it until it has applied the change
+		poll.Holds(t, "connections are replaced", func() bool {
 			for conn := range c.connections() {
 				if _, old := before[conn]; old {
 					return false
@@ -240,7 +241,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		c.transport.checkFiles()
 		wantMisconfigured(t, s.produce(t, c), failure.Denied)
 		s.setPassword(t, firstPassword)
-		eventually(t, "the password is accepted", func() bool { return s.produce(t, c) == nil })
+		poll.Holds(t, "the password is accepted", func() bool { return s.produce(t, c) == nil })
 	})
 
 	t.Run("certificate", func(t *testing.T) {
@@ -267,12 +268,12 @@ func TestFilesAreReadAgain(t *testing.T) {
 		s.Stop()
 		s.server.write(t, next, "broker")
 		s.Start()
-		eventually(t, "the broker's certificate is refused", func() bool {
+		poll.Holds(t, "the broker's certificate is refused", func() bool {
 			err := s.produce(t, c)
 			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && failure.KindOf(err) == failure.Never
 		})
 		replaceFile(t, s.caFile, next.File)
-		eventually(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })
+		poll.Holds(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })
 	})
 }
 

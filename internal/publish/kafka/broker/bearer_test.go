@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -158,14 +159,14 @@ func TestBearerTokens_Slow(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, first := i.issued.Load(), c.connections()
-		eventually(t, "another token", func() bool {
+		poll.Holds(t, "another token", func() bool {
 			c.transport.renewToken(t.Context())
 			return i.issued.Load() > before
 		})
 		if err := s.produce(t, c); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "other connections", func() bool {
+		poll.Holds(t, "other connections", func() bool {
 			for conn := range c.connections() {
 				if _, is := first[conn]; is {
 					return false

@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestReadOverCompaction verifies that a read delivers every remaining record of a compacted
@@ -67,7 +68,7 @@ func TestReadOverCompaction(t *testing.T) {
 		return want
 	}
 	end := next - 1 // end of all records before the ticks; each tick may roll a segment
-	eventually(t, "all is compacted", func() bool {
+	poll.Holds(t, "all is compacted", func() bool {
 		write("tick", record("tick", "1"))
 		_, got := readAll(t, c, topic, 0, 0, end)
 		return slices.Equal(got, want(0))
@@ -98,7 +99,7 @@ func TestReadOverCompaction(t *testing.T) {
 	t.Run("cut", func(t *testing.T) {
 		topic := kafkabrokertest.Topic(t, b, "cut", 1, map[string]string{"segment.ms": "1", "retention.ms": "1"})
 		var o Offsets
-		eventually(t, "the log is cut", func() bool {
+		poll.Holds(t, "the log is cut", func() bool {
 			r := record("a", "1")
 			r.Timestamp = time.Now()
 			put(t, c, topic, 0, r)
@@ -140,7 +141,7 @@ func TestReadOverControlBatches(t *testing.T) {
 	if err != nil || committed.Error != nil {
 		t.Fatal(committed, err)
 	}
-	eventually(t, "the marker is written", func() bool {
+	poll.Holds(t, "the marker is written", func() bool {
 		o, err := c.Offsets(ctx, topic)
 		return err == nil && o.End[0] == 2
 	})

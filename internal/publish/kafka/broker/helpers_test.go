@@ -113,19 +113,6 @@ func show(r Record) string {
 	return fmt.Sprintf("%d %s=%s", r.Offset, r.Key, value)
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	ctx := within(t)
-	for !is() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %s", what, patience)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 // wantError fails t unless err is of the kind and its text contains all parts.
 func wantError(t testing.TB, err error, kind failure.Kind, parts ...string) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 func TestReadGivesRecordsWhole(t *testing.T) {
@@ -214,7 +215,7 @@ func TestFrozenBroker(t *testing.T) {
 		_, err := patient.Produce(context.Background(), topic, 0, one(t))
 		ended <- err
 	}()
-	eventually(t, "it connects", func() bool { return len(patient.connections()) > 0 })
+	poll.Holds(t, "it connects", func() bool { return len(patient.connections()) > 0 })
 	patient.Close()
 	select {
 	case err := <-ended:

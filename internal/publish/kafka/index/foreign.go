@@ -5,27 +5,26 @@ import (
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
 )
 
 // Foreign are the last records of other writers, by partition key. The zero value has none.
 type Foreign struct {
 	mu   sync.Mutex
-	last map[string]reload.Foreign
+	last map[string]ForeignRecord
 }
 
 // Add replaces the last records of some keys.
-func (f *Foreign) Add(found map[string]reload.Foreign) {
+func (f *Foreign) Add(found map[string]ForeignRecord) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last == nil {
-		f.last = map[string]reload.Foreign{}
+		f.last = map[string]ForeignRecord{}
 	}
 	maps.Copy(f.last, found)
 }
 
-// Unanswered returns the entries of the records that are still the last of their keys. It drops the
-// records that nobody has to answer any more, and skips keys with an event in flight.
+// Unanswered returns the entries of the records that are still the last of their keys. It drops
+// records that need no answer, and skips keys with an event in flight.
 func (f *Foreign) Unanswered(x *Index) map[string]record.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
 )
 
 // TestUnansweredForeignRecords verifies that a foreign record counts while it is the last record of
@@ -35,7 +34,7 @@ func TestUnansweredForeignRecords(t *testing.T) {
 			if c.busy {
 				x.Begin(id, c.last)
 			}
-			f.Add(map[string]reload.Foreign{key: {Entry: at(9), Tombstone: c.tombstone}})
+			f.Add(map[string]ForeignRecord{key: {Entry: at(9), Tombstone: c.tombstone}})
 			_, got := f.Unanswered(x)[key]
 			if _, kept := f.last[key]; got != c.want || kept != c.keeps {
 				t.Errorf("got %v, kept %v; want %v, %v", got, kept, c.want, c.keeps)
@@ -44,5 +43,25 @@ func TestUnansweredForeignRecords(t *testing.T) {
 				t.Errorf("the next event expects %d, want %d", x.Position(id), want)
 			}
 		})
+	}
+}
+
+func TestIsAnswered(t *testing.T) {
+	at := record.Entry{Topic: "t", Partition: 1, Offset: 9}
+	for name, c := range map[string]struct {
+		last      uint64
+		tombstone bool
+		want      bool
+	}{
+		"of an unknown object":         {},
+		"after the last event":         {last: publish.PositionOf(1, 5)},
+		"before the last event":        {last: publish.PositionOf(1, 12), want: true},
+		"an event in a partition more": {last: publish.PositionOf(2, 12)},
+		"a tombstone of nothing":       {tombstone: true, want: true},
+		"a tombstone of an object":     {last: publish.PositionOf(1, 5), tombstone: true},
+	} {
+		if got := (ForeignRecord{Entry: at, Tombstone: c.tombstone}).IsAnswered(c.last); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
 	}
 }

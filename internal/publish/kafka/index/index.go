@@ -16,9 +16,7 @@ func Of(partitionKey []byte) ID {
 	return ID(sum[:16])
 }
 
-// Index holds the position of the last event of every object, and the objects that have an event in
-// flight. It provides the compare-and-set that Kafka lacks. The index is complete, because a
-// cluster has only one writer.
+// Index is safe for concurrent use. Make one with [New].
 type Index struct {
 	mu   sync.Mutex
 	last map[ID]uint64

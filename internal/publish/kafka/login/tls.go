@@ -73,7 +73,7 @@ func tlsHint(err error) string {
 	case errors.As(err, &authority):
 		return ": set KUBERELAY_KAFKA_TLS_CA_FILE to a file with the CA certificate of the brokers"
 	case errors.As(err, &host):
-		return ": the certificate of the brokers must be valid for the names in advertised.listeners and in KUBERELAY_KAFKA_BROKERS, or all for KUBERELAY_KAFKA_TLS_SERVER_NAME"
+		return ": each broker's certificate must have the names of the broker in advertised.listeners and KUBERELAY_KAFKA_BROKERS; or set KUBERELAY_KAFKA_TLS_SERVER_NAME to a name that all of the certificates have"
 	case errors.As(err, &record):
 		return ": that port does not use TLS; use another port in KUBERELAY_KAFKA_BROKERS, or set KUBERELAY_KAFKA_TLS=false"
 	}

@@ -21,7 +21,7 @@ const (
 
 // Take returns what an entry says about the last event of an object. A zero entry means that the
 // entry was removed. last is the position of the object's last event as the session knows it, 0 for
-// none. It counts, whoever wrote the entry.
+// none. If last is not 0, Take returns it as the position, whoever wrote the entry.
 func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	switch {
 	case e.Type != "": // a marker

@@ -43,7 +43,7 @@ func batchOf(items []*Item, limit int, timestamp time.Time) (batch *recordbatch.
 	return batch, n
 }
 
-// complete calls done for each item, in the order of the offsets.
+// complete calls Done of each item, in the order of the offsets.
 func complete(items []*Item, base int64, err error) {
 	for _, it := range items {
 		offset := base

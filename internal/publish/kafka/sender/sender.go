@@ -95,7 +95,7 @@ func (s *Sender) Add(it *Item) {
 }
 
 // Withdraw removes an item that is not in a batch yet and reports whether it did. It does
-// not call the item's done.
+// not call [Item.Done].
 func (s *Sender) Withdraw(it *Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (s *Reader) Read(ctx context.Context, topic string, partition int, from, to
 	return err
 }
 
-// ReadCounted is like read, and also counts the offsets in c.
+// ReadCounted is like [Reader.Read], and also counts the offsets in c.
 func (s *Reader) ReadCounted(ctx context.Context, c *longwork.Counter, topic string, partition int, from, to int64, each func(broker.Record) error) error {
 	c.Expect(max(0, to-from))
 	next := from

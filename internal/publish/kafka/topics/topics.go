@@ -169,9 +169,6 @@ func (t *Topics) firstRecord(ctx context.Context, name string) (r broker.Record,
 	return r, found, err
 }
 
-// typePrefix is the prefix of the CloudEvents types of Kuberelay.
-const typePrefix = "io.kuberelay."
-
 // isKuberelays reports whether a record looks like one that Kuberelay writes to the topic, for any
 // cluster.
 func (t *Topics) isKuberelays(topic string, r broker.Record) bool {
@@ -186,7 +183,7 @@ func (t *Topics) isKuberelays(topic string, r broker.Record) bool {
 		return true
 	}
 	attribute, _, err := binding.Attributes(r.Headers, r.Value)
-	return err == nil && strings.HasPrefix(attribute("type"), typePrefix)
+	return err == nil && strings.HasPrefix(attribute("type"), event.TypePrefix)
 }
 
 // wanted returns the desired configuration of a topic.

@@ -66,17 +66,3 @@ func loader(c *Conn) (l *loading, got map[string]uint64) {
 	l.purged = func(subject string) error { got[subject] = 0; return nil }
 	return l, got
 }
-
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	timeout := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("not %s within %s", what, limit)
-		}
-	}
-}

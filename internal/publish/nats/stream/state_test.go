@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // hangLimit is the time within which Ready must report a bus that hangs.
@@ -48,7 +49,7 @@ func TestAStreamWithoutALeader(t *testing.T) {
 	l, _ := loader(c)
 	cluster.Stop(1)
 	cluster.Stop(2)
-	waitFor(t, "told that the stream has no leader", func() bool { return errors.Is(c.Ready(), ErrNoLeader) })
+	poll.Holds(t, "told that the stream has no leader", func() bool { return errors.Is(c.Ready(), ErrNoLeader) })
 	for name, read := range map[string]func() error{
 		"the start of a load": func() error { _, err := c.FindStream(t.Context()); return err },
 		"the end of a load":   func() error { return l.readMissing(t.Context()) },

@@ -19,7 +19,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // childVariable tells the test binary to be the child.
@@ -99,28 +100,12 @@ func killedParent(t *testing.T, freeze bool) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the error only says that the process was killed
-	eventually(t, "the folder is gone", func() bool {
+	poll.Holds(t, "the folder is gone", func() bool {
 		_, err := os.Stat(started.Dir)
 		return errors.Is(err, os.ErrNotExist)
 	})
 	for _, pid := range started.Pids {
-		eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !Alive(pid) })
-	}
-}
-
-// eventually polls the condition until it holds.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	limit := time.NewTimer(3 * time.Minute)
-	defer limit.Stop()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for !is() {
-		select {
-		case <-poll.C:
-		case <-limit.C:
-			t.Fatalf("not within three minutes: %s", what)
-		}
+		poll.Holds(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !Alive(pid) })
 	}
 }
 

@@ -1,23 +1,23 @@
-package reload
+package index
 
 import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Foreign is a record of another writer with the key of one of the cluster's objects.
-type Foreign struct {
-	Entry     record.Entry // has only the place and the time, unless the record is an event or the entry is Foreign
+// ForeignRecord is a record of another writer with the key of one of the cluster's objects.
+type ForeignRecord struct {
+	Entry     record.Entry // only the place and the time, if the record is not an event and Entry.Foreign is false
 	Tombstone bool
 }
 
-// IsAnswered reports whether nobody has to answer the record any more: a later event of the key
-// answers it, or it is the tombstone of an unknown object. last is the position of the object's last
+// IsAnswered reports whether the record needs no answer: a later event of the key answers it, or it is
+// the tombstone of an unknown object. last is the position of the object's last
 // event, 0 for none.
 //
 // The record is in the partition of its key. The last event can be in another partition, because a
 // takeover trusted a record there, but then it never counts as later.
-func (f Foreign) IsAnswered(last uint64) bool {
+func (f ForeignRecord) IsAnswered(last uint64) bool {
 	position := f.Entry.Position()
 	return last > position && publish.Partition(last) == publish.Partition(position) || last == 0 && f.Tombstone
 }
