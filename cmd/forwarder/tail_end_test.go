@@ -61,7 +61,7 @@ func TestTailAbsent(t *testing.T) {
 			p := startTail(t, strings.Fields(args)...)
 			p.stderr.want(want)
 			_, stderr := runTail(t, 0, append(strings.Fields(args), "--last", "--no-follow")...)
-			if strings.Count(stderr, " has nothing of ") != 1 || !strings.Contains(stderr, want) {
+			if strings.Count(stderr, " has no events of ") != 1 || !strings.Contains(stderr, want) {
 				t.Errorf("%s: stderr %q, want %q once", args, stderr, want)
 			}
 		}

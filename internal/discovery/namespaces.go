@@ -95,6 +95,21 @@ func (n *Namespaces) Selects(namespace string) bool {
 	return n.known[namespace]
 }
 
+// SelectsLabels reports whether the selection includes a namespace with these labels.
+func (n *Namespaces) SelectsLabels(namespace string, l map[string]string) bool {
+	return n.MaySelect(namespace) && n.matches(l)
+}
+
+func (n *Namespaces) matches(l map[string]string) bool {
+	return n.selector == nil || n.selector.Matches(labels.Set(l))
+}
+
+// UnselectedByLabels reports whether a namespace is not selected only because of its labels, which can
+// change.
+func (n *Namespaces) UnselectedByLabels(namespace string) bool {
+	return n.MaySelect(namespace) && !n.Selects(namespace)
+}
+
 // Exists returns false only if the watch of namespaces shows that the namespace does not exist.
 func (n *Namespaces) Exists(namespace string) bool {
 	if namespace == "" || !n.NeedsWatch() || !n.Listed() {
@@ -169,7 +184,7 @@ func (n *Namespaces) Fail(err error) (before error) {
 
 // Put records a namespace and reports whether the selection has changed.
 func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
-	matches := n.selector == nil || n.selector.Matches(labels.Set(l))
+	matches := n.matches(l)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before, existed := n.known[name]

@@ -25,15 +25,21 @@ func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	return v
 }
 
+// SelectsNamespace reports whether a namespace with these labels is selected.
+func (s *Set) SelectsNamespace(namespace string, labels map[string]string) bool {
+	return s.namespaces.SelectsLabels(namespace, labels)
+}
+
 // DescribeObject returns the informers' current view of a key. It does not block.
 func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	w := s.watchedFor(k.GroupResource())
 	// First check whether the selection is known, so that Selected reflects everything that was
 	// known at that time.
 	v := reconcile.ObjectView{
-		NamespacesKnown: s.namespaces.Ready() == nil,
-		NamespaceExists: s.namespaces.Exists(k.Namespace),
-		ReferencesKnown: w == nil || !w.followed || s.references.IsComplete(),
+		NamespacesKnown:    s.namespaces.Ready() == nil,
+		NamespaceExists:    s.namespaces.Exists(k.Namespace),
+		UnselectedByLabels: s.namespaces.UnselectedByLabels(k.Namespace),
+		ReferencesKnown:    w == nil || !w.followed || s.references.IsComplete(),
 	}
 	v.Selected, v.Outlived = s.selects(k), s.ledger.Outlived(k)
 	if w == nil {

@@ -30,6 +30,8 @@ import (
 type Informers interface {
 	DescribeResource(schema.GroupResource) ResourceView
 	DescribeObject(event.Key) ObjectView
+	// SelectsNamespace reports whether a namespace with these labels is selected.
+	SelectsNamespace(namespace string, labels map[string]string) bool
 	Marks
 
 	// RenewMarkers makes the informers rewrite the snapshot markers of a resource that the bus
@@ -139,7 +141,7 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 		}
 	}
 	// An object or a namespace that can't be read doesn't delay the others.
-	err := errors.Join(p.readObjects(ctx), p.readNamespaces(ctx), p.listLeaving(ctx))
+	err := errors.Join(p.readNamespaces(ctx), p.readObjects(ctx), p.listLeaving(ctx))
 	if p.found.Restored {
 		c.Informers.RaiseEpoch(gr, event.NextEpoch(r.Epoch))
 	}
@@ -175,7 +177,12 @@ func (p *pass) compare(of pair) {
 	if decision == readObject && v.Live != nil && p.answers.isAnswered(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now()) {
 		decision = wait
 	}
-	switch decision {
+	p.file(decision, of)
+}
+
+// file applies a decision, or records what must be read first.
+func (p *pass) file(d decision, of pair) {
+	switch d {
 	case readObject:
 		p.objects = append(p.objects, of)
 	case readNamespace:
@@ -183,7 +190,7 @@ func (p *pass) compare(of pair) {
 	case listNamespace:
 		p.leaving[of.key.Namespace] = append(p.leaving[of.key.Namespace], of)
 	default:
-		p.apply(decision, of, &p.found)
+		p.apply(d, of, &p.found)
 	}
 }
 

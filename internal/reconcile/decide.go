@@ -34,10 +34,11 @@ type ObjectView struct {
 	// existing object.
 	Filtered bool
 
-	Selected        bool // selected by namespace and by reference; valid only if both are known
-	NamespacesKnown bool // the selected namespaces are known
-	NamespaceExists bool // false only if the watch of namespaces does not show the namespace
-	ReferencesKnown bool // every object that may refer to this one is listed
+	Selected           bool // selected by namespace and by reference; valid only if both are known
+	NamespacesKnown    bool // the selected namespaces are known
+	NamespaceExists    bool // false only if the watch of namespaces does not show the namespace
+	UnselectedByLabels bool // not selected only because of the labels of the namespace, as the watch shows them
+	ReferencesKnown    bool // every object that may refer to this one is listed
 
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
 	PublishDeselected bool
@@ -101,11 +102,11 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	case !v.NamespaceExists && a.Live():
 		return readNamespace
 	case !v.Selected && a.Live():
-		return decideDeselected(a, v)
+		return v.confirmLabels(decideDeselected(a, v))
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied
 	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived.Position != a.Position:
-		return markOutlived // the object is not selected, so the foreign event is wrong
+		return v.confirmLabels(markOutlived) // the object is not selected, so the foreign event is wrong
 	case !v.Covered, !v.Selected:
 		return agree
 	case !v.Synced:
@@ -120,6 +121,15 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 		return enqueue
 	}
 	return agree
+}
+
+// confirmLabels returns readNamespace instead of a decision that publishes an event because of the
+// labels of the namespace. Another writer can see labels that this forwarder's watch has not shown yet.
+func (v ObjectView) confirmLabels(d decision) decision {
+	if v.UnselectedByLabels && d != wait && d != leaveOnBus {
+		return readNamespace
+	}
+	return d
 }
 
 // decideDeselected decides about an object that the bus shows as existing but that is not selected.
@@ -263,16 +273,25 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 	return deselect // the labels or fields of the object do not match
 }
 
-// decideNamespace decides about the objects of a namespace after a consistent read of the
-// namespace. The API server removes a namespace only when it is empty.
-func decideNamespace(namespace string, err error) (decision, error) {
+// namespaceState is the result of a consistent read of a namespace.
+type namespaceState int
+
+const (
+	namespaceGone       namespaceState = iota // the API server removes a namespace only when it is empty
+	namespaceSelected                         // its labels match
+	namespaceUnselected                       // its labels do not match
+)
+
+// decideInNamespace decides about an object after a consistent read of its namespace.
+func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
 	switch {
-	case discovery.IsObjectNotFound(err):
-		return inferDelete, nil
-	case err != nil:
-		return agree, fmt.Errorf("confirm that namespace %s is gone: %w", namespace, err)
+	case is == namespaceGone && of.acked.Live():
+		return inferDelete
+	case is != namespaceGone && !v.NamespaceExists, is == namespaceSelected && v.UnselectedByLabels:
+		return wait // the watch will show the namespace
 	}
-	return wait, nil // the watch will show the namespace
+	v.UnselectedByLabels = false
+	return decide(r, epoch, of, v)
 }
 
 // decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects by

@@ -80,28 +80,6 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestDecideNamespace verifies that the objects of a namespace count as deleted only if the API
-// server responds that the namespace does not exist.
-func TestDecideNamespace(t *testing.T) {
-	for name, c := range map[string]struct {
-		err   error
-		want  decision
-		fails bool
-	}{
-		"there":     {nil, wait, false},
-		"gone":      {notFound(), inferDelete, false},
-		"no path":   {pathNotFound(), agree, true},
-		"forbidden": {forbiddenError("namespaces", "default"), agree, true},
-		"no answer": {errors.New("no answer"), agree, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := decideNamespace("default", c.err); got != c.want || (err != nil) != c.fails {
-				t.Errorf("got %d, %v; want %d", got, err, c.want)
-			}
-		})
-	}
-}
-
 // TestDecideLeaving verifies that an object does not count as gone if listing it is forbidden.
 func TestDecideLeaving(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -113,8 +113,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 // the bus is later than that of the list, history went back, and the watch may never reach the version
 // on the bus.
 func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface, of pair, read readResult) (readResult, error) {
-	named := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
-	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named, Limit: 1})
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named(of.key.Name), Limit: 1})
 	if err != nil {
 		return readResult{}, err
 	}
@@ -127,23 +126,43 @@ func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface,
 	return read, err
 }
 
-// readNamespaces reads each namespace that the watch of namespaces does not show. It does not read
-// the objects: if a Role in the namespace granted access to them, they may no longer be readable.
+// readNamespaces reads each namespace that the watch of namespaces does not show, or shows with labels
+// that do not match. It does not read the objects: if a Role in the namespace granted access to them,
+// they may no longer be readable.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
-		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
-		_, err := p.Reads.Resource(discovery.NamespaceResource).Get(readCtx, namespace, metav1.GetOptions{})
-		cancel()
-		decision, err := decideNamespace(namespace, err)
+		is, err := p.readNamespace(ctx, namespace)
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, fmt.Errorf("read namespace %s: %w", namespace, err))
 			continue
 		}
 		for _, of := range p.namespaces[namespace] {
-			p.apply(decision, of, &p.found)
+			p.file(decideInNamespace(p.resource, p.epoch, of, p.Informers.DescribeObject(of.key), is), of)
 		}
 	}
 	return failed
+}
+
+// readNamespace lists the namespace by its name, because the permission to watch namespaces includes list
+// but not get.
+func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	list, err := p.Reads.Resource(discovery.NamespaceResource).List(ctx, metav1.ListOptions{FieldSelector: named(namespace)})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(list.Items) == 0:
+		return namespaceGone, nil
+	case p.Informers.SelectsNamespace(namespace, list.Items[0].GetLabels()):
+		return namespaceSelected, nil
+	}
+	return namespaceUnselected, nil
+}
+
+// named returns the field selector for an object's name.
+func named(name string) string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
 // listLeaving lists each namespace in leaving to decide which deselected objects still exist.

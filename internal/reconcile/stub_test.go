@@ -25,6 +25,9 @@ var (
 	testKey      = testResource.Key("default", "web")
 )
 
+// The labels of a selected and of another namespace.
+var selected, other = map[string]string{"team": "shop"}, map[string]string{}
+
 func object(uid, version string) *event.Object {
 	return &event.Object{
 		Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{}`)),
@@ -137,6 +140,10 @@ func newBench(t *testing.T, reads dynamic.Interface) *bench {
 
 func (b *bench) DescribeResource(schema.GroupResource) ResourceView { return b.resource }
 func (b *bench) DescribeObject(event.Key) ObjectView                { return b.object }
+
+func (b *bench) SelectsNamespace(_ string, labels map[string]string) bool {
+	return labels["team"] == "shop"
+}
 
 func (b *bench) RenewMarkers(context.Context, schema.GroupResource) error { return b.markers }
 

@@ -66,6 +66,9 @@ func kept(o *event.Object) *event.Object {
 	return o
 }
 
+// SelectsNamespace implements [reconcile.Informers]. Every namespace is selected.
+func (p *process) SelectsNamespace(string, map[string]string) bool { return true }
+
 // Lookup implements [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}

@@ -1,0 +1,72 @@
+package reconcile
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestReadNamespace verifies the decisions that depend on a namespace that the watch shows with other
+// labels, or does not show. If another writer has seen the labels match, it has published the object. An
+// earlier version published a deselected event or a delete of an object that was selected.
+func TestReadNamespace(t *testing.T) {
+	unselected := func(v *ObjectView) { v.Selected, v.UnselectedByLabels, v.PublishDeselected = false, true, true }
+	stays := func(v *ObjectView) { unselected(v); v.PublishDeselected = false }
+	shown := func(v *ObjectView) { unselected(v); v.Live = object("A", "5") }
+	removed := func(v *ObjectView) { unselected(v); v.NamespaceExists = false }
+	excluded := func(v *ObjectView) { v.NamespaceExists = false } // all namespaces except a few are selected
+	fails := forbiddenError("namespaces", "default")
+	for name, c := range map[string]struct {
+		view   func(*ObjectView)
+		acked  event.Acked
+		labels map[string]string // nil if the namespace does not exist
+		err    error
+		want   Comparison
+		unread bool
+	}{
+		"its labels match":                    {view: shown, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"its labels do not match":             {view: shown, acked: live("A", "5"), labels: other, want: Comparison{Deselected: 1}},
+		"the objects decide":                  {view: unselected, acked: live("A", "5"), labels: other, want: Comparison{Deleted: 1}},
+		"it is removed":                       {view: removed, acked: live("A", "5"), want: Comparison{Deleted: 1}},
+		"it is new":                           {view: removed, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"it is new, and not selected":         {view: removed, acked: live("A", "5"), labels: other, want: Comparison{Waiting: 1}},
+		"it is removed, without labels":       {view: excluded, acked: live("A", "5"), want: Comparison{Deleted: 1}},
+		"it is new, without labels":           {view: excluded, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"a read fails":                        {view: shown, acked: live("A", "5"), err: fails},
+		"the path is not found":               {view: removed, acked: live("A", "5"), err: pathNotFound()},
+		"nothing would be published":          {view: stays, acked: live("A", "5"), unread: true, want: Comparison{OutOfScope: 1}},
+		"a foreign event, selected":           {view: unselected, acked: foreign(live("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
+		"a foreign event":                     {view: unselected, acked: foreign(live("A", "5")), labels: other, want: Comparison{Deleted: 1}},
+		"a foreign delete, selected":          {view: unselected, acked: foreign(deleted("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
+		"a foreign delete":                    {view: unselected, acked: foreign(deleted("A", "5")), labels: other, want: Comparison{Outlived: 1}},
+		"a foreign delete, namespace removed": {view: removed, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			b := newBench(t, stubCluster{list: func(gvr schema.GroupVersionResource, _ string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+				list := &unstructured.UnstructuredList{}
+				if gvr.Resource != "namespaces" {
+					return list, nil
+				}
+				if reads++; o.FieldSelector != "metadata.name=default" || o.ResourceVersion != "" {
+					t.Errorf("read with the options %+v", o)
+				}
+				if c.labels != nil {
+					list.Items = []unstructured.Unstructured{{}}
+					list.Items[0].SetLabels(c.labels)
+				}
+				return list, c.err
+			}})
+			c.view(&b.object)
+			got, err := b.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
+			if got != c.want || !errors.Is(err, c.err) || (reads == 0) != c.unread {
+				t.Errorf("got %+v, %v after %d reads; want %+v, %v", got, err, reads, c.want, c.err)
+			}
+		})
+	}
+}
