@@ -106,7 +106,7 @@ func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
 	return judged(d), err
 }
 
-// finder returns what finds the cluster for a command.
+// finder returns the Finder that a command uses to connect to the cluster.
 func finder(cfg config.Config, command string, log *slog.Logger) kubeconfig.Finder {
 	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + version, Logger: log}
 }

@@ -170,7 +170,7 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	}
 	of, ok := paths[path]
 	if !ok {
-		return nil, errors.New("the API server has none, or not yet")
+		return nil, errors.New("the API server does not serve this document, or not yet")
 	}
 	return of.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 }

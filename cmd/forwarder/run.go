@@ -109,7 +109,7 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
 	several := cfg.Fleet.Source() != ""
-	if !several || cfg.Operations.MetricsAuth { // each of several clusters has its own configuration
+	if !several || cfg.Operations.MetricsAuth { // with several clusters, this configuration only authorizes requests
 		if c.Kube, err = finder(cfg, "forwarder", log).Home(); err != nil {
 			return c, &usageError{err}
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
-// selection has the flags and arguments that select objects. The commands that read the bus share it.
+// selection contains the flags and arguments that select objects. The commands that read the bus
+// share it.
 type selection struct {
 	resources, clusters, namespaces []string
 }

@@ -139,7 +139,7 @@ func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time
 	if err != nil {
 		ago, err := time.ParseDuration(f.since)
 		if err != nil {
-			return 0, time.Time{}, fmt.Errorf("--since=%q: use a duration in hours, minutes and seconds, as 10m or 24h, or a time, as 2026-03-01T15:04:05Z", f.since)
+			return 0, time.Time{}, fmt.Errorf("--since=%q: use a duration in hours, minutes and seconds, such as 10m or 24h, or a time, such as 2026-03-01T15:04:05Z", f.since)
 		}
 		since = now.Add(-ago)
 	}

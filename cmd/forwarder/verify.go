@@ -91,8 +91,8 @@ cluster, or not all of it.`,
 	return cmd
 }
 
-// cannotCompare returns the error, with exit code 2, for a verify that could not compare. It cuts the
-// chain of err. Otherwise an interrupted run would count as a run without differences.
+// cannotCompare returns the error of a verify that could not compare. Its exit code is 2. It drops
+// the chain of err, because otherwise an interrupted run would count as a run without differences.
 func cannotCompare(err error) error {
 	return &usageError{errors.New("cannot compare: " + err.Error())}
 }
@@ -112,7 +112,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		kafka := sinks.KafkaReader(cfg)
 		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
 	case cfg.Event.Sink != config.SinkNATS:
-		return report.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: verify reads NATS or Kafka", cfg.Event.Sink)
+		return report.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which this command cannot read: set it to nats or kafka", cfg.Event.Sink)
 	default:
 		if o.NATS, err = sinks.NATSReader(cfg); err != nil {
 			return report.Report{}, err

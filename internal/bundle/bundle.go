@@ -50,7 +50,7 @@ func collect(ctx context.Context, parts ...part) []collected {
 	return all
 }
 
-// Bundle has the files of all parts and their index.
+// Bundle contains the files of all parts, and the index of the files.
 type Bundle struct {
 	Manifest
 	parts []collected
@@ -110,8 +110,8 @@ func (m Manifest) Failed() (n int) {
 	return n
 }
 
-// Name returns the name of the bundle. The folder in the archive has this name, and so does the file,
-// with an extension.
+// Name returns the name of the bundle. The folder in the archive has this name. The default file name
+// is this name with the extension .tar.gz.
 func (m Manifest) Name() string {
 	cluster := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {

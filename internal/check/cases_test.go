@@ -183,7 +183,7 @@ func cases() []decision {
 		}, Warning, "has no namespace"},
 		{"permission-definitions", "denied", "", deny("apiservices"), Warning, "may not list apiservices.apiregistration.k8s.io, watch "},
 		{"permission-definitions", "no answer", "", silent, Skipped, "fault"},
-		{"permission-definitions", "not asked", "", func(f *Facts) { f.Rights = nil }, Skipped, "not asked"},
+		{"permission-definitions", "not asked", "", func(f *Facts) { f.Rights = nil }, Skipped, "was not checked"},
 		{"permission-namespaces", "denied", "", deny("namespaces"), Failed, "list namespaces"},
 		{"permission-namespaces", "no answer", "", silent, Skipped, "fault"},
 		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "not set"},

@@ -77,7 +77,7 @@ type Result struct {
 	See     string `json:"see,omitempty"` // with a fix: URL of the section in docs/troubleshooting.md
 }
 
-// Report has all results, or the reports of several clusters. The JSON field names are stable.
+// Report contains all results, or the reports of several clusters. The JSON field names are stable.
 type Report struct {
 	Cluster  string   `json:"cluster,omitempty"` // one of several clusters
 	Status   Status   `json:"status"`            // the worst one, never skipped

@@ -18,11 +18,11 @@ type Facts struct {
 	Pre     bool // the forwarder is not installed yet
 	Now     time.Time
 	Version string // of this program
-	Writer  string // the name that a forwarder of this pod or host has on Kafka
+	Writer  string // the name on Kafka of a forwarder in this pod or on this host
 
 	Settings  config.Config
 	ConfigErr error
-	Cluster   string // its name, if the forwarder copies several clusters; otherwise ""
+	Cluster   string // the name of the cluster if the forwarder copies several; otherwise ""
 
 	KubeErr      error // why no kubeconfig could be loaded
 	Server       Server
@@ -32,8 +32,8 @@ type Facts struct {
 	Lists        []List
 	Lease        Lease
 
-	// Validities has the validities of the configured files and of the credentials of the API
-	// server, by the id of the check.
+	// Validities maps the id of a check to the validities that the check judges: those of the
+	// configured files and of the credentials of the API server.
 	Validities map[string][]Validity
 
 	NATS   nats.Inspection
@@ -165,7 +165,7 @@ func (l *List) Add(answer []byte) error {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(answer, &list); err != nil {
-		return fmt.Errorf("the answer is not a list: %w", err)
+		return fmt.Errorf("the response is not a list: %w", err)
 	}
 	for _, item := range list.Items {
 		l.Bytes += int64(len(item))

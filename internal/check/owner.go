@@ -88,7 +88,7 @@ func checkAnotherWriter(f *Facts) verdict {
 }
 
 // tookOver describes another forwarder that has taken over the topics on Kafka. It returns "" for
-// none. After a takeover, the brokers reject the previous forwarder, which ends.
+// none. After a takeover, the brokers reject the previous forwarder, and it stops.
 func (f *Facts) tookOver() string {
 	w := f.Kafka.Writer
 	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || f.TokenNotReviewed || w.Name == "" || w.Name == f.Writer {

@@ -66,19 +66,20 @@ func reviewRights() []Right {
 	}
 }
 
-// NeededRights returns the permissions to check with the API server. It does not include
-// permissions on watched resources, which the explanation has. It needs the settings and the Lease.
+// NeededRights returns the permissions to check with the API server. They depend on the settings
+// and the Lease. They do not include the permissions on watched resources, which [Facts.Selection]
+// contains.
 func (f *Facts) NeededRights() []Right {
 	return slices.Concat(definitionRights(), namespaceRights(), f.leaseRights(), reviewRights())
 }
 
-// lacking lists the rights that the API server denies. err is why a right is unknown.
+// lacking lists the rights that the API server denies. err is the reason why a right is unknown.
 func (f *Facts) lacking(rights []Right) (denied []string, err error) {
 	for _, r := range rights {
 		answer, asked := f.Rights[r]
 		switch {
 		case !asked:
-			return nil, fmt.Errorf("%s was not asked for", r)
+			return nil, fmt.Errorf("%s was not checked", r)
 		case answer.Err != nil:
 			return nil, answer.Err
 		case !answer.Allowed:

@@ -159,8 +159,8 @@ func checkDiscovery(f *Facts) verdict {
 }
 
 // validity returns a check of the certificates and tokens that [Facts.Validities] has for an id.
-// The check reports the worst of them. If there are none, the check is skipped, with none as the
-// reason.
+// The check reports the worst of them. If the id has no certificates and tokens, the check is
+// skipped, and the text in none is the reason.
 func validity(id, none, fix string) func(*Facts) verdict {
 	return func(f *Facts) verdict {
 		all := f.Validities[id]
@@ -177,9 +177,9 @@ func validity(id, none, fix string) func(*Facts) verdict {
 	}
 }
 
-// soon is how long before its expiry a certificate or token causes a warning. A tenth of its
-// validity applies if that is shorter, because tokens and short-lived certificates are replaced
-// automatically.
+// soon is the time before expiry at which a certificate or token causes a warning. If a tenth of
+// its validity period is shorter than soon, that tenth applies instead, because tokens and
+// short-lived certificates are replaced automatically.
 const soon = 7 * 24 * time.Hour
 
 func judgeValidity(v Validity, now time.Time, fix string) verdict {

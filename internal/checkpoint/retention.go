@@ -25,10 +25,10 @@ type Purger interface {
 // on the size of the cluster, not on its age. Each delete that is kept takes memory in the forwarder
 // and on the bus. If too many deletes are kept, Retention purges the oldest ones early.
 //
-// Retention keeps every delete for at least five minutes, or for After if that is shorter. After
-// five minutes, two late messages no longer occur: no watch is so far behind that it still shows the
-// object, and no create of a stale leader arrives from a dead connection. The bus refuses such a
-// create only while it has events of the object.
+// Retention keeps every delete for at least five minutes, or for After if that is shorter. By then,
+// no watch is so far behind that it still shows the object, and no create from a stale leader can
+// still arrive over a dead connection. The bus refuses such a create only while it has events of the
+// object.
 //
 // An object that is recreated during a purge is safe in either order. If the bus stores the create
 // before the purge, the create is after the position and stays. If the purge is first, the bus

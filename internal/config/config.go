@@ -6,8 +6,8 @@
 // Each error names the variable, the value and what to write instead, and never shows a secret.
 // Secrets come from files. This package checks the contents of these files, but does not keep them.
 //
-// Only the tags of [Config] describe a variable. [Fields] returns them as a table, from which the
-// documentation and the help are generated.
+// The tags of [Config] are the only description of a variable. [Fields] returns them as a table,
+// and the documentation and the help are generated from that table.
 //
 // The package does not connect to anything, and does not know whether a selected resource exists.
 package config
@@ -60,7 +60,7 @@ type Config struct {
 	Operations Operations `title:"Operations"`
 }
 
-// Watch has the settings of reading from the API server.
+// Watch contains the settings for reading from the API server.
 type Watch struct {
 	Resources         List   `envconfig:"KUBERELAY_RESOURCES" decides:"bus" required:"true" example:"pods,deployments.apps" desc:"Resources to watch, written as for kubectl: deploy, deployments.apps, deployments.v1.apps, Widget.example.com; *.apps for a whole group, * for all."`
 	ExcludeResources  List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" decides:"bus" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch even if KUBERELAY_RESOURCES selects them, written in the same way."`
@@ -85,7 +85,7 @@ type Content struct {
 	Data       string `envconfig:"KUBERELAY_DATA" decides:"bus" default:"object" oneof:"object,change" desc:"Data of an event. object: the bare object. change: a document with the object, its state in the previous event, and the JSON Patch between them; the last two are null if that state is not known."`
 }
 
-// Event has the settings of the events and their destination.
+// Event contains the settings of the events and their destination.
 type Event struct {
 	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,kafka,stdout" desc:"Where to publish events: to NATS JetStream, to Kafka, or to standard output, one per line."`
 	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"Name of the cluster in every event, subject and key. With another name, everything is published again."`
@@ -95,7 +95,7 @@ type Event struct {
 	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a random key at each start" desc:"Key of at least 16 bytes for the hashes that replace the values of Secrets and other hashed fields. Set it if Secrets are watched or KUBERELAY_HASH_FIELDS is set: with another key, every value shows as changed."`
 }
 
-// NATS has the settings of the stream and of publishing to it.
+// NATS contains the settings of the stream and for publishing to it.
 type NATS struct {
 	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. Credentials are refused here; they come from files."`
 	Stream        string        `envconfig:"KUBERELAY_NATS_STREAM" default:"KUBERELAY" desc:"Name of the JetStream stream. It is created if missing."`
@@ -116,7 +116,7 @@ type NATS struct {
 	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
 }
 
-// Server has the settings of the built-in NATS server.
+// Server contains the settings of the built-in NATS server.
 type Server struct {
 	Listen         string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Address at which subscribers reach the built-in server. They can read but not write. An address beyond the loopback interface requires credentials: KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE; and TLS: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE, unless KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS is true."`
 	AllowAnonymous bool   `envconfig:"KUBERELAY_NATS_ALLOW_ANONYMOUS" default:"false" desc:"Let every process that reaches the loopback interface, of any user, read the built-in server without credentials. Use it in a pod, whose containers share the interface. Without it and without credentials, subscribers need the token that the forwarder writes to the file nats/token in KUBERELAY_DATA_DIR, which only its own user can read; tail and verify read that file."`
@@ -126,7 +126,7 @@ type Server struct {
 	DataDir        string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the files of the built-in server."`
 }
 
-// Kafka has the settings of the topics and of publishing to them.
+// Kafka contains the settings of the topics and for publishing to them.
 type Kafka struct {
 	Brokers         List          `envconfig:"KUBERELAY_KAFKA_BROKERS" kind:"brokers" unset:"none; required if KUBERELAY_SINK is kafka" example:"kafka-0:9092,kafka-1:9092" desc:"Bootstrap brokers: host:port, or host for port 9092. Credentials are refused here; they come from files."`
 	Topic           string        `envconfig:"KUBERELAY_KAFKA_TOPIC" default:"kuberelay" desc:"Topic of the events. With {resource} and {group} in it, each resource has a topic of its own, such as kuberelay.{group}.{resource}; the core group is core. Without {group}, resources of one name in several groups share a topic."`
@@ -159,7 +159,7 @@ type Kafka struct {
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`
 }
 
-// Work has the settings of concurrency, periods and timeouts.
+// Work contains the settings for concurrency, periods and timeouts.
 type Work struct {
 	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Number of keys processed at once. Waiting for an acknowledgement does not occupy a worker."`
 	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often to compare every object with its last acknowledged event. This sends no request to the API server."`
@@ -172,7 +172,7 @@ type Work struct {
 	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"Longest time after SIGTERM to stop the informers and to publish the remaining changes. Closing the bus can take 8s more. Keep the sum below terminationGracePeriodSeconds of the pod."`
 }
 
-// Leader has the settings of leader election.
+// Leader contains the settings for leader election.
 type Leader struct {
 	Election      bool          `envconfig:"KUBERELAY_LEADER_ELECTION" default:"false" desc:"Publish only while holding a Lease, and stand by otherwise. Not possible with the built-in server, because each process has its own."`
 	LeaseName     string        `envconfig:"KUBERELAY_LEASE_NAME" default:"kuberelay" desc:"Name of the Lease. Forwarders with the same cluster name need the same Lease, all others a different one."`
@@ -182,8 +182,8 @@ type Leader struct {
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check two to four times as often whether it is free."`
 }
 
-// Fleet has the settings of a forwarder that copies several clusters. They name the source of the
-// clusters. At most one source is set.
+// Fleet contains the settings of a forwarder that copies several clusters. They name the source of
+// the clusters. At most one source is set.
 type Fleet struct {
 	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, each of which is a cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
 	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The name of the file without its extension is the name of the cluster on the bus. Files that come, go or change take effect within seconds."`
@@ -191,7 +191,7 @@ type Fleet struct {
 	Management string `envconfig:"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME" unset:"the management cluster is not copied" example:"management" desc:"Name on the bus of the cluster with the Cluster objects, to copy that too."`
 }
 
-// Operations has the settings of logs, metrics and profiles.
+// Operations contains the settings for logs, metrics and profiles.
 type Operations struct {
 	ListenAddr     string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, the status page at /, and, to callers at the loopback address, /debug/support/."`
 	RequireMatches bool   `envconfig:"KUBERELAY_READY_REQUIRES_MATCHES" default:"false" desc:"Fail /readyz while an entry of a setting matches nothing in the cluster, such as a resource or a namespace with a spelling error. Without it, such an entry is only a warning in the log and in forwarder status."`

@@ -33,10 +33,10 @@ type Check struct {
 }
 
 // Load reads and checks the environment of this process, and runs the additional checks. The error
-// joins all problems, one per line. Only the error of an expression has more lines, which show the
-// position. A retry does not fix the problems. An empty variable counts as not set.
+// joins all problems, one per line. Only a problem in an expression takes several lines, which show
+// its position. A retry cannot fix the problems. An empty variable counts as not set.
 //
-// Load reads the named files, and changes nothing.
+// Load reads the files that the variables name, and changes nothing.
 func Load(need Need, checks ...Check) (Config, error) {
 	var c Config
 	vs := variables(&c)

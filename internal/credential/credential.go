@@ -7,8 +7,8 @@
 //   - [File.Get] returns the current content of the file. If the file is unusable, for example
 //     because a rotation replaces a certificate before its key, it returns the previous
 //     content.
-//   - A [Watcher] detects every change of content, whether by a write in place, by a rename, or by
-//     a symbolic link that points to another folder. The kubelet updates volumes in the last way.
+//   - A [Watcher] detects every change of content: a write in place, a rename, and a symbolic link
+//     that now points to another folder. The kubelet updates volumes with such a link.
 //   - Neither an error nor a log line contains the content.
 //
 // The package does not apply new credentials, and does not check whether a server accepts them.
@@ -60,7 +60,7 @@ func (f *File[T]) Get() T {
 	defer f.mu.Unlock()
 	content, err := f.load()
 	if err != nil {
-		f.log.Warn("cannot read the credentials again, using the last ones", "setting", f.setting, "err", err)
+		f.log.Warn("cannot reload the credentials, keeping the previous ones", "setting", f.setting, "err", err)
 		return f.last
 	}
 	f.last = content

@@ -31,7 +31,7 @@ func (s *Schedule) Changed(now time.Time) {
 	s.last = now
 }
 
-// Begin records that a discovery begins, which covers all changes so far.
+// Begin records that a discovery begins. This discovery covers all changes so far.
 func (s *Schedule) Begin() {
 	switch {
 	case !s.first.IsZero():

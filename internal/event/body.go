@@ -31,7 +31,7 @@ func (b Body) String() string { return fmt.Sprintf("%d bytes", len(b.bytes)) }
 // may be the body's own memory.
 func (b Body) JSON() ([]byte, error) { return b.into(nil) }
 
-// into is like JSON, but unpacks into the given memory if that is large enough.
+// into is like JSON, but unpacks into the given memory if the memory is large enough.
 func (b Body) into(memory []byte) ([]byte, error) {
 	if b.packed == nil {
 		return b.bytes, nil

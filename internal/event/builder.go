@@ -204,8 +204,8 @@ func (a *attributes) add(name, value string) {
 	}
 }
 
-// context appends the attributes that every event begins with. The values are already valid
-// strings. Encoding their '%' again would change them.
+// context appends the attributes that every event begins with. It does not encode the values,
+// because they are already valid CloudEvents strings, and a second encoding would change each '%'.
 func (a *attributes) context(id, source string, t Type, subject string, observed time.Time, partitionKey string) {
 	*a = append(*a,
 		Attribute{"id", id},

@@ -52,9 +52,9 @@ type Claim struct {
 	// built from the topic. The claim must be written again.
 	IsRow bool
 
-	// Settings has a digest for each setting that decides the content of the bus, by the name of
-	// the setting's variable. The digests show which settings of another process differ, but not
-	// their values. Settings is nil in a claim from an earlier release.
+	// Settings maps the variable of each setting that decides the content of the bus to a digest of
+	// the setting's value. The digests show which settings of another process differ, but not their
+	// values. Settings is nil in a claim from an earlier release.
 	Settings map[string]string
 
 	// Forgotten is the time at which "forwarder forget" deleted all objects of the cluster from the

@@ -114,8 +114,8 @@ type View struct {
 
 	Outlived Outlived // the zero value for none
 
-	// Tombstones has an entry for each UID of this key that is known to be gone and whose delete
-	// the bus has not acknowledged.
+	// Tombstones contains an entry for each UID of this key that is known to be gone and whose
+	// delete the bus has not acknowledged.
 	Tombstones []Tombstone
 
 	// Cause and Observed are the origin and the time of the current state.

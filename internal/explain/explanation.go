@@ -11,23 +11,23 @@ import (
 type Explanation struct {
 	// Resources are ordered by group and resource.
 	Resources []Explained `json:"resources"`
-	// NotServed has the requested resources that the cluster does not serve.
+	// NotServed lists the requested resources that the cluster does not serve.
 	NotServed []NotServed `json:"notServed"`
 
-	// Unmatched has the selectors that match nothing yet. UnmatchedExclude has the exclusions that
-	// match nothing.
+	// Unmatched lists the selectors that match nothing yet. UnmatchedExclude lists the exclusions
+	// that match nothing.
 	Unmatched        []string `json:"unmatched"`
 	UnmatchedExclude []string `json:"unmatchedExclude"`
-	// Suggestions has a similar name, if one exists, for each unmatched entry and for each named
-	// namespace that does not exist.
+	// Suggestions contains a similar name, if one exists, for each unmatched entry and for each
+	// named namespace that does not exist.
 	Suggestions map[string]string `json:"suggestions,omitempty"`
 
-	// FailingGroups has the groups with at least one version whose discovery fails.
+	// FailingGroups lists the groups for which the discovery of at least one version fails.
 	FailingGroups []FailingGroup `json:"failingGroups"`
 
 	Namespaces ExplainedNamespaces `json:"namespaces"`
 
-	// Follow has the fields whose references select more objects. The content of the objects
+	// Follow lists the fields whose references select more objects. The content of the objects
 	// determines which ones.
 	Follow []string `json:"follow,omitempty"`
 
@@ -35,23 +35,23 @@ type Explanation struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 
-	// Filter and DropFields select objects and fields by content. HashFields has the hashed fields
-	// of the watched resources. ReadableFields has the fields of these resources that are known to
-	// hold secrets, but are neither dropped nor hashed. The caller sets all of these.
+	// Filter and DropFields select objects and fields by content. HashFields lists the hashed
+	// fields of the watched resources. ReadableFields lists the fields of these resources that are
+	// known to hold secrets, but are neither dropped nor hashed. The caller sets all of these.
 	Filter         string   `json:"filter,omitempty"`
 	DropFields     []string `json:"dropFields,omitempty"`
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
 
-	// UnmatchedFields has the entries of the caller's lists of fields that match no watched resource.
-	// The caller sets it.
+	// UnmatchedFields lists the entries that match no watched resource, from the caller's lists of
+	// fields. The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
-	// UnmatchedFollow has the entries of Follow that concern neither a watched resource nor a
+	// UnmatchedFollow lists the entries of Follow that concern neither a watched resource nor a
 	// resource in Followable.
 	UnmatchedFollow []string         `json:"unmatchedFollow,omitempty"`
 	Followable      []event.Resource `json:"-"` // resources that are watched if other objects refer to them
 
-	// Warnings has reasons why this explanation may be wrong.
+	// Warnings lists reasons why this explanation may be wrong.
 	Warnings []string `json:"warnings"`
 }
 
@@ -68,18 +68,18 @@ type Explained struct {
 	Reason  discovery.Reason `json:"reason,omitempty"` // "" if it is watched everywhere
 	Detail  string           `json:"detail,omitempty"` // a sentence for people, which can name other missing permissions
 
-	// Selectors has the selectors that match, in order. Selector is the one that decided.
+	// Selectors lists the selectors that match, in order. Selector is the one that decided.
 	Selector   string   `json:"selector,omitempty"`
 	Selectors  []string `json:"selectors"`
 	ExcludedBy string   `json:"excludedBy,omitempty"`
 
-	// Scope is the scope of the watches, or "" if the resource is not selected. Namespaces has the
-	// namespaces that have their own watch. ScopeDetail is the reason.
+	// Scope is the scope of the watches, or "" if the resource is not selected. Namespaces lists
+	// the namespaces that have their own watch. ScopeDetail is the reason for the scope.
 	Scope       Scope    `json:"scope,omitempty"`
 	Namespaces  []string `json:"namespaces"`
 	ScopeDetail string   `json:"scopeDetail,omitempty"`
 
-	// Forbidden has the missing permissions. Without list and watch, the resource is not watched.
+	// Forbidden lists the missing permissions. Without list and watch, the resource is not watched.
 	// Without get, the forwarder cannot confirm a delete that the watch missed.
 	Forbidden []Refusal `json:"forbidden"`
 
@@ -136,7 +136,7 @@ type ExplainedNamespaces struct {
 	All bool `json:"all"` // every namespace, always
 	// Selected is null if all namespaces are selected, or if the selection is unknown.
 	Selected []string `json:"selected"`
-	// NotFound has the named namespaces that are known not to exist.
+	// NotFound lists the named namespaces that are known not to exist.
 	NotFound []string `json:"notFound"`
 	// Error is the reason why the selection is unknown.
 	Error string `json:"error,omitempty"`

@@ -136,7 +136,7 @@ func (f *Fleet) start(ctx context.Context, c source.Cluster) {
 	running, leave := context.WithCancel(ctx)
 	m := newMember(f, c, leave)
 	f.members[c.Name] = m
-	m.log.Info("the source has a cluster")
+	m.log.Info("cluster added")
 	f.running.Go(func() {
 		defer leave()
 		m.run(running)

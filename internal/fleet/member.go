@@ -206,8 +206,8 @@ func (m *member) metrics() prometheus.Gatherer {
 	return m.registry
 }
 
-// state returns the Relay, or nil if none runs. failed is why none runs, or nil if a Relay is about
-// to start. since is when that failure first occurred.
+// state returns the Relay, or nil if none runs. failed is the reason why none runs, or nil if a
+// Relay is about to start. since is the time when that failure first occurred.
 func (m *member) state() (r *relay.Relay, failed error, since time.Time) { //nolint:revive,staticcheck // the error is a part of the state
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 const readTimeout = 5 * time.Second
 
 // withLastState reads the state on the bus and then calls step, without blocking the worker. must
-// means that the change needs that state. If too many reads are in progress, withLastState publishes
-// a change that does not need the state without it.
+// means that the change cannot be published without that state. If must is false and too many reads
+// are in progress, withLastState publishes the change without the state.
 func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must bool, acked event.Acked, done func(again bool, err error)) {
 	if !must {
 		select {
@@ -60,9 +60,9 @@ func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error
 	}
 }
 
-// unanswered records that a publish or the read before it failed. The ledger drops what only a
-// success would need, so an outage costs at most one state for each object. sent is the event that
-// the bus may have stored, the zero value for none.
+// unanswered records that a publish or the read before it failed. The ledger drops the data that
+// only a successful publish would use, so during an outage it keeps at most one state for each
+// object. sent is the event that the bus may have stored, the zero value for none.
 func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked) {
 	f.Ledger.Unanswered(key, acked, sent, f.Informers.Interest(key))
 	f.Informers.Settled(key)

@@ -145,7 +145,7 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	case err != nil && (s.failed == nil || s.failed.Error() != err.Error()):
 		s.log.Error("discovery failed, retrying", "err", err)
 	case err == nil && s.failed != nil:
-		s.log.Info("discovery succeeds again")
+		s.log.Info("discovery recovered")
 	}
 	s.failed = err
 }
@@ -161,7 +161,7 @@ func (s *Set) logAnswer(before, a *survey.Answer) {
 	case len(now) > 0:
 		s.log.Warn("discovery of groups failed, keeping their informers", "groups", now, "err", a.Catalog.Failed[now[0]])
 	default:
-		s.log.Info("discovery of all groups succeeds again", "groups", failed)
+		s.log.Info("discovery of all groups recovered", "groups", failed)
 	}
 }
 

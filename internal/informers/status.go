@@ -39,7 +39,7 @@ func (s *Set) Ready() error {
 	case failed != nil:
 		return fmt.Errorf("discovery failed: %w", failed)
 	default:
-		return errors.New("discovery has not answered yet")
+		return errors.New("discovery has not completed yet")
 	}
 }
 

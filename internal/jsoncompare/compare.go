@@ -21,10 +21,10 @@ import (
 const MaxDepth = 128
 
 // maxWork limits the work of one comparison, in scanned bytes. A comparison scans each differing
-// object or array one time more than its parent, because each scan of the parent includes the
-// nested values. Each member and each place that the comparison holds in memory counts as
-// storedWork bytes. The limit lets the largest objects of an API server, with 1.5 MB each, differ
-// at a depth of five levels.
+// object or array once more than its parent, because each scan of the parent includes the nested
+// values. Each member and each place that the comparison holds in memory counts as storedWork
+// bytes. The limit lets the largest objects of an API server, with 1.5 MB each, differ at a depth
+// of five levels.
 const (
 	maxWork    = 16 << 20
 	storedWork = 256

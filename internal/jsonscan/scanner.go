@@ -106,7 +106,8 @@ func (s *Scanner) Next() bool {
 // NextItem is like Next, but for the items of an array.
 func (s *Scanner) NextItem() bool { return s.more(']') }
 
-// more moves to the beginning of a member or an item.
+// more moves to the next member or item. It returns false at the closing bracket, which it
+// consumes, and after an error.
 func (s *Scanner) more(bracket byte) bool {
 	if s.failed {
 		return false

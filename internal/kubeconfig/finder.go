@@ -1,9 +1,10 @@
 // Package kubeconfig finds the API server that the settings name, and the credentials for it.
 //
-// The API server is the one of KUBECONFIG, of the user's kubeconfig or, in a pod, of the service
-// account. If the settings have a source of several clusters, it is the one of the cluster that they
-// name. No error and no address contains a password of the kubeconfig. The package connects to nothing
-// but the management cluster of Cluster API, and does not know whether a server accepts the credentials.
+// The API server is that of KUBECONFIG, of the user's default kubeconfig or, in a pod, of the service
+// account. If the settings have a source of several clusters, the settings also name one of its
+// clusters, and the API server is that of this cluster. No error and no address contains a password of
+// the kubeconfig. The package connects to nothing but the management cluster of Cluster API, and does
+// not know whether a server accepts the credentials.
 package kubeconfig
 
 import (
@@ -154,7 +155,7 @@ func (f Finder) Source() (source.Source, error) {
 	})
 }
 
-// member returns the client configuration for one of several clusters, which the settings name.
+// member returns the client configuration for the cluster of the source that the settings name.
 func (f Finder) member(ctx context.Context) (*rest.Config, error) {
 	name := f.Settings.Event.ClusterName
 	if name == "" {

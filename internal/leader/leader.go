@@ -116,8 +116,8 @@ type Standing struct {
 	Holder  string // of the Lease; "" if nobody is known to hold it
 
 	// Renewed is the time of the last renewal of the Lease that this process saw; zero for never.
-	// Failed is why this process could not read or renew the Lease; nil if it could. Both are set
-	// only without a Holder.
+	// Failed is the reason why this process could not read or renew the Lease; nil if it could.
+	// Both are set only without a Holder.
 	Renewed time.Time
 	Failed  error
 

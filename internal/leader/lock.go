@@ -49,7 +49,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		l.note(errRead, err)
 		return nil, nil, err
 	}
-	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise the elector tries to renew the Lease, which shows more
+	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise a renewal follows, which also tests that permission
 		l.note(errRead, nil)
 	}
 	l.mu.Lock()

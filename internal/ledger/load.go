@@ -144,10 +144,11 @@ func (l *Load) isOpen(key event.Key) bool {
 	return !written && l.term.ledger.term == l.term
 }
 
-// completeLoaded completes the loaded event is from the entry was. The digest of the entry can be
-// newer than the digest of the event: after a change of the projection, the forwarder computes the
-// digest of the content on the bus. known means that an earlier load of the term has succeeded. If
-// none has, an unexpected event is not foreign.
+// completeLoaded returns the entry for a loaded event, given the previous entry and the entry that
+// was loaded. The digest in the previous entry can be newer than the digest in the loaded one:
+// after a change of the projection, the forwarder computes the digest of the content on the bus.
+// known means that an earlier load of the term has succeeded. If none has, an unexpected event is
+// not foreign.
 func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	switch {
 	case was == event.Acked{} && known:

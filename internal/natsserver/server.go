@@ -1,7 +1,7 @@
 // Package natsserver runs a NATS server with JetStream in this process. With it, you can try
 // Kuberelay, or use it as the local bus of a pod, without installing anything else.
 //
-// What it guarantees:
+// Guarantees:
 //
 //   - It listens on the loopback interface by default. Only this process can write. Other
 //     clients can read, with the credentials in [Access].
@@ -11,7 +11,7 @@
 //     can use at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
 //
-// What it does not:
+// Limits:
 //
 //   - By default, messages that were acknowledged in the last two minutes may not survive a power
 //     loss or a kernel crash. JetStream writes them at once but syncs to disk at intervals.

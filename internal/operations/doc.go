@@ -5,7 +5,7 @@
 // The package does not depend on other parts of the forwarder. The caller passes the checks and a
 // gatherer to the server. Other packages register their own metrics.
 //
-// What it guarantees:
+// Guarantees:
 //
 //   - [Listen] binds the port before other components start, so a port in use is an immediate
 //     error.
@@ -16,7 +16,7 @@
 //   - You can call every constructor any number of times per process, with one registry or
 //     several. A second call with the same registry returns the metrics of the first call.
 //
-// What it does not:
+// Limits:
 //
 //   - It requires credentials only if [Endpoints.Access] is set, and TLS only if [Endpoints.TLS] is
 //     set. It serves profiles only if [Endpoints.Profiles] is set. Without Access, it serves

@@ -9,8 +9,9 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// restClients has the metrics of all clients in the process, so every registry shows the same values.
-// client-go's hook can be set only once, and it does not receive the client that sent a request.
+// restClients holds the metrics of all clients in the process, so every registry shows the same
+// values. client-go's hook can be set only once, and it does not receive the client that sent a
+// request.
 var restClients = struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec

@@ -77,7 +77,7 @@ func New(c Config) *Page {
 	return p
 }
 
-// types has the media types of the files by extension. The types of package mime depend on the
+// types maps the extensions of the files to media types. The types of package mime depend on the
 // machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",

@@ -104,7 +104,7 @@ type recentEvents struct {
 	Events []recentEvent `json:"events"`
 }
 
-// rates has the counts of the last spans, oldest first. The last span is still in progress.
+// rates lists the counts of the last spans, oldest first. The last span is still in progress.
 type rates struct {
 	SpanSeconds int       `json:"spanSeconds"`
 	Last        int64     `json:"last"` // the number of the last span, counted from 1970

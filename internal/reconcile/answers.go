@@ -20,15 +20,16 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 	return question{string(live.UID), live.ResourceVersion, a, epoch}
 }
 
-// answers remembers the answered questions. If an informer is behind, another read cannot help:
-// only the informer's watch can catch up. In case the watch never catches up, the question can be
-// asked again after a pause.
+// answers remembers the last question about each key that a read has answered. If an informer is
+// behind, another read doesn't help, because only the informer's watch can catch up. In case the
+// watch never catches up, the same question may be asked again after a pause.
 type answers struct {
 	mu sync.Mutex
 	of map[event.Key]answer
 }
 
-// answer is the last answered question about a key. The answer expires at until, after pause.
+// answer is the last question about a key that a read has answered. It expires at until, which is
+// one pause after the read.
 type answer struct {
 	question
 	until time.Time

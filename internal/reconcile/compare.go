@@ -168,7 +168,7 @@ type pass struct {
 
 	objects    []pair            // objects to read
 	namespaces map[string][]pair // namespaces to read, with their objects
-	leaving    map[string][]pair // by namespace: objects that are deselected or gone, as a list will show
+	leaving    map[string][]pair // by namespace: objects that are deselected or gone; a list shows which
 }
 
 func (p *pass) compare(of pair) {

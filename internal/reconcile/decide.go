@@ -205,7 +205,8 @@ func (f readResult) isAbsent() bool {
 	return f.uid == "" && (f.finding == isThere || f.finding == isGone)
 }
 
-// absentAt returns a version at which no object existed, or "" if one exists or no list followed.
+// absentAt returns a version at which no object existed. It returns "" if an object exists, or if
+// no list confirmed the read.
 func (f readResult) absentAt() string {
 	if f.isAbsent() {
 		return f.listed

@@ -25,8 +25,8 @@ type Objects interface {
 	// valid.
 	References(event.Key) ([]event.Reference, bool)
 
-	// Find returns an object that is the owner of another object, nil if it does not show the
-	// object.
+	// Find returns the owner of an object, or nil if the informers do not have the owner. Presence
+	// says whether they may show it later.
 	Find(event.Key) (*event.Object, Presence)
 
 	// ReferenceChanged is called when an object becomes referred to, or is no longer referred to.

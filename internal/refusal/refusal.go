@@ -1,8 +1,8 @@
 // Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors from the API server.
 // The text of client-go's errors lacks the code. For some responses, it is only "unknown".
 //
-// What it guarantees: [errors.Is] and [errors.As] still find the original error. What it does not: it
-// sends no request to get more details than the response has.
+// [errors.Is] and [errors.As] still find the original error. The package sends no request, so it adds
+// no details that the response does not contain.
 package refusal
 
 import (

@@ -19,7 +19,7 @@ var errStarting = errors.New("starting")
 // bus. The zero value is the state of a Relay that has not started.
 type readiness struct {
 	mu       sync.Mutex
-	cluster  string           // its name, "" before Run has connected to it
+	cluster  string           // name of the cluster; "" before Run has connected to the cluster
 	waiting  func() error     // returns the reason why Run waits; nil while it does not wait
 	since    time.Time        // when the current wait began; a new reason does not change it
 	relay    *Relay           // nil before the informers run

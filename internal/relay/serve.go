@@ -105,7 +105,7 @@ func (t *term) drain(sending, deadline, held context.Context) {
 	_ = t.queue.Drain(draining) // not an error, because the next start publishes the remaining changes
 	keys, failed, inFlight := t.queue.Len(), t.queue.Delayed(), t.queue.InFlight()
 	if keys+failed+inFlight > 0 && held.Err() == nil {
-		t.Logger.Warn("not everything is published; the next start finds what is left", "keys", keys, "failed", failed, "in_flight", inFlight)
+		t.Logger.Warn("some changes are not published; the next start publishes them", "keys", keys, "failed", failed, "in_flight", inFlight)
 	}
 }
 

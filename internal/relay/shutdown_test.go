@@ -168,7 +168,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if want := "the next start finds what is left\" keys=1 failed=0 in_flight=2"; !strings.Contains(text.String(), want) {
+				if want := "the next start publishes them\" keys=1 failed=0 in_flight=2"; !strings.Contains(text.String(), want) {
 					t.Errorf("the log does not tell what is left: %q:\n%s", want, text.String())
 				}
 				if got := strings.Contains(text.String(), "informers did not stop in time"); got == c.informersEnd {

@@ -57,7 +57,7 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 	st, watched := r.informerOf(k)
 	switch {
 	case of.Catalog == nil:
-		s.Selected, s.Detail = trace.MaybeSelected, "discovery has not answered yet"
+		s.Selected, s.Detail = trace.MaybeSelected, "discovery has not completed yet"
 	case !of.Watched && !of.Catalog.Shows(gr):
 		s.Selected, s.Detail = trace.MaybeSelected, "the cluster does not serve "+gr.String()
 	case !of.Watched && decision.ExcludedBy != "":

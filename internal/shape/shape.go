@@ -17,8 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// Shapes has the shape of the objects of each resource. The zero value publishes every object in
-// full.
+// Shapes defines the shape of the objects of each resource. The zero value publishes every object
+// in full.
 type Shapes struct {
 	drop, hash, known projection.Projections // known is empty without KUBERELAY_HASH_KNOWN_FIELDS
 
@@ -72,8 +72,8 @@ func (s *Shapes) Warn(watched []event.Resource, log *slog.Logger) {
 func (s *Shapes) HasFilter() bool { return s.filter != nil }
 
 // Unmatched returns the settings that match nothing in these resources: the entries of
-// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS without a resource, and the resources of which the
-// filter can select no object.
+// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS without a resource, and the resources whose
+// objects the filter can never select.
 func (s *Shapes) Unmatched(watched []event.Resource) (drop, hash, filtered []string) {
 	for _, r := range watched {
 		if s.filter != nil && s.filter.Never(r) {

@@ -1,8 +1,8 @@
 // Package sinks converts the settings of a forwarder into options to write to its bus, to read the bus
 // as a subscriber, and to inspect the bus.
 //
-// What it guarantees: with the same settings, the forwarder and the commands use the same bus. The
-// package never writes to a bus. What it does not: it doesn't check the settings. Package config does.
+// The package guarantees that the forwarder and the commands use the same bus if they have the same
+// settings. It never writes to a bus. It doesn't check the settings: package config does.
 package sinks
 
 import (

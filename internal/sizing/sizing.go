@@ -5,7 +5,7 @@ package sizing
 
 import "time"
 
-// Constants has the constants of the formulas. "make bench" measures them with pods of 14 KB.
+// Constants holds the constants of the formulas. "make bench" measures them with pods of 14 KB.
 type Constants struct {
 	// Base is the peak resident memory of a forwarder that watches nothing, in bytes.
 	Base int64

@@ -5,8 +5,8 @@
 // pure function, so the same document always has the same verdict. The printers write a judged
 // document for people and for monitoring systems.
 //
-// The package does no I/O, and imports only package terminal of the project. A document contains no
-// content of objects. Like the log, it can contain names of objects, in errors.
+// The package does no I/O, and package terminal is its only import from this project. A document
+// contains no content of objects. Like the log, it can contain names of objects, in errors.
 package status
 
 import (
@@ -22,17 +22,17 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
-	// Clusters has a document for each cluster, ordered by name, if the forwarder copies several
-	// clusters. In that case, this document has no data of a single cluster.
+	// Clusters contains a document for each cluster, ordered by name, if the forwarder copies
+	// several clusters. In that case, this document contains no data of a single cluster.
 	Clusters []Document `json:"clusters,omitzero"`
-	// Failed is why this cluster is not copied. With several clusters, it is why the source of
-	// clusters cannot be read. The forwarder retries.
+	// Failed is the reason why this cluster is not copied or, with several clusters, why the source
+	// of clusters cannot be read. The forwarder retries.
 	Failed *Error `json:"failed,omitempty"`
 	// Instance is the name of this forwarder among the candidates for the lease. It is absent
 	// without leader election.
 	Instance string `json:"instance,omitempty"`
-	// WaitingFor is what a term waits for before it begins, [ForCluster] or [ForBus]. Waiting is
-	// the reason.
+	// WaitingFor is [ForCluster] or [ForBus] while a term waits for the cluster or the bus before
+	// it begins. Waiting is the reason.
 	WaitingFor   string     `json:"waitingFor,omitempty"`
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
@@ -40,10 +40,10 @@ type Document struct {
 	Resources []Resource       `json:"resources"` // ordered by name
 	Discovery []DiscoveryError `json:"discoveryErrors"`
 	Unmatched []Unmatched      `json:"unmatched"`
-	// Selectors has the settings that narrow the selection of objects, each with its value.
+	// Selectors lists the settings that narrow the selection of objects, each with its value.
 	Selectors []string `json:"selectors"`
 
-	// Comparisons has the failing comparisons of the bus with the cluster, ordered by resource. A
+	// Comparisons lists the failing comparisons of the bus with the cluster, ordered by resource. A
 	// resource that is not watched can be among them.
 	Comparisons []ComparisonError `json:"comparisonErrors,omitempty"`
 
@@ -52,7 +52,7 @@ type Document struct {
 
 	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
 
-	// OldestUnsent is when the oldest unacknowledged change was observed.
+	// OldestUnsent is the time when the oldest unacknowledged change was observed.
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
 	Bus    Bus    `json:"bus"`
@@ -121,11 +121,11 @@ type Resource struct {
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// DegradedNamespaces has the degraded namespaces among those that have their own watch.
+	// DegradedNamespaces lists the degraded namespaces among those that have their own watch.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
 	// Namespaces is the number of namespaces that have their own watch. ForbiddenNamespaces is the
-	// number of these namespaces to which access is denied. NamespaceErrors has their first errors:
-	// at most [MaxNamespaceErrors] of denied access, and as many others.
+	// number of these namespaces to which access is denied. NamespaceErrors lists their first
+	// errors: at most [MaxNamespaceErrors] of denied access, and at most as many others.
 	Namespaces          int              `json:"namespaces,omitempty"`
 	ForbiddenNamespaces int              `json:"forbiddenNamespaces,omitempty"`
 	NamespaceErrors     []NamespaceError `json:"namespaceErrors,omitempty"`
@@ -136,9 +136,10 @@ type Resource struct {
 	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
 	// in full: the time of the last consistency point, or later if nothing has changed since.
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
-	// NoPointSince is when the first sync was complete, if there has been no consistency point since.
+	// NoPointSince is the time when the first sync was complete, if no consistency point followed.
 	NoPointSince *time.Time `json:"noPointSince,omitempty"`
-	// LastPublished is when the bus last acknowledged an event of the resource in this term.
+	// LastPublished is the time when the bus last acknowledged an event of the resource in this
+	// term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
 	// LagSeconds is the time from the observation of that event's change to the acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
@@ -196,8 +197,8 @@ type Unmatched struct {
 
 // Work is long work in progress.
 type Work struct {
-	// Work is takeover, checkpoint_load, list, first_sync, resend or resync. Unit is what is
-	// counted: records, messages, resources or objects.
+	// Work is takeover, checkpoint_load, list, first_sync, resend or resync. Unit is the unit of
+	// Done and Total: records, messages, resources or objects.
 	Work  string    `json:"work"`
 	Unit  string    `json:"unit"`
 	Since time.Time `json:"since"`
@@ -230,7 +231,7 @@ type Bus struct {
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
 	// ForeignEvents is the number of events of another writer that were repaired in this term.
 	ForeignEvents int `json:"foreignEvents"`
-	// Risks has the settings that allow the bus to lose acknowledged events.
+	// Risks lists the settings that allow the bus to lose acknowledged events.
 	Risks []Risk `json:"risks,omitempty"`
 }
 
@@ -261,8 +262,8 @@ type Lease struct {
 	Holder  string `json:"holder,omitempty"` // absent if nobody renews the lease
 	Error   string `json:"error,omitempty"`  // why the API server denies access
 
-	// Renewed is the time of the last renewal that this forwarder knows. RenewError is why this
-	// forwarder cannot read or renew the lease. Both are absent if the lease has a holder.
+	// Renewed is the time of the last renewal that this forwarder knows. RenewError is the reason
+	// why this forwarder cannot read or renew the lease. Both are absent if the lease has a holder.
 	Renewed    *time.Time `json:"renewed,omitempty"`
 	RenewError string     `json:"renewError,omitempty"`
 }

@@ -162,8 +162,8 @@ func (d Document) findUnsent(add adder) {
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
-// findComparisons finds failing comparisons. A comparison that fails only once succeeds at the next
-// retry. The finding becomes critical only after several retries.
+// findComparisons finds failing comparisons. A retry often succeeds, so the finding is a warning
+// until the comparisons of a resource have failed for longer than maxUnsent.
 func (d Document) findComparisons(add adder) {
 	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // comparisons fail while the bus is away
 		return

@@ -38,7 +38,7 @@ func writePrometheus(w io.Writer, d Document) error {
 	return nil
 }
 
-// gauges has the metrics to write.
+// gauges lists the metrics to write.
 type gauges struct{ *prometheus.Registry }
 
 func (g gauges) vector(name, help string, labels ...string) *prometheus.GaugeVec {

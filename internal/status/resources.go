@@ -13,8 +13,8 @@ import (
 // It is nil if no consistency point is expected.
 func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
 
-// failures returns the resource twice: with its errors of denied access, and with its other errors
-// of lists and watches. The name is empty if the resource has no such error.
+// failures returns the resource twice: denied has its errors of denied access, and failing has its
+// other errors of lists and watches. Without errors of its kind, a result is the zero value.
 func (r Resource) failures() (denied, failing Resource) {
 	if len(r.NamespaceErrors) == 0 {
 		switch {

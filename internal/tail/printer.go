@@ -50,9 +50,9 @@ type Printer struct {
 // errEnough ends a subscription that has yielded enough events, for example Count.
 var errEnough = errors.New("enough")
 
-// Run blocks until ctx is canceled, it has printed Count events, the reader of Out closes it, or the
-// bus can't be read. With ToEnd, it also stops at the current end of the bus. subjectPrefix is the
-// prefix of the subjects on NATS.
+// Run prints events until ctx is canceled, Count events are printed, the reader of Out closes it, or
+// the bus can't be read. With ToEnd, it also stops at the current end of the bus. subjectPrefix is
+// the prefix of the subjects on NATS.
 func (p *Printer) Run(ctx context.Context, bus Bus, subjectPrefix string) error {
 	text := &Text{Color: p.Color}
 	p.line = func(e Event) ([]byte, error) { return []byte(text.Line(e)), nil }

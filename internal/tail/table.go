@@ -18,8 +18,8 @@ type Table struct {
 }
 
 // Write writes a header line and one line for each object. If the objects are in several clusters,
-// the table has a column of clusters. If they have several resources, each name begins with the kind
-// and the group, as [Object.Name] returns it.
+// the table has a column of clusters. If they belong to several resources, each name begins with the
+// kind and the group, as [Object.Name] returns it.
 func (t Table) Write(w io.Writer, objects []Object) error {
 	clusters, resources, namespaced := Clusters(objects) > 1, false, false
 	for _, o := range objects {

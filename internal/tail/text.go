@@ -19,10 +19,10 @@ import (
 //	15:04:07.000  writer started  kuberelay:2  forwarder-7d4b
 //	15:04:08.000  cluster claimed  prod-eu1  5f0c91d2-…
 //
-// The time is when the forwarder observed the change, with the date unless it is today. Columns
-// grow with their content, up to a limit. Longer text shifts only its own line. From the first event
-// of a second cluster on, each line ends with the name of its cluster. The zero value is ready for
-// use. Text is not safe for concurrent use.
+// A line begins with the time when the forwarder observed the change, and with the date unless it is
+// today. Columns grow with their content, up to a limit. Longer text shifts only its own line. From
+// the first event of a second cluster on, each line ends with the name of its cluster. The zero
+// value is ready for use. Text is not safe for concurrent use.
 type Text struct {
 	Color    bool             // use terminal colors
 	Location *time.Location   // of the printed times; local if nil

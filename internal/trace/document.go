@@ -4,8 +4,8 @@
 // A [Document] holds the facts, each from the party that knows it best. [Judge] computes the
 // verdict. It is a pure function, so the same facts always have the same verdict.
 //
-// The package does no I/O and imports only package terminal of the project. A document contains no
-// content of objects. Like the log, it can contain names of objects, in errors.
+// The package does no I/O, and package terminal is its only import from this project. A document
+// contains no content of objects. Like the log, it can contain names of objects, in errors.
 package trace
 
 import "time"
@@ -116,7 +116,8 @@ type Forwarder struct {
 	Watch *Watch `json:"watch,omitempty"` // absent if no watch covers the object
 	// Checkpoint is the last event on the bus as a leader knows it.
 	Checkpoint *Entry `json:"checkpoint,omitempty"`
-	// Unsent is when the forwarder observed the oldest change that the bus has not acknowledged.
+	// Unsent is the time when the forwarder observed the oldest change that the bus has not
+	// acknowledged.
 	Unsent   *time.Time `json:"unsent,omitempty"`
 	Queue    string     `json:"queue,omitempty"`    // see package workqueue; absent if nothing waits
 	Attempts int        `json:"attempts,omitempty"` // failed attempts since the last success

@@ -31,7 +31,7 @@ type candidate struct {
 
 	seen     []sighting // in the cluster, in order
 	compared bool       // both sides have shown some state with the same data
-	differs  bool       // the last state that both sides have shown had different data
+	differs  bool       // the data differed in the last state that both sides have shown
 
 	asked inquiry   // the last inquiry about the past
 	past  *sighting // the result of the inquiry, nil if there is none

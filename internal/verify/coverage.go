@@ -20,7 +20,7 @@ type coverage struct {
 
 	matching map[string]bool // existing namespaces, and whether their labels match, as of the last list
 
-	// refused has the resources that RBAC forbids in a namespace, if each namespace is listed
+	// refused contains the resources that RBAC forbids in a namespace, if each namespace is listed
 	// separately.
 	refused map[namespacedResource]error
 }

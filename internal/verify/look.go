@@ -93,7 +93,8 @@ func (c *cluster) shapeOf(r resource) decode.Shape {
 	return c.shape(event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 }
 
-// look reads some objects of one resource. Every key is in the result.
+// look reads the objects of one resource with these keys. The result has a sighting for each key,
+// including keys without an object.
 func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, as view) (map[event.Key]sighting, error) {
 	if len(keys) > maxSingleReads {
 		return c.lookAll(ctx, r, keys, as)

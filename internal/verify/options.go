@@ -41,7 +41,7 @@ type Options struct {
 	// TellDeselected means that the forwarder publishes a deselected event for each object that
 	// only an earlier configuration selected.
 	TellDeselected bool
-	// Follow has the paths of the references that the forwarder follows.
+	// Follow lists the paths of the references that the forwarder follows.
 	Follow []string
 
 	// Shape says which objects of a resource are published, and which parts of them. If it is nil,
@@ -63,7 +63,7 @@ type Options struct {
 	Logger *slog.Logger // nil for no logs
 }
 
-// Progress has a counter for each part of a run. The parts run one after another.
+// Progress contains a counter for each part of a run. The parts run one after another.
 type Progress struct {
 	Reading   *longwork.Counter // messages of the bus, which are read twice
 	Comparing *longwork.Counter // resources

@@ -97,7 +97,7 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 			sel.failed[gv.Group] = err
 		}
 	case err != nil:
-		return nil, fmt.Errorf("ask the API server what it serves: %w", err)
+		return nil, fmt.Errorf("discover the resources of the cluster: %w", err)
 	}
 	r := newResolver(discovered{client, groups, lists})
 	sel.versions = r.byVersion

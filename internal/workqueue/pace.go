@@ -16,7 +16,7 @@ type pace struct {
 }
 
 const (
-	// recently is how long after a change another change is likely.
+	// recently is the period after a change in which another change is likely.
 	recently = time.Second
 	// A change that arrives during a burst waits up to burst longer. The ratio of burst to rest
 	// determines the share of CPU time for low-priority keys.

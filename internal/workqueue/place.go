@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Place is where a key is. It is "" if the key is neither in the queue nor handed out.
+// Place is the location of a key. It is "" if the key is neither in the queue nor handed out.
 type Place string
 
 // The places.

@@ -1,6 +1,6 @@
 // Package observe collects the facts of package check from the API server, from the bus, from a running
-// forwarder, from files and from the volume. It only reads, and asks for reviews of permissions. A fact
-// that cannot be collected is an error in the facts, so the collection as a whole never fails.
+// forwarder, from files and from the volume. It only reads, and requests access reviews. A fact that
+// cannot be collected is an error in the facts, so the collection as a whole never fails.
 package observe
 
 import (
@@ -31,7 +31,7 @@ import (
 // Observer observes the facts that the checks need.
 type Observer struct {
 	Pre         bool           // the forwarder is not installed yet
-	Forwarder   client.Address // its timeout limits each response, also of the API server and of the bus
+	Forwarder   client.Address // its timeout also limits each response from the API server and the bus
 	MemoryLimit int64          // of the forwarder, in bytes; 0 for none
 	Version     string         // of this process
 	Writer      string         // name of this process on Kafka

@@ -115,7 +115,7 @@ func (c *cluster) user(ctx context.Context, s *check.Server) error {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("ask who the user is: %w", err)
+		return fmt.Errorf("identify the user: %w", err)
 	}
 	s.User = review.Status.UserInfo.Username
 	return nil

@@ -1,9 +1,9 @@
-// Package survey repeats discovery while resources are watched. It decides which resources to watch
-// after each answer: those that the selection and references pick, and those that stay although the
-// answer does not show them.
+// Package survey repeats discovery while resources are watched. After each answer, it decides which
+// resources to watch: those that the selection and references pick, and those that stay watched
+// although the answer does not show them.
 //
-// An answer never stops a resource by mistake: a watched resource is given up only if it is no longer
-// selected, or proven to be gone. The package starts and stops nothing.
+// An incomplete answer never ends a watch: a resource stays watched until it is no longer selected
+// or is proven to be gone. The package only decides. Its caller starts and stops the informers.
 package survey
 
 import (

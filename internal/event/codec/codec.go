@@ -114,7 +114,8 @@ func packed(head uint64, rest []byte) []byte {
 
 var errBroken = errors.New("cached object is corrupted")
 
-// Unpack returns the text that Pack compressed. It decodes into memory if that is large enough.
+// Unpack returns the text that Pack compressed. It decodes into the given memory if the memory is
+// large enough.
 func (c *Codec) Unpack(memory, b []byte) ([]byte, error) {
 	head, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -124,8 +124,8 @@ func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(names
 	return unique(found)
 }
 
-// of returns the cluster with a name. Its kubeconfig is in secret, which has the name from. secret
-// is nil if it does not exist.
+// of returns the named cluster, with the kubeconfig in its Secret. from is the name of the Secret,
+// for errors. secret is nil if the Secret does not exist.
 func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cluster {
 	if secret == nil {
 		return Cluster{Name: name, Err: fmt.Errorf("waiting for its kubeconfig, in a Secret %s with the label %s", from, clusterNameLabel)}

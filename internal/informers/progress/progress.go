@@ -22,7 +22,7 @@ import (
 type Progress struct {
 	sync.Mutex
 	received uint64    // number of objects that client-go received from lists and watches
-	handled  uint64    // number of these objects of which the handler was notified
+	handled  uint64    // number of these objects for which the handler was called
 	listed   uint64    // received when the last list was complete
 	empty    bool      // the last list had no objects
 	version  string    // of the last object handled

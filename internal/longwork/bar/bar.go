@@ -1,7 +1,7 @@
 // Package bar shows a progress bar in the last line of a terminal.
 //
 // It guarantees that output never mixes with the bar, and that the bar is removed at the end.
-// Without a terminal it shows nothing. It shows only the first work in progress.
+// Without a terminal it shows nothing. If several works are in progress, it shows only the first.
 package bar
 
 import (
@@ -34,7 +34,7 @@ type bar struct {
 }
 
 // Show shows the progress of works while they run, if standard error is a terminal. From then on,
-// write only to the returned outputs. stop removes the bar. It may be called again.
+// write only to the returned outputs. stop removes the bar. Calling stop again has no effect.
 func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer, stop func()) {
 	file, ok := stderr.(*os.File)
 	if !ok || !isTerminal(file) || os.Getenv("TERM") == "dumb" {

@@ -137,9 +137,9 @@ func (l *loading) replaceAll(ctx context.Context, d *doubts) (bool, error) {
 	return left.Load() == 0, err
 }
 
-// replace does what [reload.Doubts.Remedy] decides about a record in doubt. It returns false if a
-// later load must try again, because the object has an event in flight or an unanswered foreign
-// event.
+// replace applies the decision of [reload.Doubts.Remedy] about a record in doubt. It returns false
+// if a later load must try again, because the object has an event in flight or an unanswered
+// foreign event.
 func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, error) {
 	id, doubt := index.Of([]byte(key)), d.Last[key]
 	last := l.s.index.Position(id)

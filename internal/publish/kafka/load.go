@@ -50,10 +50,10 @@ type loading struct {
 	start reload.Bounds      // nil while the call yields what takeOver found
 	end   map[string][]int64 // end offsets of the partitions, by topic
 
-	// replaced has a function for each foreign entry that the load replaced. The function reports
-	// the entry as invalid. It is called only after the brokers have stored the replacement. If
-	// they reject the replacement, another writer has taken over, and the entry is that writer's
-	// own.
+	// replaced contains a function for each foreign entry that the load replaced. The function
+	// reports the entry as invalid. It is called only after the brokers have stored the
+	// replacement. If they reject the replacement, another writer has taken over, and the entry is
+	// that writer's own.
 	replaced []func()
 
 	mu       sync.Mutex // serializes yield, guards replaced
@@ -163,8 +163,8 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	return err
 }
 
-// compare reads what [reload.Log.Verdict] asks for. It returns an error if the partition no longer
-// holds what the session wrote to it.
+// compare performs the reads that [reload.Log.Verdict] requests. It returns an error if the
+// partition no longer holds what the session wrote to it.
 func (l *loading) compare(ctx context.Context, at place, last sender.LastStored) error {
 	topic, p := at.t.name, at.p
 	log := reload.Log{Start: l.start[topic][p], End: l.end[topic][p], Next: last.Next, Marker: at.t.markers[p]}

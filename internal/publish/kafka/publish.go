@@ -150,7 +150,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		if errors.Is(err, broker.ErrPastEnd) { // the next session determines whether the event is lost
 			f.s.end(err)
 		}
-		b.finish(f, 0, publish.NotSent(fmt.Errorf("read what the bus holds: %w", err)))
+		b.finish(f, 0, publish.NotSent(fmt.Errorf("read the stored event: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
 		e, err := b.stored.RemovedAt(ctx, f.t.name, string(f.record.Key), last)

@@ -36,8 +36,8 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 }
 
 // LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
-// ignores a marker of an earlier release, because such a marker is a row in tables of the topic.
-// The caller then publishes another marker, which replaces the row.
+// ignores a marker of an earlier release, because that marker becomes a row in tables built from
+// the topic. The caller then publishes another marker, which removes the row.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {

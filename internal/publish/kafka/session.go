@@ -194,8 +194,9 @@ func (s *session) marker(partitionKey string) entry {
 	return s.markers[partitionKey]
 }
 
-// stallFraction divides [Options.AckTimeout]. A batch without an acknowledgement counts as stalled
-// after the resulting time, because its partition has no leader, or its leader hangs.
+// stallFraction determines when a batch counts as stalled: after [Options.AckTimeout] /
+// stallFraction without an acknowledgement. Its partition then probably has no leader, or the
+// leader hangs.
 const stallFraction = 4
 
 // share returns the part of the in-flight limit that one partition may use. With this limit, a few

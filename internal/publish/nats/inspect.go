@@ -231,17 +231,17 @@ func decodeAnswer(answer *natsgo.Msg, subject string, into any) error {
 		Error json.RawMessage `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &failed); err != nil {
-		return fmt.Errorf("answer to %s: %w", subject, err)
+		return fmt.Errorf("response to %s: %w", subject, err)
 	}
 	if failed.Error != nil {
 		var api jetstream.APIError
 		if err := json.Unmarshal(failed.Error, &api); err != nil {
-			return fmt.Errorf("answer to %s: %s", subject, failed.Error)
+			return fmt.Errorf("response to %s: %s", subject, failed.Error)
 		}
 		return &api
 	}
 	if err := json.Unmarshal(answer.Data, into); err != nil {
-		return fmt.Errorf("answer to %s: %w", subject, err)
+		return fmt.Errorf("response to %s: %w", subject, err)
 	}
 	return nil
 }

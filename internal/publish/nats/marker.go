@@ -13,8 +13,9 @@ import (
 )
 
 // LastMarker returns the type and ID of the last snapshot marker of a resource, or "" if the
-// resource has none. It ignores a marker of an earlier release, which is a row in tables, so that
-// the next marker replaces it.
+// resource has none. It ignores a marker of an earlier release, because a key-value bucket that
+// mirrors the stream has a key for that marker. The caller then publishes another marker, which
+// removes the key.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject.Marker(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package retry repeats requests to a server that a start needs, until they succeed. The start waits
-// for the API server and for the bus, which may be unavailable for hours. The package does not decide
-// which errors are permanent.
+// Package retry repeats the requests that must succeed before a forwarder can publish. They go to the
+// API server and to the bus, which may be unavailable for hours. The caller decides which errors are
+// permanent.
 package retry
 
 import (

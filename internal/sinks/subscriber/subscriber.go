@@ -29,8 +29,8 @@ type Bus interface {
 var _, _ Bus = (*natsreader.Bus)(nil), (*reader.Bus)(nil)
 
 // Open opens the bus, and sets the source and the hint of the status. reading, if not nil, counts the
-// messages. Open does not wait for an unreachable bus. It returns a [config.Error] for settings of which
-// no bus can be read.
+// messages. Open does not wait for an unreachable bus. It returns a [config.Error] if the settings name
+// no bus that a subscriber can read.
 func Open(ctx context.Context, cfg config.Config, status *tail.Status, reading *longwork.Counter) (Bus, error) {
 	bus, err := open(ctx, cfg, status, reading)
 	if err != nil {

@@ -36,8 +36,8 @@ func (b tracedBus) close() {
 	}
 }
 
-// readBus reads the last event of an object. The timeout limits the time between two messages and not
-// the whole read, because on Kafka it reads the whole topic.
+// readBus reads the last event of an object. The timeout limits the time between two messages, not
+// the whole read, because a read from Kafka covers the whole topic.
 func readBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, timeout time.Duration) tracedBus {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -29,8 +29,8 @@ type Object struct {
 	Consumer  string // of the bus, or "" for none
 }
 
-// Trace collects the facts and judges them. find has the settings. at is the address of the forwarder,
-// and its timeout limits each response, also of the API server and of the bus. The error is about the
+// Trace collects the facts and judges them. find has the settings. at is the address of the forwarder.
+// Its timeout also limits each response from the API server and the bus. The error is about the
 // command line. Other errors are in the document.
 //
 // Trace reads the API server first. So by the time it reads the bus, the state from

@@ -58,7 +58,7 @@ type Follower struct {
 
 	at func(k event.Key, position uint64) (wire.Event, bool, error) // see source
 
-	// ends has the position of each object's last message before reading began. The data of
+	// ends contains the position of each object's last message before reading began. The data of
 	// earlier messages isn't compared.
 	ends map[event.Key]uint64
 

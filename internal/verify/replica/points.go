@@ -15,7 +15,7 @@ type Point struct {
 	AsOf    time.Time // time at which the watch had shown everything up to Version
 }
 
-// points has the last consistency point of each resource in each partition.
+// points records the last consistency point of each resource in each partition.
 //
 // If the history of the API server goes back, earlier points are void. A point names no epoch.
 // Therefore a point that was stored before the first event of the latest epoch doesn't count.

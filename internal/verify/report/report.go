@@ -63,9 +63,9 @@ type Report struct {
 	// values differ from those of the forwarder that wrote to it. A difference can be the cause of
 	// a problem. The caller of Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
-	// Unmatched has the selectors that match nothing in the cluster.
+	// Unmatched lists the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
-	// Unlisted has the resources that could not be read. If it is not empty, Run also returns an
+	// Unlisted lists the resources that could not be read. If it is not empty, Run also returns an
 	// error.
 	Unlisted []Unlisted `json:"unlisted"`
 }

@@ -76,7 +76,8 @@ type wrongSetting struct {
 }
 
 // CheckTopic returns an error that names the wrong settings of an existing topic and the commands
-// that fix them, or nil. is has the settings of the topic. An unknown setting counts as correct.
+// that fix them, or nil. The last argument holds the current settings of the topic. A setting that
+// it lacks counts as correct.
 func (a *Advisor) CheckTopic(want TopicConfig, replication int, is map[string]string) error {
 	if wrong := compare(replication, is, want); len(wrong) > 0 {
 		return failure.Misconfigured("%s", a.describe(want, wrong))

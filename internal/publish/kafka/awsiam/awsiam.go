@@ -64,7 +64,7 @@ func New(ctx context.Context, o Options) (*Mechanism, error) {
 	}
 	m.chain, m.region = loaded.Credentials, cmp.Or(o.Region, regionOf(o.Brokers), loaded.Region)
 	if m.region == "" {
-		return nil, errors.New("no AWS region: the names of the brokers and the AWS configuration do not tell it; set KUBERELAY_KAFKA_AWS_REGION or AWS_REGION")
+		return nil, errors.New("no AWS region: neither the broker names nor the AWS configuration contain one; set KUBERELAY_KAFKA_AWS_REGION or AWS_REGION")
 	}
 	return m, nil
 }
@@ -171,7 +171,7 @@ func (m *Mechanism) reload(ctx context.Context) {
 	}
 	loaded, err := load(ctx)
 	if err != nil {
-		m.opts.Logger.Warn("cannot read the AWS configuration again, using the last one", "err", err)
+		m.opts.Logger.Warn("cannot reload the AWS configuration, keeping the previous one", "err", err)
 		return
 	}
 	m.chain = loaded.Credentials

@@ -268,7 +268,7 @@ func TestSharedFile(t *testing.T) {
 	wantKey(t, m, 2)
 	replace(t, file, "[relay\n"+secret)
 	wantKey(t, m, 2)
-	if !strings.Contains(log.String(), "cannot read the AWS configuration again") || strings.Contains(log.String(), secret) {
+	if !strings.Contains(log.String(), "cannot reload the AWS configuration") || strings.Contains(log.String(), secret) {
 		t.Errorf("the log has %s", &log)
 	}
 }

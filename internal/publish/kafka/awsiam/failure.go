@@ -41,7 +41,7 @@ func explain(err error) error {
 	case errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusBadRequest:
 		return explainResponse(where, response.HTTPStatusCode(), err)
 	case operation != nil && operation.ServiceID == imdsID:
-		return fmt.Errorf("%w: nothing else is configured, and the metadata service of the instance has none: %s", ErrUnavailable, sources)
+		return fmt.Errorf("%w: no other source is configured, and the instance metadata service provides none: %s", ErrUnavailable, sources)
 	case errors.As(err, &failed):
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, where, failed.Err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -110,7 +110,7 @@ func (c *Client) wouldCreate(ctx context.Context, want advice.TopicConfig) error
 func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspection) error {
 	res, err := c.exchange(ctx, &metadata.Request{TopicNames: []string{topic}, IncludeTopicAuthorizedOperations: true})
 	if err != nil {
-		return fmt.Errorf("ask for the permissions on topic %s: %w", topic, err)
+		return fmt.Errorf("request the permissions on topic %s: %w", topic, err)
 	}
 	for _, t := range res.(*metadata.Response).Topics {
 		for n, p := range t.Partitions {

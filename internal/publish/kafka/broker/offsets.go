@@ -33,7 +33,7 @@ func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 		return err
 	})
 	if err != nil {
-		return Offsets{}, fmt.Errorf("ask for the offsets of topic %s: %w", topic, err)
+		return Offsets{}, fmt.Errorf("request the offsets of topic %s: %w", topic, err)
 	}
 	return o, nil
 }
@@ -47,7 +47,7 @@ func (c *Client) End(ctx context.Context, topic string, partition int) (int64, e
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the end of topic %s, partition %d: %w", topic, partition, err)
+		return 0, fmt.Errorf("request the end of topic %s, partition %d: %w", topic, partition, err)
 	}
 	return o.End[0], nil
 }
@@ -72,7 +72,7 @@ func (c *Client) Committed(ctx context.Context, group, topic string, partition i
 		return c.advisor.Denied(res.Topics[topic][0].Error, advice.OnTopic("Describe", topic))
 	})
 	if err != nil {
-		return -1, fmt.Errorf("ask for the offset of group %s: %w", group, err)
+		return -1, fmt.Errorf("request the offset of group %s: %w", group, err)
 	}
 	return next, nil
 }
@@ -157,7 +157,7 @@ func (c *Client) OffsetsSince(ctx context.Context, topic string, at time.Time) (
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the offsets of topic %s at a time: %w", topic, err)
+		return nil, fmt.Errorf("request the offsets of topic %s at a time: %w", topic, err)
 	}
 	return offsets, nil
 }

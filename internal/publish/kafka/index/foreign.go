@@ -7,7 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Foreign are the last records of other writers, by partition key. The zero value has none.
+// Foreign holds the last record of another writer for each partition key. The zero value is empty
+// and ready to use.
 type Foreign struct {
 	mu   sync.Mutex
 	last map[string]ForeignRecord

@@ -29,8 +29,8 @@ type Entry struct {
 	Type event.Type `json:"type,omitempty"`
 	ID   string     `json:"id,omitempty"`
 
-	// NoValue means that the marker's record has no value. So the record is not a row in tables, and
-	// compaction removes it. Earlier releases write a value.
+	// NoValue means that the marker's record has no value. A table built from the topic then has no
+	// row for the record, and compaction removes the record. Earlier releases write a value.
 	NoValue bool `json:"noValue,omitempty"`
 
 	// Claim is the data of a claim. Compaction removes the claim itself from the event topic.

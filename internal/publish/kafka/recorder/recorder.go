@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// Config has the senders of a Recorder and its surroundings in a session.
+// Config configures a [Recorder]: its senders, and the session that it records.
 type Config struct {
 	Cluster string
 	Session string // ID of the session in a topic's state; informational, like Writer

@@ -5,11 +5,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Bounds has the first offset of each partition of the open topics. It is nil if the entries are
-// those that a takeover has just found.
+// Bounds contains the first offset of each partition of the open topics. It is nil if the entries
+// are those that a takeover has just found.
 type Bounds map[string][]int64
 
-// Outcome is what a load does with an entry.
+// Outcome is the action of a load for an entry.
 type Outcome int
 
 // The values of Outcome.

@@ -53,7 +53,7 @@ func (d *Doubts) Read(offset int64, key string, c record.Checkpoint, isForeign b
 	return false
 }
 
-// Remedy is what a load does about a record in doubt.
+// Remedy is the action of a load for a record in doubt.
 type Remedy int
 
 // The values of Remedy.
@@ -67,8 +67,8 @@ const (
 )
 
 // Remedy decides about the record of a key. last is the position of the object's last event, 0 for
-// none. is is the entry of that event, nil before it was read, and zero if the topic does not hold
-// it.
+// none. The last argument is the entry of that event. It is nil until the event has been read, and
+// points to a zero entry if the topic does not hold the event.
 func (d *Doubts) Remedy(key string, last uint64, is *record.Entry) Remedy {
 	doubt := d.Last[key]
 	switch {

@@ -13,7 +13,7 @@ const (
 	Expected        // the log has the record that was stored at the offset
 )
 
-// Log is what a load knows of the log of one partition.
+// Log is the state of one partition's log, as far as a load has read it.
 type Log struct {
 	Start, End int64        // the first offset, and the offset after the last record
 	Next       int64        // the offset after the last record that the session wrote
@@ -26,7 +26,7 @@ type Log struct {
 	AtMarker    Lookup
 }
 
-// Verdict is what a load does next about a partition.
+// Verdict is the result of checking a partition's log, or the next read that the check needs.
 type Verdict int
 
 // The values of Verdict.

@@ -16,7 +16,7 @@ var ErrDataLost = errors.New("the brokers lost acknowledged records")
 // Produce is one attempt to store a batch.
 type Produce func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
 
-// Config has the partition of a Sender and its surroundings in a session.
+// Config configures a [Sender]: its partition, its producer, and the callbacks of its session.
 type Config struct {
 	Topic     string
 	Partition int

@@ -39,7 +39,7 @@ func (s *Reader) Read(ctx context.Context, topic string, partition int, from, to
 	return err
 }
 
-// ReadCounted is like [Reader.Read], and also counts the offsets in c.
+// ReadCounted is like [Reader.Read]. It also adds the number of offsets that it passes to c.
 func (s *Reader) ReadCounted(ctx context.Context, c *longwork.Counter, topic string, partition int, from, to int64, each func(broker.Record) error) error {
 	c.Expect(max(0, to-from))
 	next := from
@@ -125,7 +125,7 @@ func (s *Reader) EventAt(ctx context.Context, topic, key string, position uint64
 	p := publish.Partition(position)
 	r, found, err := s.ReadOne(ctx, topic, p, publish.Offset(position))
 	if err != nil {
-		return record.Entry{}, fmt.Errorf("read what the bus holds: %w", err)
+		return record.Entry{}, fmt.Errorf("read the stored event: %w", err)
 	}
 	if !found || string(r.Key) != key {
 		return s.RemovedAt(ctx, topic, key, position)
@@ -142,7 +142,7 @@ func (s *Reader) RemovedAt(ctx context.Context, topic, key string, position uint
 	p := publish.Partition(position)
 	r, found, err := s.ReadOne(ctx, topic, p, publish.Offset(position)+1)
 	if err != nil {
-		return record.Entry{}, fmt.Errorf("read what the bus holds: %w", err)
+		return record.Entry{}, fmt.Errorf("read the stored event: %w", err)
 	}
 	if found && r.Value == nil && string(r.Key) == key {
 		if e, ok := s.EntryOf(r, topic, p); ok {

@@ -22,7 +22,8 @@ type Read struct {
 	Reason Reason
 }
 
-// Reason is why a partition is read from its start although the checkpoint topic has entries for it.
+// Reason is the reason to read a partition from its start although the checkpoint topic has entries
+// for it.
 type Reason int
 
 // The values of Reason.

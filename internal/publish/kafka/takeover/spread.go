@@ -18,9 +18,9 @@ func Home(partition, records int) int { return partition % records }
 // the number modulo the number of partitions in use.
 type placement struct{ number, partition int }
 
-// maxMisplaced is how many records in a wrong partition are ignored if no number of partitions in
-// use is recorded. The topic may be new then, and another writer may have written these records.
-// Such a writer must not prevent the use of partitions.
+// maxMisplaced is the number of records in a wrong partition that are ignored if no number of
+// partitions in use is recorded. In that case, the topic may be new, and another writer may have
+// written these records. Such a writer must not prevent the use of partitions.
 const maxMisplaced = 8
 
 // spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in

@@ -19,7 +19,7 @@ const (
 	Unknown                   // the brokers did not respond
 )
 
-// Use is what a session does with a topic.
+// Use is the way in which a session uses a topic.
 type Use int
 
 // The values of Use.

@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// Config has the names and the settings of the topics.
+// Config specifies the names and the settings of the topics.
 type Config struct {
 	Template   Template
 	Checkpoint string // name of the checkpoint topic
@@ -56,8 +56,8 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 // not exist. With a template, a matching topic is an event topic if the checkpoint topic names it or if
 // it holds Kuberelay records. It ignores other topics.
 //
-// unseen has the topics that may be event topics but currently cannot be inspected. The value is
-// true if the checkpoint topic names the topic.
+// unseen contains the topics that may be event topics but currently cannot be inspected. The value
+// is true if the checkpoint topic names the topic.
 func (t *Topics) Existing(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !t.Template.IsPerResource() {
 		one, _, err := t.Ensure(ctx, string(t.Template))
@@ -201,7 +201,7 @@ func (t *Topics) wanted(name string) advice.TopicConfig {
 func (t *Topics) Ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
 	want := t.wanted(name)
 	is, created, err := t.client.Ensure(ctx, want)
-	if created { // even if the topic is not available yet, because the next attempt finds it
+	if created { // also if Ensure failed after the creation, because the next attempt reports created as false
 		t.Created()
 		t.Logger.Info("topic created", "topic", name, "partitions", want.Partitions)
 	}

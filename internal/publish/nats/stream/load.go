@@ -60,7 +60,7 @@ func (l *loading) load(ctx context.Context) (err error) {
 	}
 	l.c.metrics.reads.Inc()
 	if l.consumer == nil { // readMissing reads every message
-		l.c.log.Warn("no consumer on the leader of the stream, reading its messages one by one", "stream", l.c.Opts.Stream)
+		l.c.log.Warn("cannot create a consumer on the stream leader, reading messages one by one", "stream", l.c.Opts.Stream)
 		return l.readMissing(ctx)
 	}
 	defer l.c.forget(ctx, l.consumer)

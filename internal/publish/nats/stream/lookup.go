@@ -43,7 +43,7 @@ func (c *Conn) Failure(err error) error {
 	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
 	case noJetStream && c.Opts.Domain != "": // a leaf node can connect to its hub later than its clients connect to it
-		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) answers: the leaf node is not connected to it, or the domain has another name: %w", c.Opts.Domain, err)
+		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) responds: the leaf node is not connected to the domain, or the domain has another name: %w", c.Opts.Domain, err)
 	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return Misconfigured("JetStream is not enabled on the server or for the account: %w", err)

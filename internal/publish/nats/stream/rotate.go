@@ -49,7 +49,7 @@ func (l *link) CheckFiles(ctx context.Context) {
 		return
 	}
 	if err := l.tryCredentials(); errors.Is(err, ErrMisconfigured) {
-		l.log.Warn("new credentials do not work, keeping the connection", "err", err)
+		l.log.Warn("cannot connect with the new credentials, keeping the current connection", "err", err)
 		return
 	}
 	r.stale = false
