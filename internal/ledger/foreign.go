@@ -115,7 +115,9 @@ func isPresent(v event.View, a event.Acked) bool {
 
 // isBetween reports whether an event follows the last known event and precedes the live state, or
 // the last state of a deleted object. Another forwarder can publish such an event. This forwarder
-// publishes the later state after it.
+// publishes the later state after it. If the delete of the last known object is due, the event can also
+// have the live version with other content, for example from before a definition gained a default. A
+// delete after that event would be in the wrong order.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -127,7 +129,9 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 		return acked.ResourceVersion != "" && acked.Epoch <= a.Epoch
 	}
 	if live := v.Live; live != nil && a.UID == string(live.UID) {
-		return revision.IsEarlier(a.ResourceVersion, live.ResourceVersion)
+		_, isDeleteDue := v.Tombstone(acked.UID)
+		isOtherContent := isDeleteDue && acked.Live() && acked.UID != a.UID && isPresent(v, a)
+		return isOtherContent || revision.IsEarlier(a.ResourceVersion, live.ResourceVersion)
 	}
 	if !gone || !a.Live() || t.Object == nil {
 		return false
