@@ -47,7 +47,9 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	}
 	v.Filtered = !w.followed && (s.config.LabelSelector != "" || s.config.FieldSelector != "")
 	v.PublishDeselected = !v.Selected && s.publishesDeselected(k)
+	v.Denied = w.isDenied(k.Namespace)
 	if i := w.informer(k); i != nil {
+		v.Denied = false
 		v.Covered, v.Synced = true, i.synced()
 		v.Version = i.version() // before Live
 		v.Live = i.get(k)

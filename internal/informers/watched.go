@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -133,6 +134,14 @@ func (w *watched) synced() bool {
 	denied := len(w.denied) > 0
 	w.mu.RUnlock()
 	return !denied && w.listed()
+}
+
+// isDenied reports whether no informer runs in a namespace because access is denied.
+func (w *watched) isDenied(namespace string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	d, ok := w.denied[namespace]
+	return ok && namespace != "" && !errors.Is(d.err, discovery.ErrNotListed)
 }
 
 func (w *watched) hasAligned() bool {

@@ -26,6 +26,7 @@ type ResourceView struct {
 // ObjectView is the informers' view of a key at one moment.
 type ObjectView struct {
 	Covered bool          // an informer covers the key
+	Denied  bool          // no informer covers the key, because access is denied in its namespace
 	Synced  bool          // the first list of that informer is complete
 	Version string        // the last version that the informer has seen; Live is no older
 	Live    *event.Object // the object in the informer, nil for none
@@ -103,6 +104,8 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 		return readNamespace
 	case !v.Selected && a.Live():
 		return v.confirmLabels(decideDeselected(a, v))
+	case v.Denied && a.Live():
+		return readNamespace // a namespace that is removed takes its Roles with it
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied
 	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived.Position != a.Position:
@@ -291,7 +294,7 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 	case is != namespaceGone && !v.NamespaceExists, is == namespaceSelected && v.UnselectedByLabels:
 		return wait // the watch will show the namespace
 	}
-	v.UnselectedByLabels = false
+	v.UnselectedByLabels, v.Denied = false, false
 	return decide(r, epoch, of, v)
 }
 

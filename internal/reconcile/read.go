@@ -126,25 +126,30 @@ func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface,
 	return read, err
 }
 
-// readNamespaces reads each namespace that the watch of namespaces does not show, or shows with labels
-// that do not match. It does not read the objects: if a Role in the namespace granted access to them,
+// readNamespaces reads each namespace that the watch of namespaces does not show or shows with labels
+// that do not match, and each namespace in which access to the objects is denied. It does not read the objects: if a Role in the namespace granted access to them,
 // they may no longer be readable.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
+		var unread error
 		is, err := p.readNamespace(ctx, namespace)
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("read namespace %s: %w", namespace, err))
-			continue
-		}
 		for _, of := range p.namespaces[namespace] {
-			p.file(decideInNamespace(p.resource, p.epoch, of, p.Informers.DescribeObject(of.key), is), of)
+			switch v := p.Informers.DescribeObject(of.key); {
+			case err == nil:
+				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
+			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names them
+				p.apply(wait, of, &p.found)
+			default:
+				unread = fmt.Errorf("read namespace %s: %w", namespace, err)
+			}
 		}
+		failed = errors.Join(failed, unread)
 	}
 	return failed
 }
 
-// readNamespace lists the namespace by its name, because the permission to watch namespaces includes list
-// but not get.
+// readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
+// permission to list them, but not to get them.
 func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

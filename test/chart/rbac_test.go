@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -124,12 +125,12 @@ func TestRights(t *testing.T) {
 		},
 		"nothing but what is watched": {
 			config:  values{"resources": []string{"pods"}, "clusterName": "c"},
-			rbac:    values{"definitions": false, "clusterIdentity": false},
+			rbac:    values{"definitions": false, "clusterIdentity": false, "namespaces": false},
 			cluster: []string{"get,list,watch pods"}, exactly: true,
 		},
 		"nothing in the cluster": {
 			config: values{"resources": []string{"pods"}, "clusterName": "c", "namespaces": []string{"a"}},
-			rbac:   values{"definitions": false, "clusterIdentity": false},
+			rbac:   values{"definitions": false, "clusterIdentity": false, "namespaces": false},
 			in:     map[string][]string{"a": {"get,list,watch pods"}}, exactly: true,
 		},
 		"more rules, in the cluster": {
@@ -176,6 +177,9 @@ func TestRights(t *testing.T) {
 			want := map[string][]string{"": c.cluster}
 			if !c.exactly {
 				want[""] = slices.Concat(c.cluster, always)
+			}
+			if c.config["namespaces"] != nil && c.config["namespaceSelector"] == nil && !c.exactly {
+				want[""] = append(want[""], "get,list namespaces/"+strings.Join(slices.Sorted(maps.Keys(c.in)), ","))
 			}
 			if len(want[""]) == 0 {
 				delete(want, "")

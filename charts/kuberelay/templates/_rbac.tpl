@@ -186,6 +186,10 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- if or $config.namespaceSelector (and $config.excludeNamespaces (not $config.namespaces)) }}
 {{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "verbs" (list "list" "watch")) }}
 {{- end }}
+{{- if and $config.namespaces (not $config.namespaceSelector) $rbac.namespaces }}
+{{- $names := include "kuberelay.namespaces" . | fromJsonArray }}
+{{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" $names "verbs" (list "get" "list")) }}
+{{- end }}
 {{- if $rbac.clusterIdentity }}
 {{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get")) }}
 {{- end }}
