@@ -158,16 +158,23 @@ func (s *Set) shapeOf(r event.Resource) decode.Shape {
 // Lookup returns the current view of a key. It does not block.
 func (s *Set) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile}
-	if w := s.watchedFor(k.GroupResource()); w == nil {
+	w := s.watchedFor(k.GroupResource())
+	var i *informer
+	if w == nil {
 		v.Epoch = s.Epoch(k.GroupResource())
 	} else {
 		v.Resource, v.Epoch = w.resource, w.epoch
-		if i := w.informer(k); i != nil {
+		if i = w.informer(k); i != nil {
 			v.Version = i.version() // before Live
 			v.Live = i.get(k)
 		}
 	}
 	s.ledger.Describe(k, &v)
+	if isListing := w != nil && (i == nil || !i.synced()); len(v.Tombstones) > 0 && isListing && s.selects(k) {
+		// The object may have returned to the selection. After the list, the informer shows it, or
+		// reconciliation finds that it is still deselected.
+		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.Deselected })
+	}
 	switch {
 	case v.Live == nil:
 	case v.Live.Unselected:

@@ -68,10 +68,18 @@ func TestDirty(t *testing.T) {
 			d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseWatch, Object: object(uid, version)})
 		}
 	}
+	leave := func(uid, version string) func(*Ledger) {
+		return func(d *Ledger) {
+			d.AddTombstone(testKey, event.Tombstone{UID: uid, Deselected: true, Cause: event.CauseWatch, Object: object(uid, version)})
+		}
+	}
 	infer := func(uid string) func(*Ledger) {
 		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
 	settle := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Settle(testKey, a, wanted) } }
+	acknowledge := func(a event.Acked) func(*Ledger) {
+		return func(d *Ledger) { d.term.Acknowledge(testKey, a, nil, wanted) }
+	}
 	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }
 	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }) }
 
@@ -109,6 +117,9 @@ func TestDirty(t *testing.T) {
 		"recreated and deleted, A's delete landed": {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(deleted("A", "3"))}, "nothing", 0},
 		"the old UID's delete comes late":          {[]func(*Ledger){observe("B", "5"), bury("A", "3")}, "B.5 [A.3]", 0},
 
+		"deselected, and it is back":              {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
+		"deselected, the bus shows it":            {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
+		"deselected and deleted, and it is shown": {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
 		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},
 		"first sync, acknowledged":               {[]func(*Ledger){first("A", "1"), settle(live("A", "1"))}, "nothing", 0},
 		"first sync, listed twice":               {[]func(*Ledger){first("A", "1"), first("A", "1"), settle(live("A", "1"))}, "nothing", 0},

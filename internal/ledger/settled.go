@@ -90,7 +90,12 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 // have acknowledged that version, because it may differ from the acknowledged version only in
 // unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
-	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, nil, in) })
+	t.step(key, func(of *table, r *record) {
+		if d := r.others().dirty; d != nil && acked.Live() { // the object left the selection and returned
+			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID })
+		}
+		t.ledger.settle(of, r, acked, nil, in)
+	})
 }
 
 // Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
