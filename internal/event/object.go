@@ -97,6 +97,7 @@ type View struct {
 	// view has the tombstones of all objects that were gone by then. It can be earlier than
 	// Version. It is "" if unknown, and for a key whose last event on the bus is not foreign.
 	Reported string
+	Waited   bool // the decision about a foreign event no longer waits for the informers
 
 	// Live is the object in the indexer, or nil.
 	Live *Object

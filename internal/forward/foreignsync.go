@@ -33,9 +33,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	reported := f.Informers.Reported(key) // before the view, which then has every change up to this version
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
-	if f.Now().Sub(view.Outlived.At) > unseenLimit {
-		view.Outlived.AbsentAt, view.Reported = "", view.Version // don't wait any longer
-	}
+	view.Waited = f.Now().Sub(view.Outlived.At) > unseenLimit
 	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {

@@ -64,7 +64,7 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 			is.ResourceVersion, is.Epoch = a.ResourceVersion, a.Epoch
 		}
 		return is, nil, ReasonForeign
-	case v.Outlived.Position != acked.Position && (!gone || a.UID != ""):
+	case (v.Outlived.Position != acked.Position || isStale(v)) && (!gone || a.UID != ""):
 		return nil, nil, ReasonForeign // the reconciler reads the object
 	case isUnseen(v, a):
 		return nil, nil, ReasonUnseen
@@ -89,12 +89,17 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	return nil, repair(c, acked), reason
 }
 
+// isStale reports whether the live state is from before a consistent read that found no object.
+func isStale(v event.View) bool {
+	return v.Live != nil && revision.IsUpTo(v.Live.ResourceVersion, v.Outlived.AbsentAt)
+}
+
 // isUnseen reports whether the informers may still report the object in an event on the bus, or its
 // delete. They may if their handler is behind their store. They also may if the consistent read found
 // no object, and the event claims a version between the last reported one and the read.
 func isUnseen(v event.View, a event.Acked) bool {
 	switch {
-	case a.Epoch != v.Epoch:
+	case a.Epoch != v.Epoch, v.Waited:
 		return false
 	case v.Reported != v.Version && !revision.IsUpTo(v.Version, v.Reported):
 		return true

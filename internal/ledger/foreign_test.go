@@ -281,6 +281,34 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	}
 }
 
+// TestDecideForeignWithAStaleObject verifies that a forwarder never publishes a live state from before a
+// consistent read that found no object. Before the fix, a forwarder whose watch was more than 3 minutes
+// behind published the state of a deleted object after another forwarder's event of the next one.
+func TestDecideForeignWithAStaleObject(t *testing.T) {
+	for name, c := range map[string]struct {
+		absentAt string
+		want     string // of the repair
+	}{
+		"from before the read": {"7", ""},
+		"of the read":          {"6", ""},
+		"from after the read":  {"5", "updated A.6"},
+		"the read found it":    {"", "updated A.6"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(whole("A", "6", 1))
+			v.Waited, v.Outlived = true, event.Outlived{Position: foreignAt, AbsentAt: c.absentAt}
+			_, change, reason := DecideForeign(testKey, v, foreign(live("A", "4")), shown(live("B", "5"), nil), false)
+			got := ""
+			if change != nil {
+				got = change.Type.Short() + " " + string(change.Object.UID) + "." + change.Object.ResourceVersion
+			}
+			if got != c.want {
+				t.Errorf("got %q, %s; want %q", got, reason, c.want)
+			}
+		})
+	}
+}
+
 // TestIsState verifies that isState compares the whole data of an event on the bus with the live
 // state, including the API group. It compares objects of any size that a watch accepts.
 func TestIsState(t *testing.T) {

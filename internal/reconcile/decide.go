@@ -64,6 +64,8 @@ func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 	switch {
 	case a.Position == 0 || v.Outlived.Position != a.Position:
 		return false
+	case v.Live != nil && revision.IsUpTo(v.Live.ResourceVersion, v.Outlived.AbsentAt):
+		return false // the informer still shows an object that the read did not find
 	case a.Foreign:
 		return !a.Live() || v.shows(a.UID) // otherwise a delete is due first
 	}

@@ -21,11 +21,14 @@ func TestDecideForeign(t *testing.T) {
 	unselected.Selected = false
 	syncing := covered
 	syncing.Synced = false
+	absent := with(object("A", "5"), 9)
+	absent.Outlived.AbsentAt = "6"
 	for name, c := range map[string]struct {
 		acked event.Acked
 		view  ObjectView
 		want  decision
 	}{
+		"live, a read found nothing": {live("A", "5"), absent, readObject},
 		"live":                       {live("A", "5"), with(object("A", "5"), 0), readObject},
 		"live, confirmed":            {live("A", "5"), with(object("A", "5"), 9), enqueue},
 		"live, confirmed before":     {live("A", "5"), with(object("A", "5"), 8), readObject},
