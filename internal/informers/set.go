@@ -170,7 +170,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 		}
 	}
 	s.ledger.Describe(k, &v)
-	if isListing := w != nil && (i == nil || !i.synced()); len(v.Tombstones) > 0 && isListing && s.selects(k) {
+	if isListing := w != nil && (i == nil || !i.synced()); v.Live == nil && len(v.Tombstones) > 0 && isListing && s.selects(k) {
 		// The object may have returned to the selection. After the list, the informer shows it, or
 		// reconciliation finds that it is still deselected.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.Deselected })
