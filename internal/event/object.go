@@ -139,7 +139,9 @@ type Outlived struct {
 	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch
 	// that has reached this version has shown every earlier state of the key.
 	AbsentAt string
-	At       time.Time // of the read
+	// Unselected means that the object of the foreign event may exist, but is not selected.
+	Unselected bool
+	At         time.Time // of the read
 }
 
 // Tombstone records that an object is deleted, or deselected.

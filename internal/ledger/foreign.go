@@ -252,7 +252,7 @@ func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 		Type: event.Deleted, Cause: event.CauseReconcile, Object: is.Identity(k),
 		Epoch: is.Epoch, Previous: is.ResourceVersion, Observed: v.Observed,
 	}
-	if is.Deselected {
+	if is.Deselected || v.Outlived.Unselected {
 		c.Type = event.Deselected
 	}
 	return c

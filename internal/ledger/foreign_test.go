@@ -281,6 +281,19 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	}
 }
 
+// TestRepairOfAnUnselectedObject verifies that the repair of an event of an object that may exist without
+// being selected is a deselected event. Before the fix, it was a delete.
+func TestRepairOfAnUnselectedObject(t *testing.T) {
+	for unselected, want := range map[bool]event.Type{true: event.Deselected, false: event.Deleted} {
+		v := view(nil)
+		v.Outlived = event.Outlived{Position: foreignAt, Unselected: unselected}
+		_, change, reason := DecideForeign(testKey, v, foreign(deleted("A", "5")), shown(live("B", "7"), nil), false)
+		if change == nil || change.Type != want || change.Object.UID != "B" {
+			t.Errorf("got %+v, %s; want %s of B", change, reason, want)
+		}
+	}
+}
+
 // TestDecideForeignWithAStaleObject verifies that a forwarder never publishes a live state from before a
 // consistent read that found no object. Before the fix, a forwarder whose watch was more than 3 minutes
 // behind published the state of a deleted object after another forwarder's event of the next one.

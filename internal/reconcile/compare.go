@@ -150,13 +150,14 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 
 // pair is a key and its last known event on the bus.
 type pair struct {
-	key      event.Key
-	acked    event.Acked
-	absentAt string // the version at which a consistent read found no object; "" for none
+	key        event.Key
+	acked      event.Acked
+	absentAt   string // the version at which a consistent read found no object; "" for none
+	unselected bool   // the object may exist, but is not selected
 }
 
 func (p pair) outlived(now time.Time) event.Outlived {
-	return event.Outlived{Position: p.acked.Position, AbsentAt: p.absentAt, At: now}
+	return event.Outlived{Position: p.acked.Position, AbsentAt: p.absentAt, Unselected: p.unselected, At: now}
 }
 
 // pass is one comparison of a watched resource: its findings, and the keys that need a read.
@@ -177,6 +178,7 @@ func (p *pass) compare(of pair) {
 	if decision == readObject && v.Live != nil && p.answers.isAnswered(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now()) {
 		decision = wait
 	}
+	of.unselected = !v.Selected
 	p.file(decision, of)
 }
 

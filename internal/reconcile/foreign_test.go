@@ -96,6 +96,21 @@ func TestConfirmForeign(t *testing.T) {
 	}
 }
 
+// TestConfirmForeignOfAnUnselectedObject verifies that a read that finds an object of which the informer
+// shows nothing, or that the filter excludes, is recorded as such: the object is not gone.
+func TestConfirmForeignOfAnUnselectedObject(t *testing.T) {
+	filtered := object("B", "7")
+	filtered.Unselected = true
+	for name, live := range map[string]*event.Object{"by labels": nil, "by content": filtered} {
+		b := contradicted(t, live, deleted("A", "5"))
+		b.acked, b.o, b.object.Filtered, b.object.Version = foreign(deleted("A", "5")), stored("B", "7"), true, "7"
+		_, err := b.confirm(t)
+		if want := (event.Outlived{Position: 9, Unselected: true, At: b.Now()}); err != nil || b.object.Outlived != want {
+			t.Errorf("%s: confirmed at %+v, %v; want %+v", name, b.object.Outlived, err, want)
+		}
+	}
+}
+
 // TestAMarkOfAnotherEvent verifies that an outlived mark does not apply to an event that shows the
 // object as existing. In an earlier version, after a restore of etcd, the bus had a later state than
 // the informer at a position that was marked before its event was known. The key was enqueued and

@@ -71,6 +71,9 @@ func TestReadNamespace(t *testing.T) {
 			}})
 			c.view(&b.object)
 			got, err := b.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
+			if c.want.Outlived > 0 && b.object.Outlived.Unselected != (c.labels != nil) {
+				t.Errorf("the object may exist without being selected: %t", b.object.Outlived.Unselected)
+			}
 			if got != c.want || c.silent && err != nil || !c.silent && !errors.Is(err, c.err) || (reads == 0) != c.unread {
 				t.Errorf("got %+v, %v after %d reads; want %+v, %v", got, err, reads, c.want, c.err)
 			}

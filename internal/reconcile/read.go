@@ -54,7 +54,7 @@ func (p *pass) readObjects(ctx context.Context) error {
 		v := p.Informers.DescribeObject(of.key)
 		decision := answers[n].conclude(of.acked, v, p.epoch, p.PublishDeselected)
 		unseen = unseen || answers[n].finding == isUnseen
-		of.absentAt = answers[n].absentAt()
+		of.absentAt, of.unselected = answers[n].absentAt(), answers[n].uid != "" && (v.Live == nil || v.Live.Unselected)
 		if v.Covered && v.Synced && v.Live != nil && answers[n].finding != isUnknown && answers[n].finding != isUnseen {
 			p.answers.record(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now())
 		}
@@ -136,6 +136,7 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 		for _, of := range p.namespaces[namespace] {
 			switch v := p.Informers.DescribeObject(of.key); {
 			case err == nil:
+				of.unselected = is == namespaceUnselected
 				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
 			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names them
 				p.apply(wait, of, &p.found)
