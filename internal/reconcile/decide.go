@@ -128,15 +128,6 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	return agree
 }
 
-// confirmLabels returns readNamespace instead of a decision that publishes an event because of the
-// labels of the namespace. Another writer can see labels that this forwarder's watch has not shown yet.
-func (v ObjectView) confirmLabels(d decision) decision {
-	if v.UnselectedByLabels && d != wait && d != leaveOnBus {
-		return readNamespace
-	}
-	return d
-}
-
 // decideDeselected decides about an object that the bus shows as existing but that is not selected.
 func decideDeselected(a event.Acked, v ObjectView) decision {
 	switch {
@@ -277,27 +268,6 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 		return leaveOnBus
 	}
 	return deselect // the labels or fields of the object do not match
-}
-
-// namespaceState is the result of a consistent read of a namespace.
-type namespaceState int
-
-const (
-	namespaceGone       namespaceState = iota // the API server removes a namespace only when it is empty
-	namespaceSelected                         // its labels match
-	namespaceUnselected                       // its labels do not match
-)
-
-// decideInNamespace decides about an object after a consistent read of its namespace.
-func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
-	switch {
-	case is == namespaceGone && of.acked.Live():
-		return inferDelete
-	case is != namespaceGone && !v.NamespaceExists, is == namespaceSelected && v.UnselectedByLabels:
-		return wait // the watch will show the namespace
-	}
-	v.UnselectedByLabels, v.Denied = false, false
-	return decide(r, epoch, of, v)
 }
 
 // decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects by

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
@@ -124,46 +123,6 @@ func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface,
 	}
 	read.listed = list.GetResourceVersion()
 	return read, err
-}
-
-// readNamespaces reads each namespace that the watch of namespaces does not show or shows with labels
-// that do not match, and each namespace in which access to the objects is denied. It does not read the objects: if a Role in the namespace granted access to them,
-// they may no longer be readable.
-func (p *pass) readNamespaces(ctx context.Context) (failed error) {
-	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
-		var unread error
-		is, err := p.readNamespace(ctx, namespace)
-		for _, of := range p.namespaces[namespace] {
-			switch v := p.Informers.DescribeObject(of.key); {
-			case err == nil:
-				of.unselected = is == namespaceUnselected
-				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
-			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names them
-				p.apply(wait, of, &p.found)
-			default:
-				unread = fmt.Errorf("read namespace %s: %w", namespace, err)
-			}
-		}
-		failed = errors.Join(failed, unread)
-	}
-	return failed
-}
-
-// readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
-// permission to list them, but not to get them.
-func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	list, err := p.Reads.Resource(discovery.NamespaceResource).List(ctx, metav1.ListOptions{FieldSelector: named(namespace)})
-	switch {
-	case err != nil:
-		return 0, err
-	case len(list.Items) == 0:
-		return namespaceGone, nil
-	case p.Informers.SelectsNamespace(namespace, list.Items[0].GetLabels()):
-		return namespaceSelected, nil
-	}
-	return namespaceUnselected, nil
 }
 
 // named returns the field selector for an object's name.

@@ -1,0 +1,85 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// confirmLabels returns readNamespace instead of a decision that publishes an event because of the
+// labels of the namespace. Another writer can see labels that this forwarder's watch has not shown yet.
+func (v ObjectView) confirmLabels(d decision) decision {
+	if v.UnselectedByLabels && d != wait && d != leaveOnBus {
+		return readNamespace
+	}
+	return d
+}
+
+// namespaceState is the result of a consistent read of a namespace.
+type namespaceState int
+
+const (
+	namespaceGone       namespaceState = iota // the API server removes a namespace only when it is empty
+	namespaceSelected                         // its labels match
+	namespaceUnselected                       // its labels do not match
+)
+
+// decideInNamespace decides about an object after a consistent read of its namespace.
+func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
+	switch {
+	case is == namespaceGone && of.acked.Live():
+		return inferDelete
+	case is != namespaceGone && !v.NamespaceExists, is == namespaceSelected && v.UnselectedByLabels:
+		return wait // the watch will show the namespace
+	}
+	v.UnselectedByLabels, v.Denied = false, false
+	return decide(r, epoch, of, v)
+}
+
+// readNamespaces reads each namespace that the watch of namespaces does not show or shows with labels
+// that do not match, and each namespace in which access to the objects is denied. It does not read the objects: if a Role in the namespace granted access to them,
+// they may no longer be readable.
+func (p *pass) readNamespaces(ctx context.Context) (failed error) {
+	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
+		var unread error
+		is, err := p.readNamespace(ctx, namespace)
+		for _, of := range p.namespaces[namespace] {
+			switch v := p.Informers.DescribeObject(of.key); {
+			case err == nil:
+				of.unselected = is == namespaceUnselected
+				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
+			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names them
+				p.apply(wait, of, &p.found)
+			default:
+				unread = fmt.Errorf("read namespace %s: %w", namespace, err)
+			}
+		}
+		failed = errors.Join(failed, unread)
+	}
+	return failed
+}
+
+// readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
+// permission to list them, but not to get them.
+func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	list, err := p.Reads.Resource(discovery.NamespaceResource).List(ctx, metav1.ListOptions{FieldSelector: named(namespace)})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(list.Items) == 0:
+		return namespaceGone, nil
+	case p.Informers.SelectsNamespace(namespace, list.Items[0].GetLabels()):
+		return namespaceSelected, nil
+	}
+	return namespaceUnselected, nil
+}
