@@ -82,6 +82,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 			delete(denied, namespace)
 		}
 	}
+	first := !w.hasAligned()
 	var surplus []*informer
 	missing := map[string]bool{}
 	for _, name := range names {
@@ -107,12 +108,11 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 			continue
 		}
 		s.reselect(w)
-		s.run(ctx, w, i, running)
+		s.run(ctx, w, i, first, running)
 	}
 	for _, i := range surplus {
 		s.drop(w, i)
 	}
-	first := !w.hasAligned()
 	if s.deny(w, denied) && s.references.FollowsOwners() {
 		s.EnqueueAll() // objects may wait for owners that turn out to be unreadable
 	}
@@ -163,8 +163,9 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	return news
 }
 
-// run runs a new informer until ctx ends or it is dropped.
-func (s *Set) run(ctx context.Context, w *watched, i *informer, running *sync.WaitGroup) {
+// run runs a new informer until ctx ends or it is dropped. first means that the informer is one of the
+// first of the resource.
+func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, running *sync.WaitGroup) {
 	ctx, i.cancel = context.WithCancel(ctx)
 	w.mu.Lock()
 	w.informers[i.namespace] = i
@@ -178,12 +179,31 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, running *sync.Wa
 		if i.waitSynced(ctx) {
 			i.noteSynced(s.config.Now())
 			w.noteProgress()
+			if !first {
+				s.forgetUnlisted(w, i)
+			}
 			s.updateReferences(w, i)
 			s.enqueueOwned(i)
 			// Once for each informer: access to another namespace may be denied forever.
 			s.config.Compare(w.groupResource())
 		}
 	})
+}
+
+// forgetUnlisted forgets the states of the objects that an informer doesn't show after its first list.
+// The informer before it reported them, and no notification follows. forgetUnlisted also enqueues the
+// keys whose deselections Lookup hid during the list.
+func (s *Set) forgetUnlisted(w *watched, i *informer) {
+	covers := func(k event.Key) bool {
+		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace)
+	}
+	s.ledger.Abandon(func(k event.Key) bool { return covers(k) && i.get(k) == nil })
+	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
+		if covers(k) && s.ledger.HasTombstone(k) {
+			s.EnqueueLowPriority(k)
+		}
+	}
+	w.firstSync.Advance()
 }
 
 // drop stops an informer that is no longer in w, because its namespace is no longer selected or

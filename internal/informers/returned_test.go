@@ -1,9 +1,14 @@
 package informers
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -22,5 +27,45 @@ func TestDeselectedWhileListing(t *testing.T) {
 	b.sync()
 	if got := uids(b.Lookup(testKey).Tombstones); len(got) != 2 {
 		t.Errorf("gone after the list: %v, want [A Z]", got)
+	}
+}
+
+// TestForgetUnlisted verifies that an informer that replaces another forgets the reported states of objects
+// that its list lacks, and enqueues the keys with deselections that were hidden during the list. In an
+// earlier version, a key stayed dirty forever if its object was deleted while the informers were replaced,
+// and the resource got no more consistency points.
+func TestForgetUnlisted(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	gone, left := testResource.Key("default", "gone"), testResource.Key("default", "left")
+	b.list(object("A", "1"))
+	b.ledger.Observe(gone, nil, object("B", "2"), event.CauseWatch, false, b.config.Now())
+	b.ledger.AddTombstone(left, event.Tombstone{UID: "C", Deselected: true, Cause: event.CauseWatch})
+	b.takeEnqueued()
+	b.forgetUnlisted(b.watched, b.watched.informers[""])
+	if got := b.takeEnqueued(); !slices.Equal(got, []event.Key{left}) {
+		t.Errorf("enqueued %v, want %v", got, left)
+	}
+	dirty := b.ledger.Dirty()
+	if slices.Contains(dirty, gone) || !slices.Contains(dirty, left) || !slices.Contains(dirty, testKey) {
+		t.Errorf("dirty are %v, want %v and %v", dirty, left, testKey)
+	}
+}
+
+// TestDeniedBeforeTheFirstList verifies that access counts as denied if an informer of one namespace has
+// never listed it and is refused, for example because the access review failed. The comparison then reads
+// the namespace, which may be removed.
+func TestDeniedBeforeTheFirstList(t *testing.T) {
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, testResource)
+	i := b.watched.informers["default"]
+	if b.DescribeObject(testKey).Denied {
+		t.Error("denied before the first list")
+	}
+	i.setFailing(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no")), b.config.Now())
+	if !b.DescribeObject(testKey).Denied {
+		t.Error("not denied, although the list is refused")
+	}
+	b.sync()
+	if b.DescribeObject(testKey).Denied {
+		t.Error("denied, although the informer has listed the namespace")
 	}
 }

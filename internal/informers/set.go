@@ -159,18 +159,19 @@ func (s *Set) shapeOf(r event.Resource) decode.Shape {
 func (s *Set) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile}
 	w := s.watchedFor(k.GroupResource())
-	var i *informer
+	isListing := false
 	if w == nil {
 		v.Epoch = s.Epoch(k.GroupResource())
 	} else {
 		v.Resource, v.Epoch = w.resource, w.epoch
-		if i = w.informer(k); i != nil {
+		i := w.informer(k)
+		if isListing = i == nil || !i.synced(); i != nil { // before Live
 			v.Version = i.version() // before Live
 			v.Live = i.get(k)
 		}
 	}
 	s.ledger.Describe(k, &v)
-	if isListing := w != nil && (i == nil || !i.synced()); v.Live == nil && len(v.Tombstones) > 0 && isListing && s.selects(k) {
+	if isListing && v.Live == nil && len(v.Tombstones) > 0 && s.selects(k) {
 		// The object may have returned to the selection. After the list, the informer shows it, or
 		// reconciliation finds that it is still deselected.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.Deselected })

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
@@ -49,8 +50,8 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	v.PublishDeselected = !v.Selected && s.publishesDeselected(k)
 	v.Denied = w.isDenied(k.Namespace)
 	if i := w.informer(k); i != nil {
-		v.Denied = false
 		v.Covered, v.Synced = true, i.synced()
+		v.Denied = !v.Synced && i.namespace != "" && apierrors.IsForbidden(i.status().Failing)
 		v.Version = i.version() // before Live
 		v.Live = i.get(k)
 	}

@@ -115,7 +115,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		c := change(v, created(v), acked.ResourceVersion) // the object is selected again
 		c.After = acked.Position
 		return c, ReasonCreated
-	case isDenied(v, acked) && v.Outlived.Position != acked.Position:
+	case isDenied(v, acked) && (v.Outlived.Position != acked.Position || isStale(v)):
 		return nil, ReasonDenied
 	case isDenied(v, acked):
 		c := recreated(v, acked)

@@ -183,6 +183,11 @@ func TestDecide(t *testing.T) {
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "A", "19", "10"},
 		},
+		"a removal of an unknown version, and a read found no object": {
+			view:  event.View{Live: object("B", "7"), Outlived: event.Outlived{Position: 5, AbsentAt: "8"}},
+			acked: event.Acked{UID: "B", Deleted: true, Position: 5},
+			want:  want{reason: ReasonDenied},
+		},
 		"same version: nothing": {
 			view:  event.View{Live: object("A", "10")},
 			acked: live("A", "10"),

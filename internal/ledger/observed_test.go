@@ -118,6 +118,7 @@ func TestDirty(t *testing.T) {
 		"the old UID's delete comes late":          {[]func(*Ledger){observe("B", "5"), bury("A", "3")}, "B.5 [A.3]", 0},
 
 		"deselected, and it is back":              {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
+		"deselected again while it is compared":   {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}) }}, "[A.3]", 0},
 		"deselected, the bus shows it":            {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
 		"deselected and deleted, and it is shown": {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
 		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},

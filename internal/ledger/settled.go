@@ -91,7 +91,7 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 // unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
-		if d := r.others().dirty; d != nil && acked.Live() { // the object left the selection and returned
+		if d := r.others().dirty; d != nil && acked.Live() && in.Selected && in.Published { // the object left the selection and returned
 			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID })
 		}
 		t.ledger.settle(of, r, acked, nil, in)

@@ -26,7 +26,7 @@ type ResourceView struct {
 // ObjectView is the informers' view of a key at one moment.
 type ObjectView struct {
 	Covered bool          // an informer covers the key
-	Denied  bool          // no informer covers the key, because access is denied in its namespace
+	Denied  bool          // access is denied in the namespace, and no informer has listed it
 	Synced  bool          // the first list of that informer is complete
 	Version string        // the last version that the informer has seen; Live is no older
 	Live    *event.Object // the object in the informer, nil for none

@@ -188,7 +188,9 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- end }}
 {{- if and $config.namespaces (not $config.namespaceSelector) $rbac.namespaces }}
 {{- $names := include "kuberelay.namespaces" . | fromJsonArray }}
+{{- if $names }}
 {{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" $names "verbs" (list "get" "list")) }}
+{{- end }}
 {{- end }}
 {{- if $rbac.clusterIdentity }}
 {{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get")) }}
