@@ -182,8 +182,8 @@ type Leader struct {
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check two to four times as often whether it is free."`
 }
 
-// Fleet contains the settings of a forwarder that copies several clusters. They name the source of
-// the clusters. At most one source is set.
+// Fleet contains the settings of a forwarder that copies several clusters. Contexts, Dir and
+// ClusterAPI are alternative sources of clusters. At most one of them is set.
 type Fleet struct {
 	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, each of which is a cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
 	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The name of the file without its extension is the name of the cluster on the bus. Files that come, go or change take effect within seconds."`

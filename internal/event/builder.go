@@ -92,8 +92,8 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}, nil
 }
 
-// reshape converts a state that was read from the bus to the current form, so that no event
-// publishes an earlier form.
+// reshape converts a state that was read from the bus to the current form. An earlier configuration
+// or release may have published that state in another form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o

@@ -176,8 +176,9 @@ type claimData struct {
 // session returns an identifier that differs between markers of different times.
 func session(at time.Time) string { return fmt.Sprintf("%x", at.UnixMicro()) }
 
-// IsClaim reports whether m is the claim of a cluster name. A bus stores a claim only if the last
-// message in its place is at the expected position. Other markers have no such condition.
+// IsClaim reports whether m is the claim of a cluster name. On NATS, the stream stores a claim only
+// if the last message on the claim's subject is at the expected position. Other markers have no such
+// condition.
 func (m *Message) IsClaim() bool {
 	return m.Marker && Type(m.Attribute("type")) == ClusterClaimed
 }

@@ -16,8 +16,8 @@ type content struct {
 	changed string  // the value of the attribute "changed"
 }
 
-// content builds the data of the event of c. If the previous state can't be read, content omits
-// that state, because the object itself must still be published.
+// content builds the event data for c. If the previous state can't be read, content omits that
+// state, because the object itself must still be published.
 func (b Builder) content(c Change) (content, error) {
 	var result content
 	var err error

@@ -57,7 +57,7 @@ const maxState = 16 << 20
 
 // ObjectFromData makes an object from an event on the bus. The forwarder uses it as the last state
 // of an object that was deleted while no forwarder ran. Body is empty if the bus does not have the
-// whole object: the event is truncated, has an unknown final state, is larger than any object, or
+// whole object: the event is truncated, has an unknown final state, is larger than [maxState], or
 // has duplicate members, which parsers read differently. The delete of such an object has the
 // attribute finalstateunknown. get is as in [AckedFrom]. The function copies data.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {

@@ -101,7 +101,7 @@ func (s *Set) completeReferences() {
 		}
 		s.config.Compare(w.groupResource())
 	})
-	s.config.Discovered() // the bus may have objects selected by reference whose resource is no longer watched
+	s.config.Discovered() // the bus may have objects of a resource that is no longer watched
 }
 
 func (s *Set) referencesListed() bool {

@@ -184,9 +184,8 @@ func (s *Set) Lookup(k event.Key) event.View {
 		s.deselect(k, &v)
 	}
 	if v.Live != nil {
-		// A live object is not gone. If its UID has a tombstone, either the tombstone is older,
-		// because the object left the selection and returned, or it is newer than the cache, which
-		// will report the delete soon.
+		// Ignore tombstones of a live object. Such a tombstone is either older than the object, which
+		// left the selection and returned, or newer than the cache, which will show the delete soon.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
 	}
 	s.describeOwners(k, &v)

@@ -62,7 +62,7 @@ func Edits(before, after []byte, each func(pointer, old, now []byte) bool) (comp
 
 type comparison struct {
 	each    func(pointer, before, after []byte) bool
-	sorted  bool   // report places in the order of the pointers, otherwise as edits
+	sorted  bool   // report places in the order of their pointers, as Each does, not as Edits does
 	pointer []byte // of the visited value
 	stopped bool   // each returned false, or the comparison gave up
 	work    int    // left; negative if the comparison gave up

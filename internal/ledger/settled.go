@@ -8,8 +8,8 @@ import (
 
 // Interest tells whether the object of a key belongs on the bus.
 type Interest struct {
-	Selected  bool // all rules except those about the content select the object
-	Published bool // the rules about the content select it too, as far as the content is known
+	Selected  bool // the rules that don't depend on the object's content select it
+	Published bool // the filter selects the object's content; true if the content is unknown
 }
 
 // State returns the last event of a key on the bus, the zero value for none. It also returns the

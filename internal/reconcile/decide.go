@@ -153,7 +153,7 @@ func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 // isDeletedOnBus reports whether the bus has a delete in the version of the informer's object, or
 // a removal of its UID with an unknown version.
 func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
-	isBack := a.Deselected && a.UID == string(live.UID) // the object is selected again, which needs no read
+	isBack := a.Deselected && a.UID == string(live.UID) // the object returned to the selection, so no read is needed
 	isSame := a.Deleted && !isBack && a.Epoch == epoch && a.ResourceVersion == live.ResourceVersion
 	return !live.Unselected && (isSame || a.IsUnversioned(string(live.UID)))
 }

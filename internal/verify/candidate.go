@@ -141,7 +141,7 @@ func (c *candidate) contradicts(o observation) bool {
 	case s == nil, e.Live() && s.present && !o.unread && !isAlike(*s, e):
 		return false
 	case o.unread && s.projected && s.present && e.Live() && s.uid == e.UID && replica.Newer(s.version, e.Version):
-		return false // only a comparison of the data shows whether a published field has changed since
+		return false // only comparing the data shows whether a published field has changed since the event
 	case isSame(*s, e) && (o.unread || sameData(*s, e)):
 		c.compared, c.differs = true, false
 		return false

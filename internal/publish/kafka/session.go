@@ -116,8 +116,7 @@ func (s *session) attempted(l *sender.Sender, err error) {
 	}
 }
 
-// failures returns the topics with senders that receive no acknowledgements. The value is an error
-// of one of these senders.
+// failures returns one error for each topic that has a partition without acknowledgements.
 func (s *session) failures() map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,9 +77,8 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 	return m, nil
 }
 
-// IsControl reports whether a record without a value can be a control record, as
-// [EncodeControl] returns it. The caller must also check that the key does not belong to an
-// object.
+// IsControl reports whether a record without a value can be a control record from
+// [EncodeControl]. The caller must also check that the key does not belong to an object.
 func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
 
 // DecodeControl decodes a control record of [EncodeControl]. It also decodes a marker whose

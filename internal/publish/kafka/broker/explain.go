@@ -33,8 +33,8 @@ func isStale(err error) bool {
 	return false
 }
 
-// isUnknownTopic reports whether a broker or kafka-go did not know the topic or the
-// partition.
+// isUnknownTopic reports whether err means that the topic or the partition is unknown to a broker
+// or to kafka-go.
 func isUnknownTopic(err error) bool {
 	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
