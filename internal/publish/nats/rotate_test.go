@@ -109,8 +109,8 @@ func TestChangedFiles(t *testing.T) {
 			r.write(path, content)
 			r.conn.CheckFiles(t.Context())
 			r.wantReconnects(1)
-			if !r.logged("keeping the connection") {
-				t.Error("the log does not say that it stays with the last ones")
+			if !r.logged("keeping the current connection") {
+				t.Error("the log does not say that it keeps the current connection")
 			}
 		}
 		if got := r.user(); got != second {

@@ -229,7 +229,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if err := s.produce(t, c); err != nil {
 			t.Errorf("without the file: %v", err)
 		}
-		if !strings.Contains(log.String(), "cannot read the credentials again") || strings.Contains(log.String(), "Hunter") {
+		if !strings.Contains(log.String(), "cannot reload the credentials") || strings.Contains(log.String(), "Hunter") {
 			t.Errorf("logged:\n%s", log)
 		}
 
