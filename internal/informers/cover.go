@@ -163,8 +163,8 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	return news
 }
 
-// run runs a new informer until ctx ends or it is dropped. first means that the informer is one of the
-// first of the resource.
+// run runs a new informer until ctx ends or it is dropped. first means that the resource had no
+// informers before.
 func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, running *sync.WaitGroup) {
 	ctx, i.cancel = context.WithCancel(ctx)
 	w.mu.Lock()
@@ -194,12 +194,9 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 // The informer before it reported them, and no notification follows. forgetUnlisted also enqueues the
 // keys whose deselections Lookup hid during the list.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
-	covers := func(k event.Key) bool {
-		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace)
-	}
-	s.ledger.Abandon(func(k event.Key) bool { return covers(k) && i.get(k) == nil })
+	s.ledger.Abandon(func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
-		if covers(k) && s.ledger.HasTombstone(k) {
+		if i.covers(k) && s.ledger.HasTombstone(k) {
 			s.EnqueueLowPriority(k)
 		}
 	}
@@ -225,7 +222,7 @@ func (s *Set) drop(w *watched, i *informer) {
 		s.enqueue(k)
 	}
 	s.ledger.Abandon(func(k event.Key) bool { // if another informer covers a key, it has reported the key or will
-		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace) && w.informer(k) == nil
+		return i.covers(k) && w.informer(k) == nil
 	})
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
 	s.config.Compare(w.groupResource())

@@ -122,6 +122,11 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
+// covers reports whether the informer lists and watches the place of a key.
+func (i *informer) covers(k event.Key) bool {
+	return k.GroupResource() == i.resource.GroupResource() && (i.namespace == "" || k.Namespace == i.namespace)
+}
+
 // keys returns the keys of all objects in the indexer.
 func (i *informer) keys() iter.Seq[event.Key] {
 	return func(yield func(event.Key) bool) {

@@ -40,14 +40,16 @@ func TestForgetUnlisted(t *testing.T) {
 	b.list(object("A", "1"))
 	b.ledger.Observe(gone, nil, object("B", "2"), event.CauseWatch, false, b.config.Now())
 	b.ledger.AddTombstone(left, event.Tombstone{UID: "C", Deselected: true, Cause: event.CauseWatch})
+	elsewhere := event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}.Key("default", "other")
+	b.ledger.Observe(elsewhere, nil, object("D", "3"), event.CauseWatch, false, b.config.Now())
 	b.takeEnqueued()
 	b.forgetUnlisted(b.watched, b.watched.informers[""])
 	if got := b.takeEnqueued(); !slices.Equal(got, []event.Key{left}) {
 		t.Errorf("enqueued %v, want %v", got, left)
 	}
 	dirty := b.ledger.Dirty()
-	if slices.Contains(dirty, gone) || !slices.Contains(dirty, left) || !slices.Contains(dirty, testKey) {
-		t.Errorf("dirty are %v, want %v and %v", dirty, left, testKey)
+	if len(dirty) != 3 || slices.Contains(dirty, gone) || !slices.Contains(dirty, elsewhere) {
+		t.Errorf("dirty are %v, want %v, %v and %v", dirty, left, testKey, elsewhere)
 	}
 }
 

@@ -165,9 +165,9 @@ func (s *Set) Lookup(k event.Key) event.View {
 	} else {
 		v.Resource, v.Epoch = w.resource, w.epoch
 		i := w.informer(k)
-		if isListing = i == nil || !i.synced(); i != nil { // before Live
-			v.Version = i.version() // before Live
-			v.Live = i.get(k)
+		if isListing = i == nil || !i.synced(); i != nil {
+			v.Version = i.version()
+			v.Live = i.get(k) // after isListing and Version, which must not be newer than Live
 		}
 	}
 	s.ledger.Describe(k, &v)

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,14 +74,7 @@ func TestAnObjectThatIsRefusedDoesNotBlockTheOthers(t *testing.T) {
 				}
 				return nil, notFound()
 			}})
-			b.Each = func(ctx context.Context, n int, read func(context.Context, int) error) error {
-				for i := range n {
-					if err := read(ctx, i); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
+			b.Each = inTurn
 			refused, gone := testResource.Key("a", "web"), testResource.Key("b", "web")
 			_, err := b.Confirm(t.Context(), testResource.GroupResource(), func(yield func(event.Key, event.Acked) bool) {
 				_ = yield(refused, live("A", "5")) && yield(gone, live("B", "5"))
@@ -90,4 +84,32 @@ func TestAnObjectThatIsRefusedDoesNotBlockTheOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadsEndWithoutEtcd verifies that a comparison does not read every object if the API server responds
+// with an internal error to each read, as it does without etcd.
+func TestReadsEndWithoutEtcd(t *testing.T) {
+	reads, failed := 0, apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	b := newBench(t, stubCluster{get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
+		reads++
+		return nil, failed
+	}})
+	b.Each = inTurn
+	all := map[event.Key]event.Acked{}
+	for n := range 3 * maxFailed {
+		all[testResource.Key("default", strconv.Itoa(n))] = live("A", "5")
+	}
+	if _, err := b.Confirm(t.Context(), testResource.GroupResource(), acked(all)); !errors.Is(err, failed) || reads != maxFailed {
+		t.Errorf("got %v after %d reads, want %d", err, reads, maxFailed)
+	}
+}
+
+// inTurn is [Config.Each] without concurrency.
+func inTurn(ctx context.Context, n int, read func(context.Context, int) error) error {
+	for i := range n {
+		if err := read(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -21,37 +21,40 @@ func TestReadNamespace(t *testing.T) {
 	removed := func(v *ObjectView) { unselected(v); v.NamespaceExists = false }
 	excluded := func(v *ObjectView) { v.NamespaceExists = false } // all namespaces except a few are selected
 	denied := func(v *ObjectView) { v.Covered, v.Synced, v.Denied = false, false, true }
+	unreferenced := func(v *ObjectView) { v.Selected = false }
 	fails := forbiddenError("namespaces", "default")
 	for name, c := range map[string]struct {
-		view   func(*ObjectView)
-		acked  event.Acked
-		labels map[string]string // nil if the namespace does not exist
-		err    error
-		want   Comparison
-		unread bool // the namespace is not read
-		silent bool // err is not returned
+		view       func(*ObjectView)
+		acked      event.Acked
+		labels     map[string]string // nil if the namespace does not exist
+		err        error
+		want       Comparison
+		unread     bool // the namespace is not read
+		unselected bool // the object may exist without being selected
+		silent     bool // err is not returned
 	}{
-		"its labels match":                    {view: shown, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
-		"its labels do not match":             {view: shown, acked: live("A", "5"), labels: other, want: Comparison{Deselected: 1}},
-		"the objects decide":                  {view: unselected, acked: live("A", "5"), labels: other, want: Comparison{Deleted: 1}},
-		"it is removed":                       {view: removed, acked: live("A", "5"), want: Comparison{Deleted: 1}},
-		"it is new":                           {view: removed, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
-		"it is new, and not selected":         {view: removed, acked: live("A", "5"), labels: other, want: Comparison{Waiting: 1}},
-		"it is removed, without labels":       {view: excluded, acked: live("A", "5"), want: Comparison{Deleted: 1}},
-		"it is new, without labels":           {view: excluded, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
-		"denied, and removed":                 {view: denied, acked: live("A", "5"), want: Comparison{Deleted: 1}},
-		"denied, and it exists":               {view: denied, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
-		"denied, and the read too":            {view: denied, acked: live("A", "5"), err: fails, want: Comparison{Waiting: 1}, silent: true},
-		"denied, and the read fails":          {view: denied, acked: live("A", "5"), err: pathNotFound()},
-		"denied, and deleted":                 {view: denied, acked: deleted("A", "5"), unread: true},
-		"a read fails":                        {view: shown, acked: live("A", "5"), err: fails},
-		"the path is not found":               {view: removed, acked: live("A", "5"), err: pathNotFound()},
-		"nothing would be published":          {view: stays, acked: live("A", "5"), unread: true, want: Comparison{OutOfScope: 1}},
-		"a foreign event, selected":           {view: unselected, acked: foreign(live("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
-		"a foreign event":                     {view: unselected, acked: foreign(live("A", "5")), labels: other, want: Comparison{Deleted: 1}},
-		"a foreign delete, selected":          {view: unselected, acked: foreign(deleted("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
-		"a foreign delete":                    {view: unselected, acked: foreign(deleted("A", "5")), labels: other, want: Comparison{Outlived: 1}},
-		"a foreign delete, namespace removed": {view: removed, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
+		"its labels match":                      {view: shown, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"its labels do not match":               {view: shown, acked: live("A", "5"), labels: other, want: Comparison{Deselected: 1}},
+		"the objects decide":                    {view: unselected, acked: live("A", "5"), labels: other, want: Comparison{Deleted: 1}},
+		"it is removed":                         {view: removed, acked: live("A", "5"), want: Comparison{Deleted: 1}},
+		"it is new":                             {view: removed, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"it is new, and not selected":           {view: removed, acked: live("A", "5"), labels: other, want: Comparison{Waiting: 1}},
+		"it is removed, without labels":         {view: excluded, acked: live("A", "5"), want: Comparison{Deleted: 1}},
+		"it is new, without labels":             {view: excluded, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"denied, and removed":                   {view: denied, acked: live("A", "5"), want: Comparison{Deleted: 1}},
+		"denied, and it exists":                 {view: denied, acked: live("A", "5"), labels: selected, want: Comparison{Waiting: 1}},
+		"denied, and the read too":              {view: denied, acked: live("A", "5"), err: fails, want: Comparison{Waiting: 1}, silent: true},
+		"denied, and the read fails":            {view: denied, acked: live("A", "5"), err: pathNotFound()},
+		"denied, and deleted":                   {view: denied, acked: deleted("A", "5"), unread: true},
+		"a read fails":                          {view: shown, acked: live("A", "5"), err: fails},
+		"the path is not found":                 {view: removed, acked: live("A", "5"), err: pathNotFound()},
+		"nothing would be published":            {view: stays, acked: live("A", "5"), unread: true, want: Comparison{OutOfScope: 1}},
+		"a foreign event, selected":             {view: unselected, acked: foreign(live("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
+		"a foreign event":                       {view: unselected, acked: foreign(live("A", "5")), labels: other, want: Comparison{Deleted: 1}},
+		"a foreign delete, selected":            {view: unselected, acked: foreign(deleted("A", "5")), labels: selected, want: Comparison{Waiting: 1}},
+		"a foreign delete":                      {view: unselected, acked: foreign(deleted("A", "5")), labels: other, unselected: true, want: Comparison{Outlived: 1}},
+		"a foreign delete, selected by nothing": {view: unreferenced, acked: foreign(deleted("A", "5")), unread: true, unselected: true, want: Comparison{Outlived: 1}},
+		"a foreign delete, namespace removed":   {view: removed, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
@@ -71,8 +74,8 @@ func TestReadNamespace(t *testing.T) {
 			}})
 			c.view(&b.object)
 			got, err := b.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
-			if c.want.Outlived > 0 && b.object.Outlived.Unselected != (c.labels != nil) {
-				t.Errorf("the object may exist without being selected: %t", b.object.Outlived.Unselected)
+			if b.object.Outlived.Unselected != c.unselected {
+				t.Errorf("the object may exist without being selected: %t, want %t", b.object.Outlived.Unselected, c.unselected)
 			}
 			if got != c.want || c.silent && err != nil || !c.silent && !errors.Is(err, c.err) || (reads == 0) != c.unread {
 				t.Errorf("got %+v, %v after %d reads; want %+v, %v", got, err, reads, c.want, c.err)

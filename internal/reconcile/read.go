@@ -1,11 +1,13 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,9 +24,11 @@ import (
 
 // readers is the number of concurrent reads. readTimeout limits each read. Without the limit, an API
 // server that stops responding would delay every comparison until the client closes the dead
-// connection. listPage is the number of objects in one page.
+// connection. maxFailed is the number of internal errors that end the reads. listPage is the number of
+// objects in one page.
 const (
 	readers     = 16
+	maxFailed   = 16
 	readTimeout = 10 * time.Second
 	listPage    = 500
 )
@@ -38,16 +42,17 @@ func (p *pass) readObjects(ctx context.Context) error {
 		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
 	refused := make([]error, len(p.objects))
+	var failed atomic.Int32
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
-		if concernsObject(err) {
+		// The API server may return other objects if access is denied in one namespace, or if an object
+		// cannot be converted. If it cannot reach etcd, every read fails with an internal error.
+		if apierrors.IsForbidden(err) || apierrors.IsInternalError(err) && failed.Add(1) < maxFailed {
 			refused[n], err = err, nil
 		}
 		return err
 	})
-	if n := slices.IndexFunc(refused, func(err error) bool { return err != nil }); err == nil && n >= 0 {
-		err = refused[n]
-	}
+	err = cmp.Or(err, cmp.Or(refused...))
 	unseen := false
 	for n, of := range p.objects {
 		v := p.Informers.DescribeObject(of.key)
@@ -63,13 +68,6 @@ func (p *pass) readObjects(ctx context.Context) error {
 		err = errBehind
 	}
 	return err
-}
-
-// concernsObject reports whether the API server refused to return an object, although it may return
-// others: the permission is missing in one namespace, or the object cannot be converted. After any
-// other error, further reads would probably fail too.
-func concernsObject(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInternalError(err)
 }
 
 // eachConcurrently is the default of [Config.Each].
