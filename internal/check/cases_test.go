@@ -186,7 +186,9 @@ func cases() []decision {
 		{"permission-definitions", "not asked", "", func(f *Facts) { f.Rights = nil }, Skipped, "was not checked"},
 		{"permission-namespaces", "denied", "", deny("namespaces"), Failed, "list namespaces"},
 		{"permission-namespaces", "no answer", "", silent, Skipped, "fault"},
-		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "not set"},
+		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "is set"},
+		{"permission-namespaces", "named", "", func(f *Facts) { named(f, true) }, OK, "may read"},
+		{"permission-namespaces", "named, denied", "", func(f *Facts) { named(f, false) }, Warning, "list namespaces/a"},
 		{"permission-lease", "denied", "", deny("leases"), Failed, "get leases.coordination.k8s.io/kuberelay in the namespace a"},
 		{"permission-lease", "create denied", "", func(f *Facts) {
 			f.Lease.Exists = false
@@ -258,4 +260,13 @@ func silent(f *Facts) {
 	for r := range f.Rights {
 		f.Rights[r] = Answer{Err: errFault}
 	}
+}
+
+// named names a namespace instead of the selector, and sets whether the user may list it.
+func named(f *Facts, allowed bool) {
+	f.Settings.Watch.NamespaceSelector, f.Settings.Watch.Namespaces = "", config.List{"a"}
+	for _, r := range f.NeededRights() {
+		f.Rights[r] = Answer{Allowed: true}
+	}
+	f.Rights[Right{Verb: "list", Resource: "namespaces", Name: "a"}] = Answer{Allowed: allowed}
 }

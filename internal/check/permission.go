@@ -44,8 +44,14 @@ func definitionRights() []Right {
 	return all
 }
 
-func namespaceRights() []Right {
-	return []Right{{Verb: "list", Resource: "namespaces"}, {Verb: "watch", Resource: "namespaces"}}
+func (f *Facts) namespaceRights() (all []Right) {
+	if f.Settings.Watch.NamespaceSelector != "" {
+		return []Right{{Verb: "list", Resource: "namespaces"}, {Verb: "watch", Resource: "namespaces"}}
+	}
+	for _, namespace := range f.Settings.Watch.Namespaces {
+		all = append(all, Right{Verb: "list", Resource: "namespaces", Name: namespace})
+	}
+	return all
 }
 
 func (f *Facts) leaseRights() []Right {
@@ -70,7 +76,7 @@ func reviewRights() []Right {
 // and the Lease. They do not include the permissions on watched resources, which [Facts.Selection]
 // contains.
 func (f *Facts) NeededRights() []Right {
-	return slices.Concat(definitionRights(), namespaceRights(), f.leaseRights(), reviewRights())
+	return slices.Concat(definitionRights(), f.namespaceRights(), f.leaseRights(), reviewRights())
 }
 
 // lacking lists the rights that the API server denies. err is the reason why a right is unknown.
@@ -174,16 +180,19 @@ func checkDefinitions(f *Facts) verdict {
 }
 
 func checkNamespaceRights(f *Facts) verdict {
-	denied, err := f.lacking(namespaceRights())
+	rights := f.namespaceRights()
+	denied, err := f.lacking(rights)
 	switch {
-	case f.Settings.Watch.NamespaceSelector == "":
-		return skip("KUBERELAY_NAMESPACE_SELECTOR is not set")
+	case len(rights) == 0:
+		return skip("neither KUBERELAY_NAMESPACES nor KUBERELAY_NAMESPACE_SELECTOR is set")
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
-	case len(denied) > 0:
+	case len(denied) > 0 && f.Settings.Watch.NamespaceSelector != "":
 		return fail("grant them, or name the namespaces in KUBERELAY_NAMESPACES", "the user may not %s, so no namespace can be selected", names(denied))
+	case len(denied) > 0:
+		return warn("grant them in a ClusterRole", "the user may not %s. If such a namespace is removed with its Role, the deletes of its objects may be missed", names(denied))
 	}
-	return pass("the user may list and watch namespaces")
+	return pass("the user may read the namespaces")
 }
 
 func checkLeaseRights(f *Facts) verdict {
