@@ -18,7 +18,7 @@ type tlsFiles struct {
 func (p *problems) checkTLS(f tlsFiles) {
 	ca, cert, key := f.prefix+"_CA_FILE", f.prefix+"_CERT_FILE", f.prefix+"_KEY_FILE"
 	if pem := p.read(ca, f.ca); pem != nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		p.add(ca, "the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----")
+		p.add(ca, "the file contains no PEM certificate; write it as -----BEGIN CERTIFICATE-----")
 	}
 	switch {
 	case p.has(cert) || p.has(key):

@@ -90,8 +90,8 @@ func (w *Watch) validate(p *problems) {
 			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("no object has such a field; write ownerReferences"))
 		}
 		if !referencePath.MatchString(path) {
-			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("not a path of fields; "+
-				"write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be"))
+			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("not a field path; "+
+				"write it as spec.infrastructureRef, or as machines.cluster.x-k8s.io:spec.infrastructureRef for one resource"))
 		}
 	}
 	if _, err := labels.Parse(w.LabelSelector); err != nil {

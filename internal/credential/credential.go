@@ -95,7 +95,7 @@ func Roots(path string) (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+		return nil, fmt.Errorf("%s contains no PEM certificate", path)
 	}
 	return roots, nil
 }

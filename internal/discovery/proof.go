@@ -76,7 +76,7 @@ func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 	_, err := p.reads.Resource(DefinitionResource).Get(ctx, gr.String(), metav1.GetOptions{})
 	switch {
 	case err == nil:
-		return errors.New("its CustomResourceDefinition exists, but discovery does not show it")
+		return errors.New("its CustomResourceDefinition exists, but discovery does not list the resource")
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: %w", ErrUnprovable, err)
 	case !IsObjectNotFound(err):
@@ -98,7 +98,7 @@ func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 		_, aggregated, _ := unstructured.NestedMap(service.Object, "spec", "service")
 		switch {
 		case aggregated:
-			return fmt.Errorf("the APIService %s of its group exists, but discovery does not show it", service.GetName())
+			return fmt.Errorf("the APIService %s of its group exists, but discovery does not list the resource", service.GetName())
 		case service.GetLabels()[AutoRegisteredLabel] == "onstart":
 			return errBuiltIn
 		}

@@ -207,7 +207,7 @@ func (a Acked) Validate() error {
 	case len(a.UID) > MaxText || len(a.ResourceVersion) > MaxText:
 		return Invalid(InvalidAttribute, fmt.Errorf("the uid has %d bytes, and the version %d", len(a.UID), len(a.ResourceVersion)))
 	case a.Epoch > LastEpoch:
-		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", a.Epoch, LastEpoch))
+		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is later than the last epoch, %d", a.Epoch, LastEpoch))
 	case a.Deselected && !a.Deleted:
 		return Invalid(InvalidAttribute, errors.New("the entry is deselected, but not deleted"))
 	}

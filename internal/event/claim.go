@@ -146,7 +146,7 @@ func ParseClaim(encoded []byte) (Claim, error) {
 	case data.UID == "":
 		return Claim{}, Invalid(InvalidData, errors.New("no uid"))
 	case data.Epoch > LastEpoch:
-		return Claim{}, Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", data.Epoch, LastEpoch))
+		return Claim{}, Invalid(InvalidEpoch, fmt.Errorf("epoch %d is later than the last epoch, %d", data.Epoch, LastEpoch))
 	}
 	if len(data.Settings) > maxSettings {
 		data.Settings = nil

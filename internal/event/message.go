@@ -160,7 +160,7 @@ func parseStructured(b []byte) (*Message, error) {
 		}
 	}
 	if seen["data"] && seen["data_base64"] {
-		return nil, errors.New("both data and data_base64")
+		return nil, errors.New("the event has both data and data_base64")
 	}
 	m.ID = m.Attribute("id")
 	if m.ID == "" || m.Attribute("specversion") != "1.0" {

@@ -163,7 +163,7 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 }
 
 // errStopped is the error of a Relay that ends without an error.
-var errStopped = errors.New("the copy has ended")
+var errStopped = errors.New("copying the cluster stopped")
 
 // Settings returns the settings of one cluster.
 func Settings(of config.Config, c source.Cluster) config.Config {

@@ -106,16 +106,17 @@ func TestHarmfulRightsAreFound(t *testing.T) {
 }
 
 var (
-	reads      = regexp.MustCompile(`^(get|list|watch)(,(list|watch))* [a-z0-9-]+(\.[a-z0-9.-]+)?(/kube-system)?$`)
+	reads      = regexp.MustCompile(`^(get|list|watch)(,(list|watch))* [a-z0-9-]+(\.[a-z0-9.-]+)?$`)
+	namespaces = regexp.MustCompile(`^get(,list)? namespaces/[a-z0-9,-]+$`)
 	writeLease = "get,update leases.coordination.k8s.io/kr-kuberelay"
 	review     = regexp.MustCompile(`^create (tokenreviews\.authentication|subjectaccessreviews\.authorization)\.k8s\.io$`)
 )
 
-// harmless reports whether a line of [granted] only reads named resources other than Secrets,
-// renews the Lease, or checks the access of a metrics reader.
+// harmless reports whether a line of [granted] only reads resources other than Secrets or namespaces
+// by name, renews the Lease, or checks the access of a metrics reader.
 func harmless(line string) bool {
 	_, resource, _ := strings.Cut(line, " ")
-	return line == writeLease || review.MatchString(line) || reads.MatchString(line) && resource != "secrets"
+	return line == writeLease || namespaces.MatchString(line) || review.MatchString(line) || reads.MatchString(line) && resource != "secrets"
 }
 
 func writeRights(b *strings.Builder, name string, rights map[string][]string, release string) {

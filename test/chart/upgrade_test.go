@@ -125,7 +125,7 @@ func TestNamespaceOverride(t *testing.T) {
 	m := render(t, release, v)
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: "kr-kuberelay", Namespace: pods}
 	want := map[string][]string{
-		"":      {"get namespaces/kube-system", "get,list,watch customresourcedefinitions.apiextensions.k8s.io", "get,list,watch nodes", "list,watch apiservices.apiregistration.k8s.io"},
+		"":      {"get namespaces/kube-system", "get,list namespaces/" + watched, "get,list,watch customresourcedefinitions.apiextensions.k8s.io", "get,list,watch nodes", "list,watch apiservices.apiregistration.k8s.io"},
 		pods:    ofLease,
 		watched: {"get,list,watch pods"},
 	}

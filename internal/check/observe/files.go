@@ -93,7 +93,7 @@ func certificates(what string, content []byte) (all []check.Validity) {
 		all = append(all, v)
 	}
 	if len(all) == 0 {
-		all = []check.Validity{{What: what, Err: errors.New("it holds no certificate in PEM")}}
+		all = []check.Validity{{What: what, Err: errors.New("it contains no PEM certificate")}}
 	}
 	return all
 }

@@ -66,7 +66,7 @@ func ParseSubject(prefix, subject string) (Address, error) {
 	case tokens[3] == "cluster" && tokens[4] == noNamespace && tokens[5] == "claimed":
 		a.Kind = OfClaim
 	default:
-		err = errors.New("there is no such marker")
+		err = errors.New("unknown marker")
 	}
 	if err != nil {
 		return Address{}, fmt.Errorf("subject %q: %w", subject, err)
@@ -107,7 +107,7 @@ func ParseKey(key string) (Address, error) {
 	case segments[2] == "cluster" && segments[3] == noNamespace && segments[4] == "claimed":
 		a.Kind = OfClaim
 	default:
-		err = errors.New("there is no such marker")
+		err = errors.New("unknown marker")
 	}
 	if err != nil {
 		return Address{}, fmt.Errorf("key %q: %w", key, err)

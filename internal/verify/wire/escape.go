@@ -41,7 +41,7 @@ func exactly(s, plain string, was []bool, must func(at int) bool) (string, error
 	for i := range len(plain) {
 		switch {
 		case was[i] && !must(i):
-			return "", fmt.Errorf("%q escapes %q without need", s, plain[i])
+			return "", fmt.Errorf("%q escapes %q unnecessarily", s, plain[i])
 		case !was[i] && must(i):
 			return "", fmt.Errorf("%q has %q, which must be escaped", s, plain[i])
 		}

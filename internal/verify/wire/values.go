@@ -212,7 +212,7 @@ func ParsePoint(m Event) (Point, error) {
 	}
 	n, err := natural(t, "objects", 63)
 	if err != nil || n != p.Objects || t["group"] != p.Group || t["resource"] != p.Resource || t["resourceVersion"] != p.Version || t["asOf"] != m.Get("time") {
-		return Point{}, errors.New("it differs from the attributes")
+		return Point{}, errors.New("the data do not match the attributes")
 	}
 	return p, nil
 }

@@ -35,7 +35,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		{"certificate without TLS", Options{CertFile: junk, KeyFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CERT_FILE is " + junk, "KUBERELAY_KAFKA_TLS=true"}},
 		{"certificate without key", Options{TLS: true, CertFile: junk}, []string{"KUBERELAY_KAFKA_TLS_KEY_FILE", "must both be set"}},
 		{"junk for a certificate", Options{TLS: true, CertFile: junk, KeyFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CERT_FILE", junk}},
-		{"junk for an authority", Options{TLS: true, CAFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", junk + " holds no certificate in PEM"}},
+		{"junk for an authority", Options{TLS: true, CAFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", junk + " contains no PEM certificate"}},
 		{"no authority", Options{TLS: true, CAFile: dir + "/none"}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", dir + "/none", "no such file"}},
 		{"mechanism", Options{SASLMechanism: "GSSAPI", User: "u", PasswordFile: password}, []string{`KUBERELAY_KAFKA_SASL_MECHANISM is "GSSAPI"`, "SCRAM-SHA-512"}},
 		{"no mechanism", Options{User: "u", PasswordFile: password}, []string{"set KUBERELAY_KAFKA_SASL_MECHANISM"}},

@@ -72,7 +72,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 // records in the batch, and base is the offset of the first one.
 func (s *Sender) stored(items []*Item, records int, base int64) {
 	if end := s.End(); base < end {
-		s.Fail(fmt.Errorf("%w: a record was stored at offset %d of partition %d of topic %q, below the earlier end %d", ErrDataLost, base, s.Partition, s.Topic, end))
+		s.Fail(fmt.Errorf("%w: a record was stored at offset %d of partition %d of topic %q, below the known end %d", ErrDataLost, base, s.Partition, s.Topic, end))
 		complete(items, 0, ErrDataLost)
 		return
 	}
