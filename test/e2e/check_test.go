@@ -195,7 +195,7 @@ func TestCheckPermissions(t *testing.T) {
 	missing := map[string]string{
 		"permission-cluster-identity": "grant get on the namespace kube-system", "permission-definitions": "watch apiservices",
 		"permission-lease": "update leases.coordination.k8s.io/kuberelay in the namespace " + namespace, "lease": "cannot be read",
-		"permission-reviews": "create tokenreviews",
+		"permission-reviews": "create tokenreviews", "permission-namespaces": "may not list namespaces/" + namespace,
 	}
 	f.await("the API server knows the role", f.watches("services", "yes"))
 	f.checked("all roles", settings, missing, "--pre")
