@@ -51,6 +51,7 @@ type History struct {
 	built   string             // the version of the API server before the last list
 	unwatch context.CancelFunc // ends the last watch, nil before the first
 	stops   int                // number of times that a watch was told to end
+	asked   time.Time          // when the last watch was requested
 }
 
 // New returns the History of an informer that has received nothing.
@@ -93,12 +94,11 @@ func (h *History) Listed(version string) {
 // it. A doubtful history stays doubtful if the watch was told to end after [History.Stops] returned
 // stops.
 func (h *History) Opened(seconds *int64, stops int) {
-	now := h.config.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, now
-	if seconds != nil {
-		h.shown.until = now.Add(time.Duration(*seconds) * time.Second)
+	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, h.asked
+	if seconds != nil { // the API server counts them from the request, and its answer can take a while
+		h.shown.until = h.asked.Add(time.Duration(*seconds) * time.Second)
 	}
 }
 

@@ -59,6 +59,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	for name, c := range map[string]struct {
 		quiet bool   // no outage
 		early bool   // a watch ended before its timeout
+		late  bool   // a watch ended at its timeout, and the API server had answered late
 		floor string // version of the last list, "4" by default
 		shown []watch.EventType
 		at    string // the version after which the watch would continue, "20" by default
@@ -69,6 +70,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	}{
 		"no outage":             {quiet: true, shown: []watch.EventType{watch.Modified}, from: "20", want: isNil},
 		"a watch ended early":   {quiet: true, early: true, shown: []watch.EventType{watch.Modified}, want: apierrors.IsResourceExpired},
+		"an answer was late":    {quiet: true, late: true, from: "20", want: isNil},
 		"still so":              {shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, from: "5", want: isNil},
 		"made since the list":   {shown: []watch.EventType{watch.Added}, past: past{"5": "5"}, from: "5", want: isNil},
 		"not from the list":     {floor: "9", shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, want: apierrors.IsResourceExpired},
@@ -95,12 +97,21 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 				}
 				return list, c.err
 			})
+			now := time.Unix(0, 0)
+			h.config.Now = func() time.Time { return now }
 			h.Listed(strings.TrimPrefix(cmp.Or(c.floor, "4"), "-"))
 			seconds := new(int64(0))
-			if c.early {
+			if c.early || c.late {
 				*seconds = 3600
 			}
+			h.Watching(t.Context(), h.Stops())
+			if c.late {
+				now = now.Add(time.Minute)
+			}
 			h.Opened(seconds, h.Stops())
+			if c.late {
+				now = now.Add(59 * time.Minute)
+			}
 			for n, typ := range c.shown {
 				o := stored(fmt.Sprint(5 + n))
 				o.SetNamespace("default")

@@ -38,7 +38,7 @@ func (h *History) Stops() int {
 	return h.stops
 }
 
-// Watching returns the context of a new watch. It releases the context of the previous watch, which
+// Watching returns the context of a new watch. Call it directly before the request. It releases the context of the previous watch, which
 // has ended. If a watch was told to end after [History.Stops] returned stops, Watching cancels
 // the new context, because the caller's checks are outdated.
 func (h *History) Watching(ctx context.Context, stops int) context.Context {
@@ -46,7 +46,7 @@ func (h *History) Watching(ctx context.Context, stops int) context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.endWatch()
-	h.unwatch = cancel
+	h.unwatch, h.asked = cancel, h.config.Now()
 	if h.stops != stops {
 		cancel()
 	}
