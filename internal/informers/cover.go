@@ -194,7 +194,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 // The informer before it reported them, and no notification follows. forgetUnlisted also enqueues the
 // keys whose deselections Lookup hid during the list.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
-	s.ledger.Abandon(func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
+	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
 		if i.covers(k) && s.ledger.HasTombstone(k) {
 			s.EnqueueLowPriority(k)
@@ -221,11 +221,21 @@ func (s *Set) drop(w *watched, i *informer) {
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)
 	}
-	s.ledger.Abandon(func(k event.Key) bool { // if another informer covers a key, it has reported the key or will
+	s.abandon(w, func(k event.Key) bool { // if another informer covers a key, it has reported the key or will
 		return i.covers(k) && w.informer(k) == nil
 	})
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
 	s.config.Compare(w.groupResource())
+}
+
+// abandon forgets the reported states of the matching keys of a resource, although the bus may lack
+// them. It changes the selection first, so a consistency point that waits for these states is not
+// published. The next point can be taken when the states are forgotten.
+func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
+	w.abandoning.Lock()
+	defer w.abandoning.Unlock()
+	s.reselect(w)
+	s.ledger.Abandon(matches)
 }
 
 // stop stops the informers of the resources and waits until they have ended. It forgets the states
@@ -236,8 +246,7 @@ func (s *Set) stop(all []*watched) {
 	}
 	for _, w := range all {
 		<-w.stopped
-		s.reselect(w)
-		s.ledger.Abandon(func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
+		s.abandon(w, func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
 		s.log.Info("informer stopped", "resource", w.groupResource().String(), "version", w.resource.Version)
 	}
 }

@@ -14,6 +14,7 @@ import (
 // apply starts, restarts and stops informers according to an answer of discovery.
 func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	s.references.Learn(maps.Clone(a.Followable), a.Catalog.Failed)
+	s.applying.Store(true)
 	gone, stale, starting := s.replan(a)
 	s.stop(gone)
 	s.stop(stale)
@@ -24,6 +25,7 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	before := s.answer
 	s.answer = a
 	s.mu.Unlock()
+	s.applying.Store(false)
 	s.completeReferences()
 	s.logAnswer(before, a)
 	if before == nil {

@@ -17,7 +17,9 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	if w == nil || !w.firstSync.IsDone() || !w.synced() {
 		return ledger.Point{}, false
 	}
+	w.abandoning.Lock()
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
+	w.abandoning.Unlock()
 	all := w.all()
 	for _, i := range all {
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent

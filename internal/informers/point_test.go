@@ -33,6 +33,7 @@ func TestSelection(t *testing.T) {
 			former.cancel = func() { close(former.stopped) }
 			b.drop(b.watched, former)
 		},
+		"an informer lists for the second time": func(b *bench) { b.forgetUnlisted(b.watched, b.watched.informers[""]) },
 		"an informer starts": func(b *bench) {
 			var running sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
@@ -76,6 +77,28 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	}
 	if n := b.ledger.DirtyLen(); n != 1 {
 		t.Errorf("%d keys are dirty, want 1", n)
+	}
+}
+
+// TestDropDiscardsThePointOfAState verifies that dropping an informer discards a consistency point that
+// was taken meanwhile and waits for a state that the informer reported. Nothing publishes that state.
+func TestDropDiscardsThePointOfAState(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
+	b.add(object("A", "5"))
+	dropped := b.watched.informers["default"]
+	delete(b.watched.informers, "default")
+	var point ledger.Point
+	dropped.cancel = func() {
+		point = ledger.Point{Mark: b.ledger.Mark(r.GroupResource()), Selection: b.Selection(r.GroupResource())}
+		close(dropped.stopped)
+	}
+	b.drop(b.watched, dropped)
+	if !b.Reached(point) {
+		t.Fatal("the point still waits, so this test verifies nothing")
+	}
+	if b.Selection(r.GroupResource()) == point.Selection {
+		t.Error("the point would be published")
 	}
 }
 

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -8,9 +9,64 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
+
+// TestReferencesAreIncompleteDuringARestart verifies that no object counts as unreferenced while a
+// resource that may refer to it is restarted and another resource syncs.
+func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
+	resource := func(name, version string) event.Resource {
+		return event.Resource{Group: "example.com", Version: version, Resource: name, Kind: name, Namespaced: true}
+	}
+	parts, gadgets, widgets := resource("parts", "v1"), resource("gadgets", "v1"), resource("widgets", "v1")
+	b := newBench(t, Config{Follow: []string{"spec.ref"}}, gadgets)
+	add := func(r event.Resource, followed bool) *watched {
+		w := b.newWatched(r, followed, func() {})
+		w.aligned = true
+		i, err := b.newInformer(w, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.informers[""], b.Set.watched[r.GroupResource()] = i, w
+		return w
+	}
+	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
+	restarted := add(widgets, false) // not listed yet
+	b.sync()
+	followed := add(parts, true)
+	followed.informers[""].registration = syncedRegistration{}
+	part := object("A", "7")
+	_ = followed.informers[""].shared.GetStore().Add(part)
+	gadget := object("G", "3")
+	gadget.References = []event.Reference{{Group: "example.com", Kind: "parts", Name: "other"}}
+	b.index(gadget)
+	answer := func(widgets event.Resource) *survey.Answer {
+		return &survey.Answer{
+			Catalog: &discovery.Catalog{}, Resolution: discovery.Resolution{Watch: []event.Resource{gadgets, widgets}},
+			Followable: map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts},
+		}
+	}
+	b.answer = answer(widgets)
+	b.updateReferences(b.watched, b.watched.informers[""])
+	k := parts.Key(part.Namespace, part.Name)
+	restarted.cancel = func() { // while apply waits for the informers of widgets, those of gadgets sync
+		b.updateReferences(b.watched, b.watched.informers[""])
+		if v := b.Lookup(k); b.references.IsComplete() || len(v.Tombstones) > 0 {
+			t.Errorf("complete: %t, tombstones: %+v", b.references.IsComplete(), v.Tombstones)
+		}
+		close(restarted.stopped)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.apply(ctx, answer(resource("widgets", "v2")))
+	b.eachWatched(func(w *watched) {
+		if w.resource.Version == "v2" {
+			<-w.stopped
+		}
+	})
+}
 
 // TestReplan verifies which informers a discovery starts, stops and restarts. It does not change the
 // informers of a group whose discovery failed.

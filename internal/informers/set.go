@@ -126,6 +126,7 @@ type Set struct {
 	answer     *survey.Answer                  // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
 	selections atomic.Uint64                   // see reselect
+	applying   atomic.Bool                     // informers are being stopped and started
 }
 
 // New returns a Set that watches nothing until [Set.Run].

@@ -32,6 +32,7 @@ type watched struct {
 	firstSynced chan struct{} // closed when synced was true for the first time
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
+	abandoning  sync.Mutex    // held while reported states are forgotten, see [Set.abandon]
 
 	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
 	everJoined chan struct{} // closed when joined was true for the first time
