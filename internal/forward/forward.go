@@ -130,6 +130,10 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ledger.ReasonGone:
 			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
+		case ledger.ReasonAwait:
+			if !acked.Live() {
+				f.unanswered(key, acked, event.Acked{}) // drops the tombstones of UIDs that the bus cannot show
+			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
 		}

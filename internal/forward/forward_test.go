@@ -288,6 +288,27 @@ func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 }
 
+// TestSyncForgetsTombstonesWhileAPublishIsUnanswered verifies that the tombstone of a UID that the bus
+// can't show doesn't keep the key dirty while the bus may show another UID.
+func TestSyncForgetsTombstonesWhileAPublishIsUnanswered(t *testing.T) {
+	b := &bench{view: view(object("A", "11")), answer: []answer{{err: errors.New("no answer")}}}
+	l := ledger.New()
+	c := b.config(prometheus.NewRegistry())
+	b.term = l.NewTerm()
+	f := New(c)
+	_, _ = syncOnce(t, f)
+	other := tombstone("B", "12")
+	l.AddTombstone(key, other)
+	b.view = view(nil, other) // the informer of A ended before it reported the delete
+	_, _ = syncOnce(t, f)
+	if l.IsDirty(key) || len(b.sent) != 1 {
+		t.Errorf("dirty: %t, after %d publishes", l.IsDirty(key), len(b.sent))
+	}
+	if got := b.attempted[len(b.attempted)-1]; got != "A" {
+		t.Errorf("attempted is %q, want A", got)
+	}
+}
+
 // TestSyncAfterAnUnansweredRemoval verifies that an object that leaves the selection and returns is
 // published again after an unacknowledged removal. The removal may have reached the bus late, so the
 // last acknowledged state must not count as the state on the bus.

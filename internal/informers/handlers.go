@@ -58,7 +58,8 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		return
 	}
 	switch {
-	case !s.selects(k):
+	case !o.Unselected && !s.selects(k): // no later report replaces the earlier one
+		s.ledger.AbandonKey(k)
 	case !o.Unselected:
 		var before *event.Object // nil on a standby, because the bus may have another state
 		if old.UID == o.UID && s.hasJoined(k) {

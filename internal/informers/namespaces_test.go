@@ -180,6 +180,43 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 	}
 }
 
+// TestUpdateWhileUnselected verifies the reports of an object that the bus lacks and that changes while
+// its namespace is not selected.
+func TestUpdateWhileUnselected(t *testing.T) {
+	unselected := func() *event.Object { // by the filter
+		o := object("A", "2")
+		o.Unselected, o.Body = true, event.Body{}
+		return o
+	}
+	on := map[string]string{"on": "true"}
+	newObject := func(t *testing.T) *bench {
+		b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: selector(t, "on"), MaxSeparate: -1}}, testResource)
+		b.namespaces.Put("default", on)
+		b.namespaces.Synced()
+		b.add(object("A", "1"))
+		b.namespaces.Put("default", nil)
+		return b
+	}
+	t.Run("the state on the bus settles the key", func(t *testing.T) {
+		b := newObject(t)
+		b.update(object("A", "2"))
+		b.namespaces.Put("default", on)
+		b.Acknowledged(testKey, live("A", "2"), object("A", "2"))
+		if n := b.ledger.DirtyLen(); n > 0 {
+			t.Error("the key stays dirty, although the bus has its state")
+		}
+	})
+	t.Run("a delete has the last state that may be on the bus", func(t *testing.T) {
+		b := newObject(t)
+		b.Unanswered(testKey, event.Acked{}, live("A", "1"))
+		b.update(unselected())
+		b.delete(unselected())
+		if gone, _ := b.Lookup(testKey).Tombstone("A"); gone.Object == nil || gone.Object.ResourceVersion != "1" {
+			t.Errorf("the tombstone has %+v", gone.Object)
+		}
+	})
+}
+
 // TestNamespacesNotKnownYet verifies that a comparison concludes nothing before the namespaces are
 // listed. An earlier version deselected all objects after a restart, and created them again.
 func TestNamespacesNotKnownYet(t *testing.T) {

@@ -145,6 +145,9 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 // the tombstones, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
 
+// AbandonKey forgets the reported state of a key that is no longer selected.
+func (l *Ledger) AbandonKey(key event.Key) { l.changeDirty(key, (*table).forget) }
+
 // Forget forgets all reports about the matching keys, including their tombstones.
 func (l *Ledger) Forget(matches func(event.Key) bool) {
 	l.eachDirty(matches, func(t *table, d *dirty) {
