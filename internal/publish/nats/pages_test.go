@@ -190,8 +190,9 @@ func TestLoadPages_Slow(t *testing.T) {
 func TestSubjectsPages(t *testing.T) {
 	s, p := startPaged(t, 10, 95, func(p *paged, page int) {
 		p.create(t, page)
-		p.purge(t, 3*page)
-		p.purge(t, 3*page+1)
+		for i := range 3 {
+			p.purge(t, 3*page+i)
+		}
 	})
 	bus, err := reader.Connect(t.Context(), reader.Options{URLs: []string{s.URL}, Domain: p.domain})
 	if err != nil {
