@@ -82,12 +82,12 @@ func TestRead(t *testing.T) {
 			delete(l.subjects, name(2*request))
 			delete(l.subjects, name(2*request+1))
 		}},
-		{name: "most removed", limit: 10, subjects: 95, requests: 20, before: func(l *list, request, offset int) {
+		{name: "most removed", limit: 10, subjects: 95, requests: 20, before: func(l *list, _, offset int) {
 			for i := 0; offset > 50 && i < 90; i++ {
 				delete(l.subjects, name(i))
 			}
 		}},
-		{name: "all removed", limit: 10, subjects: 95, requests: 2, before: func(l *list, request, offset int) {
+		{name: "all removed", limit: 10, subjects: 95, requests: 2, before: func(l *list, request, _ int) {
 			if request == 2 {
 				clear(l.subjects)
 			}
