@@ -12,12 +12,12 @@ import (
 // Load reads the last event of every object of the cluster and yields its checkpoint entry. It reads
 // only headers and skips markers.
 //
-// If the leader of the stream holds events of an object both when Load starts and when it ends, Load
-// yields an event at least as late as the object's last one at the start. If the object is written
-// or purged meanwhile, Load may yield it again, with a later position, or with the zero value if it
-// has no events. Then the last call counts. If the connection breaks or a message is lost in
-// transit, Load returns an error. It never ends early without an error. It returns an error of yield
-// unchanged.
+// If the leader of the stream holds events of an object during the whole load, Load yields an event
+// at least as late as the object's last one at the start. If the object is written or purged
+// meanwhile, Load may yield it again, with a later position, or with the zero value if the leader
+// says that the object has no events. Then the last call counts. If the connection breaks or a
+// message is lost in transit, Load returns an error. It never ends early without an error. It returns
+// an error of yield unchanged.
 //
 // The messages come from the replica that leads when Load starts.
 //

@@ -3,11 +3,7 @@ package reader
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/subject"
@@ -66,17 +62,12 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// Subjects returns the subjects that have messages in the stream. It reads no messages.
-func (b *Bus) Subjects(ctx context.Context) ([]string, error) {
-	s, err := b.conn.JS.Stream(ctx, b.conn.Opts.Stream)
-	if err != nil {
-		return nil, fmt.Errorf("look up stream %q: %w", b.conn.Opts.Stream, err)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(b.conn.Opts.Subjects()))
-	if err != nil {
-		return nil, fmt.Errorf("list the subjects of stream %q: %w", b.conn.Opts.Stream, err)
-	}
-	return slices.Collect(maps.Keys(info.State.Subjects)), nil
+// Subjects returns the subjects that have messages in the stream, each once. It may or may not return
+// a subject whose first message is stored during the call, or whose last message is removed. It reads
+// no messages.
+func (b *Bus) Subjects(ctx context.Context) (subjects []string, err error) {
+	err = b.conn.Subjects(ctx, b.conn.Opts.Subjects(), func(subject string) { subjects = append(subjects, subject) })
+	return subjects, err
 }
 
 // Before returns the event before a position on the same subject. It returns nil if that event no

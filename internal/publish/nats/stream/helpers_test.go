@@ -61,7 +61,7 @@ func fill(t testing.TB, c *Conn, subjects, messages int) map[string]uint64 {
 // loader returns a load that records the position of each subject, or 0 for a purged subject.
 func loader(c *Conn) (l *loading, got map[string]uint64) {
 	got = map[string]uint64{}
-	l = &loading{c: c, filter: "kuberelay.>", seen: map[string]struct{}{}}
+	l = &loading{c: c, filter: "kuberelay.>", seen: map[string]bool{}}
 	l.take = func(m *Message) error { got[m.Subject] = m.Sequence; return nil }
 	l.purged = func(subject string) error { got[subject] = 0; return nil }
 	return l, got

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,21 +25,21 @@ const (
 )
 
 // Load calls take with the last message of each subject that matches the filter, without its data.
-// If purged is not nil, Load calls it with each subject that was passed to take and no longer exists
-// on the leader. Load returns the number of messages that the consumer returned. An error of take or
-// purged ends the load.
+// If purged is not nil, Load calls it with each subject that was passed to take and has no message on
+// the leader when Load lists the subjects. Load returns the number of messages that the consumer
+// returned. An error of take or purged ends the load.
 //
-// If the leader of the stream holds messages of a subject both when Load starts and when it ends,
-// take receives a message at least as late as the subject's last one at the start. It may receive a
-// later message afterwards. If the connection breaks or a message is lost in transit, Load returns
-// an error. It never ends early without an error.
+// If the leader of the stream holds messages of a subject during the whole load, take receives a
+// message at least as late as the subject's last one at the start, and purged does not receive the
+// subject. take may receive a later message afterwards. If the connection breaks or a message is lost
+// in transit, Load returns an error. It never ends early without an error.
 //
 // The messages come from the replica that leads when Load starts, because another replica can be
 // behind. Another replica can also hold other messages at the same sequences permanently. This
 // happens in nats-server 2.15 after most replicas lost the end of the stream: a replica that has
 // more than the new leader keeps its messages.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
-	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]struct{}{}}
+	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]bool{}}
 	err = l.load(ctx)
 	return l.received, err
 }
@@ -126,8 +127,8 @@ type loading struct {
 	take     func(*Message) error // called with each message
 	purged   func(string) error   // called with each subject whose messages were purged; may be nil
 
-	received uint64              // number of messages; a gap in the server's numbering reveals a lost message
-	seen     map[string]struct{} // subjects of the received messages
+	received uint64          // number of messages; a gap in the server's numbering reveals a lost message
+	seen     map[string]bool // subjects of the received messages; true if the list of subjects has the subject
 }
 
 func (l *loading) run(ctx context.Context) error {
@@ -168,7 +169,7 @@ func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint6
 		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
 	}
 	l.received = meta.Sequence.Consumer
-	l.seen[msg.Subject] = struct{}{}
+	l.seen[msg.Subject] = false
 	l.c.Opts.Reading.Left(int64(l.received), int64(meta.NumPending))
 	return meta.NumPending, l.take(msg)
 }
@@ -197,40 +198,51 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 //     (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of messages does not show
 //     that.
 //   - A message that is deleted from the stream before its turn may count as pending forever.
+//
+// The list has every subject that exists during the whole load, so readMissing finds every message
+// that the consumer did not return. But a subject that is not in the list may exist: it may have been
+// purged and written again, or first written, during the load. So readMissing reads its last message
+// before it reports the subject as purged.
 func (l *loading) readMissing(ctx context.Context) error {
-	stream, err := l.c.JS.Stream(ctx, l.c.Opts.Stream)
-	if err != nil {
-		return err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(l.filter))
-	if err == nil {
-		err = LeaderError(info)
-	}
-	if err != nil {
-		return err
-	}
-	for subject := range info.State.Subjects {
+	var missing []string
+	err := l.c.Subjects(ctx, l.filter, func(subject string) {
 		if _, ok := l.seen[subject]; ok {
-			continue
+			l.seen[subject] = true
+		} else {
+			missing = append(missing, subject)
 		}
-		last, err := l.c.GetMessage(ctx, LastRequest(subject))
-		if err == nil && last != nil { // nil means that the subject was purged
-			err = l.take(last)
-		}
-		if err != nil {
+	})
+	if err != nil {
+		return err
+	}
+	for _, subject := range missing {
+		if _, err := l.takeLast(ctx, subject); err != nil {
 			return err
 		}
 	}
 	if l.purged == nil {
 		return nil
 	}
-	for subject := range l.seen {
-		if _, ok := info.State.Subjects[subject]; ok {
+	for subject, listed := range l.seen {
+		if listed || !utf8.ValidString(subject) { // a request cannot name a subject that is not valid UTF-8
 			continue
 		}
-		if err := l.purged(subject); err != nil {
+		exists, err := l.takeLast(ctx, subject)
+		if err == nil && !exists {
+			err = l.purged(subject)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeLast passes the last message of a subject to take. It returns false if the leader has none.
+func (l *loading) takeLast(ctx context.Context, subject string) (exists bool, err error) {
+	last, err := l.c.GetMessage(ctx, LastRequest(subject))
+	if err != nil || last == nil {
+		return false, err
+	}
+	return true, l.take(last)
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"maps"
+	"slices"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -19,7 +20,7 @@ func TestReadMissing(t *testing.T) {
 	l, got := loader(c)
 	for subject := range want {
 		if subject != "kuberelay.web-3" && subject != "kuberelay.web-7" {
-			l.seen[subject] = struct{}{}
+			l.seen[subject] = false
 		}
 	}
 	if err := l.readMissing(t.Context()); err != nil {
@@ -30,7 +31,7 @@ func TestReadMissing(t *testing.T) {
 		t.Errorf("got %v, want %v", got, missing)
 	}
 
-	l.seen = map[string]struct{}{}
+	l.seen = map[string]bool{}
 	n := 0
 	l.take = func(*Message) error {
 		n++
@@ -52,12 +53,49 @@ func TestReadMissingTakesBack(t *testing.T) {
 	fill(t, c, 1, 1)
 	l, got := loader(c)
 	got["kuberelay.purged"] = 1
-	l.seen["kuberelay.purged"] = struct{}{}
+	l.seen["kuberelay.purged"] = false
 	if err := l.readMissing(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if position, ok := got["kuberelay.purged"]; !ok || position != 0 {
 		t.Errorf("it is loaded at %d, want that it is reported as purged", position)
+	}
+}
+
+// TestReadMissingPages verifies that readMissing finds every subject that the consumer did not return
+// if others are purged between the pages of the list.
+func TestReadMissingPages(t *testing.T) {
+	s := natstest.Start(t)
+	c := connect(t, s.URL)
+	want := fill(t, c, 95, 1)
+	sorted := slices.Sorted(maps.Keys(want))
+	stream, err := c.JS.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := 0
+	c.Opts.Domain = natstest.Pages(t, s.URL, 10, func(int) {
+		if page++; page == 1 {
+			return
+		}
+		for _, subject := range sorted[3*page : 3*page+3] {
+			if err := stream.DeleteMsg(t.Context(), want[subject]); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	l, got := loader(c)
+	if err := l.readMissing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, subject := range sorted {
+		purged := i >= 6 && i < 3*page+3
+		if !purged && got[subject] != want[subject] {
+			t.Errorf("%s is loaded at %d, want %d", subject, got[subject], want[subject])
+		}
+	}
+	if page < 10 {
+		t.Errorf("%d pages", page)
 	}
 }
 

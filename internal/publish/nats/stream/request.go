@@ -3,9 +3,13 @@ package stream
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream/paging"
 )
 
 // LastPosition returns the position of the last message with a matching subject, from the leader of
@@ -49,6 +53,55 @@ func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error)
 		return nil, err
 	}
 	return ParseMessage(answer)
+}
+
+// pageTimeout is the minimum timeout of the request for one page of subjects. For each page, the
+// server collects and sorts all subjects, which takes seconds if there are millions.
+const pageTimeout = 30 * time.Second
+
+// Subjects calls found once with each subject that matches the filter and has messages on the leader
+// of the stream during the whole call. It may or may not call found with a subject whose first
+// message is stored meanwhile, or whose last message is removed. It reads no messages. Each request
+// has its own timeout, and their number is limited. An error means that the list may be incomplete.
+//
+// The list of the JetStream client is not sufficient ([jetstream.WithSubjectFilter]). It misses a
+// subject, or never ends, if subjects come or go between two pages. See [paging.Read].
+func (c *Conn) Subjects(ctx context.Context, filter string, found func(subject string)) error {
+	err := paging.Read(func(offset int) (paging.Page, error) { return c.page(ctx, filter, offset) }, found)
+	if err != nil {
+		return fmt.Errorf("list the subjects of stream %q: %w", c.Opts.Stream, err)
+	}
+	return nil
+}
+
+// page requests the subjects from an offset on from the leader of the stream.
+func (c *Conn) page(ctx context.Context, filter string, offset int) (paging.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(c.RequestTimeout(), pageTimeout))
+	defer cancel()
+	request, _ := json.Marshal(struct { // a number and a string always marshal
+		Filter string `json:"subjects_filter"`
+		Offset int    `json:"offset"`
+	}{filter, offset})
+	answer, err := c.Request(ctx, "STREAM.INFO", request)
+	if err != nil {
+		return paging.Page{}, err
+	}
+	var body struct {
+		Error *jetstream.APIError `json:"error"`
+		Limit int                 `json:"limit"`
+		Total int                 `json:"total"`
+		*jetstream.StreamInfo
+	}
+	if err := json.Unmarshal(answer.Data, &body); err != nil {
+		return paging.Page{}, err
+	}
+	switch {
+	case body.Error != nil:
+		return paging.Page{}, APIFailure(body.Error)
+	case body.StreamInfo == nil:
+		return paging.Page{}, jetstream.ErrInvalidJetStreamResponse
+	}
+	return paging.Page{Subjects: body.State.Subjects, Limit: body.Limit, Total: body.Total}, LeaderError(body.StreamInfo)
 }
 
 // API returns the subject of a JetStream API request for the stream.

@@ -1,0 +1,89 @@
+// Package paging reads the subjects of a stream page by page while the stream changes. It does not
+// connect to a server.
+package paging
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Page is a part of the server's list of subjects. The list is in the order of the bytes. All of the
+// page shows one moment.
+type Page struct {
+	Subjects map[string]uint64 // the subjects from the requested offset on, at most Limit
+	Limit    int
+	Total    int // number of subjects in the list
+}
+
+// spare is how many more requests than twice the number of pages Read sends, so that it ends even if
+// the list changes all the time.
+const spare = 50
+
+// Read fetches pages and calls found once with each subject that is in the list during the whole
+// call. It may or may not call found with a subject that is added or removed meanwhile. If the list
+// changes so fast that the requests do not suffice, Read returns an error.
+//
+// An offset alone is not sufficient. If a subject before the offset is removed, every later subject
+// moves down, so the next page begins after a subject that no page has shown. If a subject is
+// added, the next page repeats a subject, so the number of subjects that were found does not show
+// the end. For these reasons, Read takes a page only if it begins at or before complete: the subject
+// up to which Read has found everything. A subject that is in the list all the time and that no
+// page has shown is after complete. So it is either in such a page or after the page's end, however
+// the list has changed. If a page begins later, Read requests it again from an earlier offset.
+// Offset 0 always qualifies.
+//
+// Read ignores subjects that are not valid UTF-8. JSON cannot hold them, so the server puts U+FFFD
+// in place of the invalid bytes. This hides their order, and several of them can look the same. No
+// subject of Kuberelay has other bytes than ASCII.
+func Read(fetch func(offset int) (Page, error), found func(subject string)) error {
+	complete := ""
+	offset, overlap, most := 0, 0, 1
+	for requests := 1; requests <= most; requests++ {
+		page, err := fetch(offset)
+		switch {
+		case err != nil:
+			return err
+		case page.Total == 0:
+			return nil // no subject is in the list all the time
+		case page.Limit < 2:
+			return fmt.Errorf("the server reports %d subjects in pages of %d", page.Total, page.Limit)
+		case requests == 1:
+			overlap = max(1, page.Limit/1000)
+			most = spare + 2*(page.Total/page.Limit)
+		}
+		first, last := page.bounds()
+		if offset > 0 && (first == "" || first > complete) {
+			overlap = min(2*overlap, page.Total)
+			offset = max(0, min(offset, page.Total)-overlap)
+			continue
+		}
+		for subject := range page.Subjects {
+			if subject > complete && isValid(subject) {
+				found(subject)
+			}
+		}
+		complete = max(complete, last)
+		if page.Total-offset <= page.Limit {
+			return nil
+		}
+		offset += page.Limit - min(overlap, page.Limit/2)
+	}
+	return fmt.Errorf("the subjects change too fast: the list is incomplete after %d requests", most)
+}
+
+// bounds returns the first and the last valid subject of a page, or "" if it has none.
+func (p Page) bounds() (first, last string) {
+	for subject := range p.Subjects {
+		if !isValid(subject) {
+			continue
+		}
+		if first == "" || subject < first {
+			first = subject
+		}
+		last = max(last, subject)
+	}
+	return first, last
+}
+
+func isValid(subject string) bool { return !strings.Contains(subject, string(utf8.RuneError)) }
