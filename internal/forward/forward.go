@@ -131,8 +131,11 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
-			if !acked.Live() {
+			switch {
+			case !acked.Live():
 				f.unanswered(key, acked, event.Acked{}) // drops the tombstones of UIDs that the bus cannot show
+			case !f.Informers.Interest(key).Selected:
+				f.Recheck(key) // its informer ended, and may not have reported a delete
 			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)

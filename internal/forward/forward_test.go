@@ -47,19 +47,20 @@ type answer struct {
 // bench is a test bench for one key: the informers' view of the key, its entry in the term, and a
 // bus that returns the results that the test sets.
 type bench struct {
-	view      event.View
-	acked     event.Acked // the entry of the key in the term; a test can change it
-	term      *ledger.Term
-	settled   []event.Acked
-	answer    []answer // in order of publishes
-	sent      []*event.Message
-	last      *event.Object
-	truncated event.Body
-	shown     event.Acked // the entry of the event that At returns
-	readErr   error
-	rechecked []event.Key
-	lost      bool            // result of Lost
-	states    []*event.Object // arguments of Acknowledge
+	view       event.View
+	acked      event.Acked // the entry of the key in the term; a test can change it
+	term       *ledger.Term
+	settled    []event.Acked
+	answer     []answer // in order of publishes
+	sent       []*event.Message
+	last       *event.Object
+	truncated  event.Body
+	shown      event.Acked // the entry of the event that At returns
+	readErr    error
+	rechecked  []event.Key
+	lost       bool            // result of Lost
+	unselected bool            // the object is not selected
+	states     []*event.Object // arguments of Acknowledge
 
 	attempted     []string // the attempted UID after each call of Settle, Acknowledge and Unanswered
 	unpublishable int
@@ -69,7 +70,7 @@ type bench struct {
 func (b *bench) Lookup(event.Key) event.View { return b.view }
 func (b *bench) Reported(event.Key) string   { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
-	return ledger.Interest{Selected: true, Published: true}
+	return ledger.Interest{Selected: !b.unselected, Published: true}
 }
 func (b *bench) Settled(event.Key) {}
 func (b *bench) Unpublishable(event.Key) {
@@ -285,6 +286,17 @@ func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 	if got := strings.Join(b.attempted, " "); got != "A A" {
 		t.Errorf("attempted is %q, want A each time", got)
+	}
+}
+
+// TestSyncComparesAnUnselectedObject verifies that an object on the bus that no informer shows is compared
+// with the cluster if it is not selected. The informer that reported it may have ended.
+func TestSyncComparesAnUnselectedObject(t *testing.T) {
+	for _, unselected := range []bool{true, false} {
+		b := &bench{view: view(nil), acked: live("A", "10"), unselected: unselected}
+		if again, err := b.sync(t); again || err != nil || len(b.sent) > 0 || (len(b.rechecked) > 0) != unselected {
+			t.Errorf("unselected %t: again %t, %v, %d publishes, compared %v", unselected, again, err, len(b.sent), b.rechecked)
+		}
 	}
 }
 

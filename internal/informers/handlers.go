@@ -23,6 +23,9 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		enqueue = s.EnqueueLowPriority
 	}
 	if o.Unselected || !s.selects(k) {
+		if !o.Unselected {
+			s.ledger.ObserveUnselected(k, string(o.UID))
+		}
 		enqueue(k) // the bus may have the object
 		return
 	}
@@ -58,8 +61,8 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		return
 	}
 	switch {
-	case !o.Unselected && !s.selects(k): // no later report replaces the earlier one
-		s.ledger.AbandonKey(k)
+	case !o.Unselected && !s.selects(k):
+		s.ledger.ObserveUnselected(k, string(o.UID))
 	case !o.Unselected:
 		var before *event.Object // nil on a standby, because the bus may have another state
 		if old.UID == o.UID && s.hasJoined(k) {

@@ -206,6 +206,16 @@ func TestUpdateWhileUnselected(t *testing.T) {
 			t.Error("the key stays dirty, although the bus has its state")
 		}
 	})
+	t.Run("an object that returns to the label selector has no tombstone", func(t *testing.T) {
+		b := newObject(t)
+		b.delete(object("A", "2"))
+		b.add(object("A", "3"))
+		b.namespaces.Put("default", on)
+		b.Acknowledged(testKey, live("A", "3"), object("A", "3"))
+		if n := b.ledger.DirtyLen(); n > 0 {
+			t.Error("the key stays dirty, although the bus has its state")
+		}
+	})
 	t.Run("a delete has the last state that may be on the bus", func(t *testing.T) {
 		b := newObject(t)
 		b.Unanswered(testKey, event.Acked{}, live("A", "1"))

@@ -145,8 +145,14 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 // the tombstones, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
 
-// AbandonKey forgets the reported state of a key that is no longer selected.
-func (l *Ledger) AbandonKey(key event.Key) { l.changeDirty(key, (*table).forget) }
+// ObserveUnselected records that the informers show an object that is not selected. It forgets the state
+// that was reported before, and the tombstone of the object, which is back in the informers.
+func (l *Ledger) ObserveUnselected(key event.Key, uid string) {
+	l.changeDirty(key, func(t *table, d *dirty) {
+		t.forget(d)
+		d.drop(func(t event.Tombstone) bool { return t.UID == uid })
+	})
+}
 
 // Forget forgets all reports about the matching keys, including their tombstones.
 func (l *Ledger) Forget(matches func(event.Key) bool) {

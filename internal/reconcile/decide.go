@@ -106,7 +106,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 		return readNamespace
 	case !v.Selected && a.Live():
 		return v.confirmLabels(decideDeselected(a, v))
-	case v.Denied && a.Live():
+	case v.Denied && (a.Live() || a.Foreign && v.Outlived.Position != a.Position):
 		return readNamespace // a namespace that is removed takes its Roles with it
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied

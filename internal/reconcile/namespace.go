@@ -32,13 +32,21 @@ const (
 	namespaceUnselected                       // its labels do not match
 )
 
+// errNamespacesBehind makes the caller compare again.
+var errNamespacesBehind = errors.New("the watch of namespaces is behind")
+
+// isBehind reports whether the watch of namespaces has not shown what a read found.
+func (v ObjectView) isBehind(is namespaceState) bool {
+	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels
+}
+
 // decideInNamespace decides about an object after a consistent read of its namespace.
 func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
 	switch {
 	case is == namespaceGone && of.acked.Live():
 		return inferDelete
-	case is != namespaceGone && !v.NamespaceExists, is == namespaceSelected && v.UnselectedByLabels:
-		return wait // the watch will show the namespace
+	case is == namespaceGone && of.acked.Foreign:
+		return markOutlived // no object exists in the namespace, so the foreign event is wrong
 	}
 	v.UnselectedByLabels, v.Denied = false, false
 	return decide(r, epoch, of, v)
@@ -53,6 +61,9 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 		is, err := p.readNamespace(ctx, namespace)
 		for _, of := range p.namespaces[namespace] {
 			switch v := p.Informers.DescribeObject(of.key); {
+			case err == nil && v.isBehind(is):
+				p.apply(wait, of, &p.found)
+				unread = errNamespacesBehind
 			case err == nil:
 				of.unselected = is == namespaceUnselected
 				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
