@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -31,6 +33,41 @@ func reviews(t *testing.T, config *rest.Config) discovery.AccessReviews {
 func access(t *testing.T, config *rest.Config) *discovery.Access {
 	t.Helper()
 	return discovery.NewAccess(reviews(t, config), nil, time.Now)
+}
+
+// TestAccessIsLost verifies when the informer of a namespace ends because access is denied. Its objects may
+// be gone with the namespace and its Role.
+func TestAccessIsLost(t *testing.T) {
+	denied := controlplanetest.Reviews(func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil })
+	for name, c := range map[string]struct {
+		namespaces []string
+		err        error
+		ends       bool
+	}{
+		"the watch works":                {[]string{"default"}, nil, false},
+		"the watch fails":                {[]string{"default"}, pathNotFound(), false},
+		"the watch is denied":            {[]string{"default"}, forbiddenError("configmaps", ""), true},
+		"the watch of all namespaces is": {nil, forbiddenError("configmaps", ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: c.namespaces}, Access: discovery.NewAccess(denied, nil, time.Now)}, testResource)
+			b.sync()
+			b.list(object("A", "1"))
+			b.Acknowledged(testKey, live("A", "1"), object("A", "1"))
+			i := b.informer(object("A", "1"))
+			i.cancel = func() { close(i.stopped) }
+			i.setFailing(c.err, time.Now())
+			var running sync.WaitGroup
+			b.align(t.Context(), b.watched, &running)
+			v := b.DescribeObject(testKey)
+			if v.Covered == c.ends || v.Denied != c.ends || (len(b.compared) > 0) != c.ends {
+				t.Errorf("covered: %t, denied: %t, compared: %v", v.Covered, v.Denied, b.compared)
+			}
+			if v := b.Lookup(testKey); len(v.Tombstones) > 0 || b.ledger.DirtyLen() > 0 {
+				t.Errorf("tombstones: %+v", v.Tombstones)
+			}
+		})
+	}
 }
 
 // TestAskedFirst verifies that an access review finds denied resources without a refused list or

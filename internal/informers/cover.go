@@ -75,9 +75,10 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		return discovery.ReviewInterval
 	}
 	for namespace := range denied {
-		// A working watch continues even if the access review denies it, because the API server ends
-		// a watch that it no longer allows.
-		if w.has(namespace) {
+		// A working watch continues even if the access review denies it. The informer of one namespace
+		// ends when the API server denies the watch too: the Role may have gone with the namespace, and
+		// reconciliation finds that out only if no informer shows the objects.
+		if w.has(namespace) && (namespace == "" || !w.isForbidden(namespace)) {
 			names = append(names, namespace)
 			delete(denied, namespace)
 		}
@@ -203,8 +204,8 @@ func (s *Set) forgetUnlisted(w *watched, i *informer) {
 	w.firstSync.Advance()
 }
 
-// drop stops an informer that is no longer in w, because its namespace is no longer selected or
-// another informer now covers that namespace.
+// drop stops an informer that is no longer in w, because its namespace is no longer selected, access
+// to it is denied, or another informer now covers it.
 func (s *Set) drop(w *watched, i *informer) {
 	s.reselect(w)
 	i.cancel()
@@ -215,8 +216,8 @@ func (s *Set) drop(w *watched, i *informer) {
 			s.references.Update(k)
 		}
 		o := i.get(k)
-		if o == nil || s.selects(k) || !s.namespaces.Exists(k.Namespace) || !s.publishesDeselected(k) {
-			continue // if the namespace is gone, reconciliation finds the deletes
+		if o == nil || o.Unselected || s.selects(k) || !s.namespaces.Exists(k.Namespace) || !s.publishesDeselected(k) {
+			continue // if the bus shows the object, reconciliation finds that it is gone or not selected
 		}
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)

@@ -216,6 +216,18 @@ func TestUpdateWhileUnselected(t *testing.T) {
 			t.Error("the key stays dirty, although the bus has its state")
 		}
 	})
+	t.Run("an informer that ends leaves no tombstone without a state", func(t *testing.T) {
+		b := newObject(t)
+		b.index(unselected()) // not reported yet
+		b.Unanswered(testKey, event.Acked{}, live("A", "1"))
+		i := b.watched.informers[""]
+		delete(b.watched.informers, "")
+		i.cancel = func() { close(i.stopped) }
+		b.drop(b.watched, i)
+		if n := b.ledger.DirtyLen(); n > 0 {
+			t.Error("the key stays dirty, and nothing can publish its state")
+		}
+	})
 	t.Run("a delete has the last state that may be on the bus", func(t *testing.T) {
 		b := newObject(t)
 		b.Unanswered(testKey, event.Acked{}, live("A", "1"))

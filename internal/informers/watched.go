@@ -182,6 +182,14 @@ func (w *watched) has(namespace string) bool {
 	return ok
 }
 
+// isForbidden reports whether the watch of exactly this namespace is denied.
+func (w *watched) isForbidden(namespace string) bool {
+	w.mu.RLock()
+	i := w.informers[namespace]
+	w.mu.RUnlock()
+	return i != nil && apierrors.IsForbidden(i.status().Failing)
+}
+
 // coverage describes how the informers currently cover the resource.
 func (w *watched) coverage() discovery.Coverage {
 	w.mu.RLock()
