@@ -12,6 +12,10 @@ const (
 	changeNoise
 	toggleLabel
 	deleteObject
+	createSpace
+	toggleSpace
+	deleteSpace
+	toggleRole
 	redefine
 	forgeEvent
 	backUp
@@ -27,6 +31,8 @@ const (
 	expire
 	turnEpoch
 	resync
+	showSpace
+	align
 
 	// A process
 	startProcess
@@ -79,6 +85,10 @@ var infoOf = [kinds]kindInfo{
 	changeNoise:  {"the user changes an unpublished field of %s", 2, true},
 	toggleLabel:  {"the user changes the label of %s", 3, true},
 	deleteObject: {"the user deletes %s", 3, true},
+	createSpace:  {"the user creates the namespace", 6, true},
+	toggleSpace:  {"the user changes the label of the namespace", 2, true},
+	deleteSpace:  {"the user deletes the namespace", 2, true},
+	toggleRole:   {"the user creates or deletes the Role", 2, true},
 	redefine:     {"a new default changes the content of all objects", 1, true},
 	forgeEvent:   {"a foreign writer publishes about %s", 1, true},
 	backUp:       {"etcd is backed up", 1, true},
@@ -93,6 +103,8 @@ var infoOf = [kinds]kindInfo{
 	expire:     {"the API server forgets the version of the watch", 1, true},
 	turnEpoch:  {"the informers turn to the new epoch", 12, false},
 	resync:     {"a resync enqueues all objects", 1, true},
+	showSpace:  {"the watch shows the namespace", 6, false},
+	align:      {"the informers follow the namespace", 12, false},
 
 	startProcess: {"a forwarder starts", 2, true},
 	killProcess:  {"the forwarder is killed", 2, true},

@@ -78,6 +78,7 @@ func (p *process) send(m *event.Message, s *session, done func(uint64, error)) {
 		return
 	}
 	p.world.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
+	p.reported[objectOf(m.Key)] = p.Reported(m.Key)
 	p.world.flights = append(p.world.flights, &flight{
 		sender: p, of: p, session: s, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})

@@ -52,9 +52,11 @@ type cluster struct {
 	version  uint64
 	objects  [len(objectNames)]state
 	history  []change
-	content  int    // the default value, which is part of every object
-	life     int    // number of restores of etcd
-	forgot   uint64 // a watch can't resume at an earlier version
+	spaces   []spaceChange // the history of the namespace
+	role     bool          // the namespace has a Role that lets a forwarder read the objects
+	content  int           // the default value, which is part of every object
+	life     int           // number of restores of etcd
+	forgot   uint64        // a watch can't resume at an earlier version
 	backup   *backup
 	uids     int
 	contents int

@@ -17,7 +17,8 @@ const rulePoint = "a consistency point has every change up to its version before
 func (o *oracle) resolved(p *process, at event.Point) {
 	w, c := o.world, p.config
 	version, _ := strconv.ParseUint(at.Version, 10, 64)
-	if o.restored { // versions of different histories are ambiguous
+	// Versions of different histories are ambiguous. A point says nothing about the namespaces.
+	if o.restored || len(w.cluster.spaces) > 1 {
 		return
 	}
 	if version > w.cluster.version {

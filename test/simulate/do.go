@@ -11,12 +11,24 @@ func (w *world) do(a action) {
 	w.trace = append(w.trace, a)
 	w.tell("%s", a)
 	switch a.kind {
-	case killProcess, restore, redefine, storeLate, reconfigure:
+	case killProcess, restore, redefine, storeLate, reconfigure, toggleRole:
 		w.plain = false
+	case timeOut: // if the object leaves the scope before the next attempt, only another load finds its event
+		w.plain = w.plain && !w.spaces
 	}
 	switch a.kind {
 	case createObject, updateObject, changeNoise, toggleLabel, deleteObject:
 		w.change(int(a.object), a)
+	case createSpace:
+		w.cluster.putSpace(space{exists: true, label: a.arg == 0})
+		w.cluster.role = a.arg == 0
+	case toggleSpace:
+		w.cluster.putSpace(space{exists: true, label: !w.cluster.space().label})
+	case deleteSpace:
+		w.cluster.putSpace(space{})
+		w.cluster.role = false
+	case toggleRole:
+		w.cluster.role = !w.cluster.role
 	case redefine:
 		w.cluster.content++
 		for _, p := range w.processes {
@@ -83,6 +95,10 @@ func (w *world) doIn(p *process, a action) {
 		r.watching, r.again = false, r.listed
 	case turnEpoch:
 		p.turnEpoch()
+	case showSpace:
+		p.showSpace(a.arg)
+	case align:
+		p.align()
 	case resync:
 		for object, o := range r.indexer {
 			if o != nil {
@@ -211,5 +227,6 @@ func (w *world) reconfigure(arg uint8) {
 	c := &w.config
 	c.selection = selection(arg % 3)
 	c.project, c.publishDeselected, c.change = arg/3%2 == 1, arg/6%2 == 1, arg/12%2 == 1
+	c.scope = scope(arg / 24)
 	w.tell("  %+v", *c)
 }

@@ -22,7 +22,10 @@ var (
 
 func (p *process) onAdd(object int, o *event.Object, initial bool) {
 	k := keyOf(object)
-	if o.Unselected {
+	if o.Unselected || !p.selects(k) {
+		if !o.Unselected {
+			p.ledger.ObserveUnselected(k, string(o.UID))
+		}
 		p.enqueue(k)
 		return
 	}
@@ -41,6 +44,8 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 	}
 	switch {
 	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list returned the known state
+	case !o.Unselected && !p.selects(k):
+		p.ledger.ObserveUnselected(k, string(o.UID))
 	case !o.Unselected:
 		var before *event.Object
 		if old.UID == o.UID {
@@ -66,14 +71,16 @@ func kept(o *event.Object) *event.Object {
 	return o
 }
 
-// SelectsNamespace implements [reconcile.Informers]. Every namespace is selected.
-func (p *process) SelectsNamespace(string, map[string]string) bool { return true }
-
 // Lookup implements [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
 	p.ledger.Describe(k, &v)
-	if v.Live != nil && v.Live.Unselected {
+	p.hideDeselections(k, &v)
+	switch {
+	case v.Live == nil:
+	case !v.Live.Unselected && !p.selects(k):
+		p.deselect(&v)
+	case v.Live.Unselected:
 		uid := string(v.Live.UID)
 		v.Live = nil
 		if _, gone := v.Tombstone(uid); !gone {
@@ -92,7 +99,7 @@ func (p *process) Lookup(k event.Key) event.View {
 // Interest implements [forward.Informers].
 func (p *process) Interest(k event.Key) ledger.Interest {
 	o := p.reflector.indexer[objectOf(k)]
-	return ledger.Interest{Selected: true, Published: o == nil || !o.Unselected}
+	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected}
 }
 
 // Settled implements [forward.Informers].
@@ -108,10 +115,12 @@ func (p *process) DescribeResource(schema.GroupResource) reconcile.ResourceView 
 
 // DescribeObject implements [reconcile.Informers].
 func (p *process) DescribeObject(k event.Key) reconcile.ObjectView {
+	view, selected := p.spaces.view, p.selects(k)
 	return reconcile.ObjectView{
-		Covered: true, Synced: p.reflector.synced(), Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)],
+		Covered: p.spaces.isCovered, Denied: p.isDenied(), Synced: p.reflector.synced(), Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)],
 		Filtered: p.config.selection == byLabel,
-		Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true,
+		Selected: selected, PublishDeselected: !selected, ReferencesKnown: true,
+		NamespacesKnown: view.Ready() == nil, NamespaceExists: view.Exists(namespace), UnselectedByLabels: view.UnselectedByLabels(namespace),
 		Outlived: p.ledger.Outlived(k),
 	}
 }
@@ -147,6 +156,9 @@ func (p *process) epochIsDue() bool { return p.epoch < p.raised }
 // turnEpoch begins the raised epoch with new informers.
 func (p *process) turnEpoch() {
 	p.reflector = newReflector()
+	if p.config.scope != everyNamespace {
+		p.spaces.isCovered, p.spaces.aligned, p.spaces.realign = false, false, true
+	}
 	p.reselect()
 	p.ledger.Forget(func(event.Key) bool { return true })
 	p.epoch = p.raised

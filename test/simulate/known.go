@@ -1,6 +1,9 @@
 package simulate
 
-import "github.com/kuberelay/kuberelay/internal/event"
+import (
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
+)
 
 // The functions in this file describe the known weaknesses of the forwarder that the oracle
 // tolerates. If you fix a weakness, remove its function.
@@ -15,15 +18,15 @@ import "github.com/kuberelay/kuberelay/internal/event"
 //   - It takes the event for foreign, and repairs it with an event of the object that it knows,
 //     because a list or a restore of etcd hid the state in the event from its watch, or because its
 //     ledger has dropped the tombstone of that object. It doesn't do so before its watch has
-//     reached the version of the event.
+//     reached the version of the event, unless it doesn't watch the namespace.
 //
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
-func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published, by *process) bool {
+func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, last published, by *process) bool {
 	switch {
 	case o.world.writers == 1:
 		return false
-	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && !by.reflector.hasReported(last.version):
+	case e.isRepair() && last.version > 0 && !o.lossy && !o.restored && by.spaces.isCovered && !revision.IsUpTo(versionText(last.version), by.reported[object]):
 		return false // the forwarder doesn't wait for its watch
 	}
 	isSame := follows.ResourceVersion == last.ResourceVersion && (!o.lossy || follows.Digest == last.Digest)
@@ -34,6 +37,17 @@ func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last publish
 // election is possible: after a restore of etcd, one of them has found the new epoch, and the
 // other takes each event in that epoch for foreign. At each refresh, they repair each other's events.
 func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o.restored }
+
+// mayKeepAttempt reports whether the known weakness of two forwarders without leader election is
+// possible: the bus lost events, and the other forwarder used the position of a lost event again. An
+// attempt that expects that position then stays open, although the bus has refused it, and the key
+// stays dirty.
+func (o *oracle) mayKeepAttempt() bool { return o.world.writers > 1 && o.lossy }
+
+// leavesUnreadable reports whether the known weakness of foreign events after the forwarder lost access is
+// possible. If its informer has listed the objects before, only a read of the object confirms such an
+// event, and the API server denies that read.
+func (w *world) leavesUnreadable() bool { return w.config.scope == byName && !w.cluster.role }
 
 // leavesForeign reports whether the known weakness of reconciliation is possible. An object left
 // the label selector, and a read finds that the object exists, so its last event stays on the bus.

@@ -23,7 +23,11 @@ func (w *world) findOffers() {
 		}
 	}
 	if alive == 0 {
-		w.offer(reconfigure, none, none, 24)
+		variants := 24
+		if w.spaces {
+			variants *= int(scopes)
+		}
+		w.offer(reconfigure, none, none, variants)
 	}
 	w.offerBus()
 	w.offer(tick, none, none, 3)
@@ -35,7 +39,9 @@ func (w *world) findOffers() {
 func (w *world) offerUser() {
 	for object := range w.objects {
 		if !w.cluster.objects[object].exists() {
-			w.offer(createObject, none, object, 2)
+			if w.cluster.space().exists {
+				w.offer(createObject, none, object, 2)
+			}
 			continue
 		}
 		w.offer(updateObject, none, object, 1)
@@ -48,10 +54,26 @@ func (w *world) offerUser() {
 			w.offer(forgeEvent, none, object, int(forgeries))
 		}
 	}
+	if w.spaces {
+		w.offerSpace()
+	}
 	w.offer(redefine, none, none, 1)
 	w.offer(backUp, none, none, 1)
 	if w.cluster.backup != nil {
 		w.offer(restore, none, none, 1)
+	}
+}
+
+// offerSpace offers the changes of the namespace. The API server removes it only when it is empty.
+func (w *world) offerSpace() {
+	if !w.cluster.space().exists {
+		w.offer(createSpace, none, none, 2)
+		return
+	}
+	w.offer(toggleSpace, none, none, 1)
+	w.offer(toggleRole, none, none, 1)
+	if w.cluster.objects == [len(objectNames)]state{} {
+		w.offer(deleteSpace, none, none, 1)
 	}
 }
 
@@ -69,6 +91,7 @@ func (w *world) offerProcess(slot int8, p *process) {
 	if !p.loaded {
 		return
 	}
+	w.offerSpaces(slot, p)
 	w.offerWatch(slot, p)
 	switch overdue := p.due || !p.now().Before(p.next); {
 	case p.coroutine(reconciler) != nil:
@@ -96,7 +119,9 @@ func (w *world) offerWatch(slot int8, p *process) {
 		w.offer(turnEpoch, slot, none, 1)
 	}
 	switch {
-	case (!r.watching || r.again) && len(r.queue) == 0:
+	case !p.spaces.isCovered:
+	case (!r.watching || r.again) && (len(r.queue) > 0 || !p.hasAccess()):
+	case !r.watching || r.again:
 		w.offer(connect, slot, none, 4)
 	case r.watching:
 		if _, more := p.nextShown(); more {

@@ -27,19 +27,20 @@ const (
 // oracle records the states of the cluster and of the bus and checks the bus against the cluster.
 // It shares only the decoding of messages with the forwarder.
 type oracle struct {
-	world    *world
-	seen     [len(objectNames)]state
-	states   map[version][]state
-	absent   map[int]uint64 // by UID, the last version without the object
-	unlabled map[int]uint64 // by UID, the last version without the label
-	byLabel  bool           // a configuration has selected by label
-	restored bool
-	lossy    bool // the bus has lost messages
-	events   [len(objectNames)][]published
-	forged   [len(objectNames)]*published // the last message, if it is from a foreign writer
-	copies   map[uint64]bool              // the positions of copies from a foreign writer
-	writer   [len(objectNames)]*process   // the writer of the last event
-	unsure   [len(objectNames)]bool       // a response was lost, so the forwarder may repeat an event
+	world      *world
+	seen       [len(objectNames)]state
+	states     map[version][]state
+	absent     map[int]uint64 // by UID, the last version without the object
+	unlabled   map[int]uint64 // by UID, the last version without the label
+	outOfScope map[int]bool   // by UID, whether a forwarder may have seen the object in a namespace without the label
+	byLabel    bool           // a configuration has selected by label
+	restored   bool
+	lossy      bool // the bus has lost messages
+	events     [len(objectNames)][]published
+	forged     [len(objectNames)]*published // the last message, if it is from a foreign writer
+	copies     map[uint64]bool              // the positions of copies from a foreign writer
+	writer     [len(objectNames)]*process   // the writer of the last event
+	unsure     [len(objectNames)]bool       // a response was lost, so the forwarder may repeat an event
 
 	// unknown marks the objects whose last event the running forwarders may not know: the bus lost
 	// the last event, or stored an event of a killed forwarder, an ended session or a foreign writer.
@@ -88,7 +89,7 @@ type content struct {
 }
 
 func (o *oracle) init(w *world) {
-	o.world, o.states, o.absent, o.unlabled, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[uint64]bool{}
+	o.world, o.states, o.absent, o.unlabled, o.outOfScope, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[int]bool{}, map[uint64]bool{}
 }
 
 // observe records the current states of the cluster.
@@ -97,6 +98,9 @@ func (o *oracle) observe() {
 	o.byLabel = o.byLabel || w.config.selection == byLabel
 	o.restored = w.cluster.life > 0
 	for object, s := range w.cluster.objects {
+		if s.exists() && (!w.cluster.space().label || slices.ContainsFunc(w.processes[:], (*process).seesNoScope)) {
+			o.outOfScope[s.uid] = true
+		}
 		before := o.seen[object]
 		if s == before {
 			continue
@@ -183,7 +187,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		return
 	}
 	last, ok := o.last(object)
-	if o.isOfWriterBehind(e, follows, last, by) {
+	if o.isOfWriterBehind(object, e, follows, last, by) {
 		if !e.Live() {
 			o.checkEnd(object, e, published{}, false)
 		} else if !o.isState(e) {
@@ -266,6 +270,9 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	absent, wasAbsent := o.absent[e.uid()]
 	unlabeled, wasUnlabeled := o.unlabled[e.uid()]
 	wasAbsent, wasUnlabeled = wasAbsent && absent >= since, wasUnlabeled && unlabeled >= since
+	// The watch of namespaces may be behind the events. If the object also left and joined the label
+	// selector, the delete that the watch showed can be published.
+	wasUnlabeled = wasUnlabeled || o.outOfScope[e.uid()]
 	switch {
 	case e.Deselected && !wasUnlabeled && !wasAbsent:
 		w.violate(ruleDelete, "%s: uid %s is deselected at %d, and is selected", name, e.UID, e.Position)

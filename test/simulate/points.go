@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/resolve"
@@ -41,9 +40,17 @@ func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 		return ledger.Point{}, false
 	}
 	return ledger.Point{
-		Point: event.Point{Resource: resource, Version: version, Objects: r.selected, AsOf: at, Taken: p.now()},
+		Point: event.Point{Resource: resource, Version: version, Objects: p.selectedObjects(), AsOf: at, Taken: p.now()},
 		Mark:  p.ledger.Mark(gr), Selection: p.selection,
 	}, true
+}
+
+// selectedObjects returns the number of selected objects that the handler knows.
+func (p *process) selectedObjects() int {
+	if !p.spaces.view.Selects(namespace) {
+		return 0
+	}
+	return p.reflector.selected
 }
 
 // reached returns the version up to which the handler has reported every change.
@@ -51,12 +58,6 @@ func (r *reflector) reached() (version string, at time.Time, ok bool) {
 	r.progress.Lock()
 	defer r.progress.Unlock()
 	return r.progress.Reached(versionText(r.applied), r.handled == 0)
-}
-
-// hasReported reports whether the handler has reported every change up to a version.
-func (r *reflector) hasReported(version uint64) bool {
-	reached, _, ok := r.reached()
-	return ok && revision.IsUpTo(versionText(version), reached)
 }
 
 // Reported implements [forward.Informers].

@@ -31,6 +31,7 @@ const (
 // config is the configuration of the forwarders.
 type config struct {
 	selection selection
+	scope     scope
 	form
 	publishDeselected bool
 	change            bool // events include the previous state
@@ -50,6 +51,7 @@ type process struct {
 	config config
 	frozen bool // the process is paused
 
+	spaces    spaceWatch
 	reflector reflector
 	ledger    *ledger.Ledger
 	epoch     uint16
@@ -74,6 +76,10 @@ type process struct {
 	wrote   bool     // the process has had a session
 	gone    bool     // another forwarder took over, so the process ends
 
+	// reported is the version up to which the handler had reported every change when the last event of
+	// an object was sent, "" for none.
+	reported [len(objectNames)]string
+
 	loaded     bool
 	due        bool      // the reconciler has work
 	next       time.Time // when the reconciler runs next
@@ -93,6 +99,7 @@ type queued struct {
 
 func (w *world) start(slot int8) {
 	p := &process{world: w, slot: slot, config: w.config, ledger: ledger.New(), reflector: newReflector(), selection: 1}
+	p.spaces = p.newSpaceWatch()
 	w.processes[slot] = p
 	p.client = nats{p}
 	if w.isKafka() {

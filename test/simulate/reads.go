@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/forward"
@@ -120,15 +122,19 @@ func (n nats) publishPoint(headers natsgo.Header, data []byte, stored func()) er
 	})
 }
 
+var errForbidden = apierrors.NewForbidden(resource.GroupResource(), "", errors.New("no Role"))
+
 // reader reads objects from the API server.
 type reader struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
-	p *process
+	p      *process
+	spaces bool // it reads the namespace
 }
 
 // Resource implements [dynamic.Interface].
-func (r reader) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+func (r reader) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	r.spaces = gvr == discovery.NamespaceResource
 	return r
 }
 
@@ -139,6 +145,9 @@ func (r reader) Namespace(string) dynamic.ResourceInterface { return r }
 func (r reader) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (o *unstructured.Unstructured, err error) {
 	err = r.p.request(func() error {
 		r.p.world.reads++
+		if !r.p.hasAccess() {
+			return errForbidden
+		}
 		if o = r.p.world.read(name); o == nil {
 			return apierrors.NewNotFound(resource.GroupResource(), name)
 		}
@@ -154,6 +163,13 @@ func (r reader) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...st
 func (r reader) List(_ context.Context, options metav1.ListOptions) (list *unstructured.UnstructuredList, err error) {
 	err = r.p.request(func() error {
 		r.p.world.reads++
+		if r.spaces {
+			list = r.p.world.listSpaces()
+			return nil
+		}
+		if !r.p.hasAccess() {
+			return errForbidden
+		}
 		list = &unstructured.UnstructuredList{}
 		list.SetResourceVersion(versionText(r.p.world.cluster.version))
 		for _, name := range objectNames {

@@ -44,10 +44,21 @@ func (w *world) settle() {
 		w.violate(ruleConverge, "later: %s", text)
 	}
 	for _, p := range w.processes {
-		if p != nil && w.wrong == nil && !w.oracle.restored && p.ledger.DirtyLen() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
+		if p != nil && w.wrong == nil && p.ledger.DirtyLen() > 0 && !w.mayStayDirty(p) {
 			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.ledger.DirtyLen())
 		}
 	}
+}
+
+// mayStayDirty reports whether a key of a forwarder may stay dirty.
+func (w *world) mayStayDirty(p *process) bool {
+	switch {
+	case w.oracle.restored, !w.plain && p.config.leavesForeign(): // a late event of a killed forwarder is foreign too
+		return true
+	case w.writers > 1 || w.foreign:
+		return w.oracle.mayKeepAttempt() || w.leavesUnreadable()
+	}
+	return false
 }
 
 // isBusy reports whether a key waits in the queue of a forwarder.
@@ -105,16 +116,20 @@ func (w *world) doOne(n int) {
 
 // difference returns a difference between the bus and the cluster, or "".
 func (w *world) difference() string {
+	if w.foreign && w.leavesUnreadable() {
+		return ""
+	}
 	for object := range w.objects {
 		s := w.cluster.objects[object]
 		last := w.oracle.shown(object)
 		name := objectNames[object]
-		switch selected := s.exists() && (s.label || w.config.selection == all); {
+		inScope := w.cluster.space().isSelected(w.config.scope)
+		switch selected := inScope && s.exists() && (s.label || w.config.selection == all); {
 		case !s.exists() && last.Live():
 			return name + " does not exist, and the bus shows it"
 		case last.isCopy && last.isOld, last.inLost:
 		case !selected && s.exists() && w.oracle.forged[object] != nil && w.config.leavesForeign():
-		case !selected && last.Live() && (last.uid() != s.uid || w.config.publishDeselected):
+		case !selected && last.Live() && (last.uid() != s.uid || w.config.publishDeselected || !inScope):
 			return name + " is not selected, and the bus shows it"
 		case !selected:
 		case !last.Live():
@@ -149,6 +164,7 @@ func (w *world) endFaults() {
 			p.wake()
 		}
 	}
+	w.cluster.role = w.cluster.space().exists
 	if first, second := w.processes[0], w.processes[1]; w.isKafka() && first != nil && second != nil {
 		second.kill() // two writers would take over from each other forever
 	}

@@ -16,6 +16,7 @@ type reflector struct {
 	watching bool
 	listed   bool
 	again    bool   // the next connection must list, even if the watch could resume
+	later    bool   // the informer isn't the first one
 	latest   bool   // the next list must be a consistent read
 	sent     uint64 // the last change that the watch delivered
 	version  uint64 // the last version that the reflector has received
@@ -115,7 +116,7 @@ func (p *process) connect(stale uint8) {
 	r.watching, r.listed, r.again, r.latest = true, true, false, false
 	r.sent, r.version, r.life = at, at, c.life
 	if initial && r.initial == 0 {
-		p.compareResource()
+		p.noteSynced()
 	}
 }
 
@@ -184,7 +185,7 @@ func (p *process) notify() {
 	r.progress.Notified(of, n.fresh, p.now(), func() { p.handle(n) })
 	if n.initial {
 		if r.initial--; r.initial == 0 {
-			p.compareResource()
+			p.noteSynced()
 		}
 	}
 }
@@ -214,6 +215,12 @@ func (p *process) handle(n note) {
 // behind reports whether the handler hasn't yet received the current state of the cluster.
 func (p *process) behind() bool {
 	r := &p.reflector
+	if p.isBehindSpaces() {
+		return true
+	}
+	if !p.spaces.isCovered {
+		return p.epochIsDue()
+	}
 	if !r.watching || len(r.queue) > 0 || len(r.notes) > 0 || r.again || p.epochIsDue() {
 		return true
 	}
