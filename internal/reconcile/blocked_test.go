@@ -34,7 +34,10 @@ func TestOneObjectDoesNotBlockTheOthers(t *testing.T) {
 					return nil, forbiddenError(gvr.Resource, name)
 				}
 				return nil, notFound()
-			}, list: func(schema.GroupVersionResource, string, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+			}, list: func(gvr schema.GroupVersionResource, _ string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+				if gvr.Resource == "namespaces" && o.FieldSelector == "metadata.name=a" {
+					return existing(), nil
+				}
 				list := &unstructured.UnstructuredList{}
 				list.SetResourceVersion("100")
 				return list, nil
@@ -81,6 +84,43 @@ func TestAnObjectThatIsRefusedDoesNotBlockTheOthers(t *testing.T) {
 			})
 			if !errors.Is(err, c.err) || reads != c.reads || len(b.tombstones[gone]) != c.reads-1 {
 				t.Errorf("got %v after %d reads and %d tombstones, want %d reads", err, reads, len(b.tombstones[gone]), c.reads)
+			}
+		})
+	}
+}
+
+// TestRefusedInARemovedNamespace verifies that objects count as gone if the API server refuses to return
+// them and their namespace is gone. The Role that granted access to them can be in that namespace.
+func TestRefusedInARemovedNamespace(t *testing.T) {
+	for name, c := range map[string]struct {
+		acked  event.Acked
+		exists bool
+		want   Comparison
+		err    bool
+	}{
+		"removed":                   {live("A", "5"), false, Comparison{Deleted: 1}, false},
+		"removed, a foreign event":  {foreign(live("A", "5")), false, Comparison{Deleted: 1}, false},
+		"removed, a foreign delete": {foreign(deleted("A", "5")), false, Comparison{Outlived: 1}, false},
+		"it exists":                 {live("A", "5"), true, Comparison{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, stubCluster{
+				get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
+					return nil, forbiddenError("configmaps", "web")
+				},
+				list: func(gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+					switch {
+					case gvr.Resource != "namespaces":
+						return nil, forbiddenError("configmaps", "")
+					case c.exists:
+						return existing(), nil
+					}
+					return &unstructured.UnstructuredList{}, nil
+				},
+			})
+			got, err := b.Confirm(t.Context(), testResource.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
+			if got != c.want || apierrors.IsForbidden(err) != c.err {
+				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
 			}
 		})
 	}

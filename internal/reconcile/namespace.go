@@ -78,6 +78,16 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	return failed
 }
 
+// isRemoved reports whether a namespace does not exist. A Role that granted access to its objects is
+// then gone too.
+func (p *pass) isRemoved(ctx context.Context, namespace string) bool {
+	if namespace == "" {
+		return false
+	}
+	is, err := p.readNamespace(ctx, namespace)
+	return err == nil && is == namespaceGone
+}
+
 // readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
 // permission to list them, but not to get them.
 func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {

@@ -63,11 +63,17 @@ func stored(uid, version string) *unstructured.Unstructured {
 
 func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
 
+// existing is the answer to the list of a namespace that exists.
+func existing() *unstructured.UnstructuredList {
+	return &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{}}}
+}
+
 // stubCluster is a dynamic client that supports only get and list.
 type stubCluster struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
-	get  func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	get func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	// list is optional. By default, every namespace exists.
 	list func(gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions) (*unstructured.UnstructuredList, error)
 
 	gvr       schema.GroupVersionResource
@@ -89,6 +95,9 @@ func (s stubCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ 
 }
 
 func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	if s.list == nil {
+		return existing(), nil
+	}
 	return s.list(s.gvr, s.namespace, o)
 }
 

@@ -44,11 +44,6 @@ func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o
 // stays dirty.
 func (o *oracle) mayKeepAttempt() bool { return o.world.writers > 1 && o.lossy }
 
-// leavesUnreadable reports whether the known weakness of foreign events after the forwarder lost access is
-// possible. If its informer has listed the objects before, only a read of the object confirms such an
-// event, and the API server denies that read.
-func (w *world) leavesUnreadable() bool { return w.config.scope == byName && !w.cluster.role }
-
 // leavesForeign reports whether the known weakness of reconciliation is possible. An object left
 // the label selector, and a read finds that the object exists, so its last event stays on the bus.
 // If a foreign event of the object follows, such as a delete by another forwarder with another last

@@ -56,7 +56,7 @@ func (w *world) mayStayDirty(p *process) bool {
 	case w.oracle.restored, !w.plain && p.config.leavesForeign(): // a late event of a killed forwarder is foreign too
 		return true
 	case w.writers > 1 || w.foreign:
-		return w.oracle.mayKeepAttempt() || w.leavesUnreadable()
+		return w.oracle.mayKeepAttempt()
 	}
 	return false
 }
@@ -116,9 +116,6 @@ func (w *world) doOne(n int) {
 
 // difference returns a difference between the bus and the cluster, or "".
 func (w *world) difference() string {
-	if w.foreign && w.leavesUnreadable() {
-		return ""
-	}
 	for object := range w.objects {
 		s := w.cluster.objects[object]
 		last := w.oracle.shown(object)
