@@ -27,9 +27,6 @@ import (
 // concurrently. Ensure looks up the topic once and tries to create it once. It then waits
 // for the new topic until ctx ends.
 func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, created bool, err error) {
-	if err := want.Validate(); err != nil {
-		return Topic{}, false, err
-	}
 	c.transport.renew(time.Now(), renewEvery)
 	t, err = c.Topic(ctx, want.Name)
 	switch {
