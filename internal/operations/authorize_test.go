@@ -177,7 +177,7 @@ func TestVerdictsStandAWhile(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "bearer "+token)
 		r.asked = 0
-		if got, _ := a.Status(req, path); got != want || r.asked != reviews {
+		if got, _ := a.status(req, path); got != want || r.asked != reviews {
 			t.Errorf("%s %s: got %d with %d reviews, want %d with %d", token, path, got, r.asked, want, reviews)
 		}
 	}
