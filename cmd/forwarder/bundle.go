@@ -47,11 +47,11 @@ wrong command line.`,
   kubectl --namespace kuberelay exec sts/kuberelay -- /forwarder bundle -o - > bundle.tar.gz
   forwarder bundle --address=localhost:8080 --no-logs -o bundle.tar.gz`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "-" && isTerminal(cmd.OutOrStdout()) {
 				return &usageError{errors.New("--output=-: standard output is a terminal; redirect it to a file")}
 			}
-			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
+			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
 				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
 					return &usageError{err}
@@ -78,7 +78,7 @@ wrong command line.`,
 					return exitCode(exitFailure)
 				}
 				return err
-			})(cmd, args)
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false

@@ -117,24 +117,22 @@ func loadConfig(need config.Need) (config.Config, error) {
 // one process.
 var klogOnce sync.Once
 
-// configured returns a command that runs do with the configuration and a logger. The writers in also
-// receive a copy of the log. client-go uses the same logger.
-func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, _ []string) error {
-		cfg, err := loadConfig(need)
-		if err != nil {
-			return err
-		}
-		log, err := newLogger(cfg.Operations, cmd.ErrOrStderr(), also...)
-		if err != nil {
-			return err
-		}
-		limited := loglimit.New(log.Handler())
-		defer limited.Flush()
-		log = slog.New(limited)
-		klogOnce.Do(func() { klog.SetSlogLogger(log) })
-		return do(cmd.Context(), cfg, log)
+// configured runs do with the configuration and a logger. The writers in also receive a copy of the
+// log. client-go uses the same logger.
+func configured(cmd *cobra.Command, need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) error {
+	cfg, err := loadConfig(need)
+	if err != nil {
+		return err
 	}
+	log, err := newLogger(cfg.Operations, cmd.ErrOrStderr(), also...)
+	if err != nil {
+		return err
+	}
+	limited := loglimit.New(log.Handler())
+	defer limited.Flush()
+	log = slog.New(limited)
+	klogOnce.Do(func() { klog.SetSlogLogger(log) })
+	return do(cmd.Context(), cfg, log)
 }
 
 // contentChecks returns checks for the variables that select objects and fields by content.

@@ -59,18 +59,18 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`
 		Example: `  forwarder forget --cluster=old --dry-run
   forwarder forget --cluster=old --yes`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := tail.ParseCluster(f.cluster)
 			if err != nil {
 				return &usageError{fmt.Errorf("--cluster=%q: %w; see '%s --help'", f.cluster, err, cmd.CommandPath())}
 			}
-			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				if own := cfg.Event.ClusterName; cfg.Kafka.TransactionalID != "" && own != "" && own != name {
 					return &usageError{fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set KUBERELAY_CLUSTER_NAME and it as the forwarder of the cluster %s had them", own, name)}
 				}
 				cfg.Event.ClusterName = name
 				return f.run(ctx, cfg, cmd, log)
-			})(cmd, args)
+			})
 		},
 	}
 	flags := cmd.Flags()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 )
@@ -101,7 +102,9 @@ func TestExitCode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := newRootCommand()
-			root.RunE = configured(config.Forwarding, func(context.Context, config.Config, *slog.Logger) error { return tc.err })
+			root.RunE = func(cmd *cobra.Command, _ []string) error {
+				return configured(cmd, config.Forwarding, func(context.Context, config.Config, *slog.Logger) error { return tc.err })
+			}
 			var stderr bytes.Buffer
 			if got := execute(tc.ctx, root, []string{}, io.Discard, &stderr); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)

@@ -74,7 +74,7 @@ line or configuration, or rejected credentials.`,
 			if question.All || len(args) > 0 {
 				need = config.Subscribing
 			}
-			return configured(need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+			return configured(cmd, need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				kube, err := finder(cfg, "resources", log).Config()
 				if err != nil {
 					return &usageError{err}
@@ -84,7 +84,7 @@ line or configuration, or rejected credentials.`,
 					return err
 				}
 				return write(x, cmd.OutOrStdout())
-			})(cmd, args)
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -116,7 +116,7 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not resp
   KUBERELAY_DATA=change forwarder schema pods`,
 		Args: usage(cobra.MatchAll(resourceNamed, cobra.MaximumNArgs(1))),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				kube, err := finder(cfg, "schema", log).Config()
 				if err != nil {
 					return &usageError{err}
@@ -126,7 +126,7 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not resp
 					return &usageError{fmt.Errorf("find the cluster: %w", err)}
 				}
 				return writeSchema(ctx, client, args[0], apiVersion, event.DataForm(cfg.Content.Data), cmd.OutOrStdout())
-			})(cmd, args)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&apiVersion, "version", "", "version of the resource, such as v1; by default the one that is watched")

@@ -51,11 +51,11 @@ configuration.`,
 		Example: `  KUBERELAY_RESOURCES=pods,deployments.apps forwarder run
   KUBERELAY_RESOURCES=pods KUBERELAY_SINK=stdout forwarder run | jq .type`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			recent := new(bundle.Log)
-			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+			return configured(cmd, config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				return runForwarder(ctx, cfg, cmd.OutOrStdout(), log, recent)
-			}, recent)(cmd, args)
+			}, recent)
 		},
 	}
 }

@@ -48,7 +48,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
   forwarder status --wait=2m
   forwarder status --address=kuberelay.kuberelay.svc:8080 --output=json | jq .verdict`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := status.Printers()[output]
 			switch {
 			case !ok:
@@ -58,7 +58,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 			case at.Timeout <= 0:
 				return &usageError{errTimeout}
 			}
-			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
+			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
 				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
 					return &usageError{err}
@@ -78,7 +78,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 					return exitCode(code)
 				}
 				return nil
-			})(cmd, args)
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false

@@ -47,7 +47,7 @@ cluster, or not all of it.`,
 		Example: `  forwarder verify
   forwarder verify --settle=1m --output=json | jq '.problems[] | select(.problem == "missing")'`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := map[string]func(report.Report, io.Writer) error{
 				"table": report.Report.WriteTable, "json": report.Report.WriteJSON,
 			}[output]
@@ -62,7 +62,7 @@ cluster, or not all of it.`,
 				longwork.Work{Name: "reading the bus", Unit: "messages", Measure: reading.Measure},
 				longwork.Work{Name: "comparing with the cluster", Unit: "resources", Measure: comparing.Measure})
 			defer stop()
-			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+			return configured(cmd, config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				if err := selectCluster(&cfg, cluster); err != nil {
 					return err
 				}
@@ -82,7 +82,7 @@ cluster, or not all of it.`,
 					return fmt.Errorf("the bus is %s", found.Summary())
 				}
 				return nil
-			})(cmd, args)
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")

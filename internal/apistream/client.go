@@ -74,12 +74,10 @@ func (c *Client) open(ctx context.Context, r Resource, o metav1.ListOptions) (bo
 		if body, err = c.get(ctx, r, o); err == nil || !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err) {
 			return body, err
 		}
-		timer := time.NewTimer(openRetryDelay)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, err
-		case <-timer.C:
+		case <-time.After(openRetryDelay):
 		}
 	}
 	return nil, err

@@ -20,10 +20,7 @@ type Log struct {
 	bytes int
 }
 
-var (
-	_ io.Writer   = (*Log)(nil)
-	_ io.WriterTo = (*Log)(nil)
-)
+var _ io.Writer = (*Log)(nil)
 
 // Write keeps the lines of p, which must be whole lines, as slog's handlers write them. If a line
 // exceeds the limit, Write keeps the beginning of the line. Write never fails.
@@ -45,11 +42,11 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteTo writes the lines, oldest first.
-func (l *Log) WriteTo(w io.Writer) (int64, error) {
+// write writes the lines, oldest first.
+func (l *Log) write(w io.Writer) error {
 	l.mu.Lock()
 	all := bytes.Join(l.lines, nil)
 	l.mu.Unlock()
-	n, err := w.Write(all)
-	return int64(n), err
+	_, err := w.Write(all)
+	return err
 }

@@ -23,11 +23,8 @@ func (s Source) Handler() http.Handler {
 	for name, write := range map[string]func(io.Writer) error{
 		"goroutines": writeGoroutines,
 		"heap":       func(w io.Writer) error { return pprof.Lookup("heap").WriteTo(w, 0) },
-		"log": func(w io.Writer) error {
-			_, err := s.Log.WriteTo(w)
-			return err
-		},
-		"config": s.Config,
+		"log":        s.Log.write,
+		"config":     s.Config,
 	} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { serve(w, write) })
 	}

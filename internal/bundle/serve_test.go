@@ -94,7 +94,7 @@ func TestLog(t *testing.T) {
 	var l Log
 	read := func() string {
 		var b strings.Builder
-		if _, err := l.WriteTo(&b); err != nil {
+		if err := l.write(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

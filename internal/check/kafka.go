@@ -39,7 +39,7 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 
 // existing returns all existing topics that could be inspected.
 func (f *Facts) existing() (all []kafka.TopicInspection) {
-	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
+	for _, t := range f.Kafka.All() {
 		if t.Err == nil && !t.Missing {
 			all = append(all, t)
 		}
@@ -112,7 +112,7 @@ func checkKafkaPermissions(f *Facts) verdict {
 // known returns the topics whose number of replicas is known. They exist, or the brokers would
 // create them.
 func (f *Facts) known() (all []kafka.TopicInspection) {
-	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
+	for _, t := range f.Kafka.All() {
 		if t.Err == nil && t.Topic.Replication > 0 {
 			all = append(all, t)
 		}

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
 // permissionChecks returns the checks of the permissions in the cluster (docs/install.md).
@@ -138,7 +136,7 @@ func mayRead(verb, without string) func(*Facts) verdict {
 			return skip("%s", strings.Join(f.Selection.Warnings, "; "))
 		case len(denied) > 0:
 			decide := warn
-			if verb != "get" && !f.anyWatched() {
+			if verb != "get" && len(f.Selection.Watched()) == 0 {
 				decide = fail
 			}
 			return decide(fmt.Sprintf("grant %s, or remove the resource from KUBERELAY_RESOURCES; if the user may read some namespaces only, name them in KUBERELAY_NAMESPACES", verb),
@@ -146,10 +144,6 @@ func mayRead(verb, without string) func(*Facts) verdict {
 		}
 		return pass("the user may %s every selected resource", verb)
 	})
-}
-
-func (f *Facts) anyWatched() bool {
-	return slices.ContainsFunc(f.Selection.Resources, func(r explain.Explained) bool { return r.Watched != explain.Nowhere })
 }
 
 func checkIdentity(f *Facts) verdict {

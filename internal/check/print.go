@@ -12,7 +12,7 @@ import (
 
 // Printers returns the printers of a report by name: table for people, and json.
 func Printers() map[string]func(io.Writer, Report) error {
-	return map[string]func(io.Writer, Report) error{"table": writeTable, "json": func(w io.Writer, r Report) error { return terminal.WriteJSON(w, r) }}
+	return map[string]func(io.Writer, Report) error{"table": writeTable, "json": terminal.WriteJSON[Report]}
 }
 
 func writeTable(w io.Writer, r Report) error {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -24,12 +25,7 @@ func selectionChecks() []Check {
 
 // watches reports whether a resource is watched, at least in part.
 func (f *Facts) watches(resource string) bool {
-	for _, r := range f.Selection.Resources {
-		if r.Name == resource {
-			return r.Watched != explain.Nowhere
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Selection.Watched(), func(r explain.Explained) bool { return r.Name == resource })
 }
 
 // unmatched lists entries that match nothing, each with a similar name.
@@ -101,12 +97,7 @@ func checkSecretFields(f *Facts) verdict {
 }
 
 func checkAnything(f *Facts) verdict {
-	watched := 0
-	for _, r := range f.Selection.Resources {
-		if r.Watched != explain.Nowhere {
-			watched++
-		}
-	}
+	watched := len(f.Selection.Watched())
 	if watched == 0 {
 		return fail("correct KUBERELAY_RESOURCES, or grant list and watch; forwarder resources says why each resource is not watched", "nothing is watched")
 	}

@@ -33,12 +33,6 @@ const (
 	OnDeselectPublish = "publish"
 )
 
-// The values of Content.Data.
-const (
-	DataObject = "object"
-	DataChange = "change"
-)
-
 // The values of Operations.LogFormat. An empty value means text on a terminal and JSON elsewhere.
 const (
 	LogJSON = "json"

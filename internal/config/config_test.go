@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := config.Config{
 		Watch:   config.Watch{Resources: config.List{"pods"}, OnDeselect: config.OnDeselectKeep, QPS: 100, Burst: 500},
-		Content: config.Content{HashKnown: true, Data: config.DataObject},
+		Content: config.Content{HashKnown: true, Data: "object"},
 		Event:   config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
@@ -168,7 +168,7 @@ func TestEveryVariable(t *testing.T) {
 		},
 		Content: config.Content{
 			Filter: "has(object.spec) &&\n  resource.namespaced", DropFields: config.Paths{"nodes:.status", `*:.metadata.annotations["a,b"]`},
-			HashFields: config.Paths{"widgets:.spec.token", `pods:.metadata.annotations["c,d"]`}, HashKnown: false, Data: config.DataChange,
+			HashFields: config.Paths{"widgets:.spec.token", `pods:.metadata.annotations["c,d"]`}, HashKnown: false, Data: "change",
 		},
 		Event: config.Event{
 			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", AllowPlaintext: true, RedactionKeyFile: filepath.Join(dir, "redaction"),

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,12 +22,8 @@ var (
 // addUnknown adds a problem for each unknown variable with the prefix. It does not show the value,
 // which may be a secret.
 func (p *problems) addUnknown(environ []string) {
-	names := make([]string, 0, len(p.variables))
-	for name := range p.variables {
-		names = append(names, name)
-	}
-	environ = slices.Sorted(slices.Values(environ))
-	for _, pair := range environ {
+	names := slices.Collect(maps.Keys(p.variables))
+	for _, pair := range slices.Sorted(slices.Values(environ)) {
 		name, _, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, Prefix) || slices.Contains(names, name) ||
 			serviceName.MatchString(name) || servicePort.MatchString(pair) {

@@ -2,14 +2,11 @@ package event
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+	"github.com/kuberelay/kuberelay/test/lab/golden"
+)
 
 // before returns a function that sets the previous state of a change. alter makes the text of this
 // state from the text of the change's object.
@@ -150,21 +147,8 @@ func checkGolden(t *testing.T, name string, m *Message) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, got := range map[string]string{name + ".binary": binary.String(), name + ".json": string(structured) + "\n"} {
-		path := filepath.Join("testdata", file)
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s:\n got %s\nwant %s", path, got, want)
-		}
-	}
+	golden.Check(t, name+".binary", binary.String())
+	golden.Check(t, name+".json", string(structured)+"\n")
 }
 
 func TestWriterStartedGolden(t *testing.T) {

@@ -156,7 +156,7 @@ func (e *explainer) pick(ctx context.Context, q Question) (picked []Explained, u
 		picked = append(picked, e.describe(d))
 	}
 	slices.SortFunc(picked, func(a, b Explained) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.resource.Resource, b.resource.Resource))
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource))
 	})
 	return picked, unknown
 }
@@ -167,7 +167,7 @@ func (e *explainer) describe(d discovery.Decision) Explained {
 	x := Explained{
 		Name: r.GroupResource().String(), Group: r.Group, Version: r.Version, Versions: e.catalog.Versions(r.GroupResource()), Kind: r.Kind, Namespaced: r.Namespaced,
 		Watched: Nowhere, Reason: d.Reason, Detail: d.Reason.Sentence(),
-		Selector: d.Selector, Selectors: orEmpty(d.Selectors), ExcludedBy: d.ExcludedBy, Namespaces: []string{}, Forbidden: []Refusal{}, resource: r,
+		Selector: d.Selector, Selectors: orEmpty(d.Selectors), ExcludedBy: d.ExcludedBy, Namespaces: []string{}, Forbidden: []Refusal{}, Resource: r,
 	}
 	switch d.Reason {
 	case discovery.Excluded:
@@ -200,7 +200,7 @@ func (e *explainer) explainAll(ctx context.Context, all []Explained) error {
 }
 
 func (e *explainer) explain(ctx context.Context, x *Explained) {
-	names, denied := discovery.Scopes(ctx, x.resource, e.namespaces, e.access, discovery.Coverage{})
+	names, denied := discovery.Scopes(ctx, x.Resource, e.namespaces, e.access, discovery.Coverage{})
 	refused := slices.Sorted(maps.Keys(denied))
 	wide := slices.Contains(names, "") || slices.Contains(refused, "")
 	switch {
@@ -215,7 +215,7 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 		x.Reason, x.Detail = NamespacesUnknown, "the selected namespaces are unknown, because namespaces cannot be read"
 		return
 	}
-	x.ScopeDetail = e.scopeDetail(x.resource, wide)
+	x.ScopeDetail = e.scopeDetail(x.Resource, wide)
 	switch everywhere := slices.Concat(names, refused); {
 	case len(everywhere) == 0:
 		x.Reason, x.Detail = NoNamespaces, "no namespace is selected at present"
@@ -234,7 +234,7 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 		x.Watched, x.Reason = Partly, NotAllowed
 	}
 	if e.listing && len(names) > 0 {
-		if err := e.try(ctx, x.resource, names[0]); err != nil {
+		if err := e.try(ctx, x.Resource, names[0]); err != nil {
 			x.Watched, x.Reason, x.Detail, x.ListError = Nowhere, ListFails, "a list fails", err.Error()
 		}
 	}
@@ -246,7 +246,7 @@ func (e *explainer) refusals(ctx context.Context, x *Explained, namespaces []str
 		var verbs []string
 		var why string
 		for _, verb := range []string{"list", "watch", "get"} {
-			if allowed, because := e.allowed(ctx, verb, x.resource, namespace); !allowed {
+			if allowed, because := e.allowed(ctx, verb, x.Resource, namespace); !allowed {
 				verbs, why = append(verbs, verb), because
 			}
 		}

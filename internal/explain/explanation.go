@@ -88,7 +88,17 @@ type Explained struct {
 	// ListError is the error of a list. Only requested resources are listed.
 	ListError string `json:"listError,omitempty"`
 
-	resource event.Resource
+	Resource event.Resource `json:"-"` // in the version that is or would be watched
+}
+
+// Watched returns the resources that are watched, at least in part.
+func (x Explanation) Watched() (all []Explained) {
+	for _, r := range x.Resources {
+		if r.Watched != Nowhere {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // Watched is the extent to which a resource is watched.

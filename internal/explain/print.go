@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -34,7 +35,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(terminal.Line(why)),
+			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), cmp.Or(r.Selector, "-"), string(r.Watched), cmp.Or(scope(r), "-"), cmp.Or(terminal.Line(why), "-"),
 		}, "\t"))
 	}
 	if err := table.Flush(); err != nil {
@@ -177,13 +178,6 @@ func some(names []string) string {
 		names, more = names[:someNames], fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(names, ", ") + more
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // WriteJSON prints an explanation as one JSON document.

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
 // explained has one resource of each kind of result, and texts with control characters.
@@ -52,19 +51,7 @@ func TestPrint(t *testing.T) {
 			if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 				t.Errorf("something controls the terminal: %q", b.String())
 			}
-			path := filepath.Join("testdata", name)
-			if os.Getenv("UPDATE") != "" {
-				if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(b.Bytes(), want) {
-				t.Errorf("got\n%s\nwant\n%s", b.Bytes(), want)
-			}
+			golden.Check(t, name, b.String())
 		})
 	}
 	var b bytes.Buffer

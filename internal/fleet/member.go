@@ -95,14 +95,12 @@ func (m *member) run(ctx context.Context) {
 			backoff = newBackoff()
 		}
 		m.fail(err)
-		retry := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
 		case <-m.changed:
 			backoff = newBackoff()
-		case <-retry.C:
+		case <-time.After(backoff.Step()):
 		}
-		retry.Stop()
 	}
 	m.log.Info("the cluster is no longer copied; its objects stay on the bus")
 }

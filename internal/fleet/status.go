@@ -29,11 +29,9 @@ func (f *Fleet) Status() status.Document {
 
 // document returns a document that describes no cluster.
 func (f *Fleet) document() status.Document {
-	return status.Document{
-		Time: time.Now().UTC(), Instance: f.Relay.Identity, Resources: []status.Resource{}, Discovery: []status.DiscoveryError{},
-		Unmatched: []status.Unmatched{}, Selectors: []string{}, Work: []status.Work{},
-		Bus: status.Bus{Sink: f.Relay.Settings.Event.Sink, State: status.BusUnused},
-	}
+	d := status.Empty(time.Now())
+	d.Instance, d.Bus = f.Relay.Identity, status.Bus{Sink: f.Relay.Settings.Event.Sink, State: status.BusUnused}
+	return d
 }
 
 // ClusterStatus returns the current state of one cluster, without a verdict. If the source does not

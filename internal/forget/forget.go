@@ -154,12 +154,10 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 		case o.err == nil:
 			continue
 		}
-		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(backoff.Step()):
 		}
-		timer.Stop()
 	}
 }
 

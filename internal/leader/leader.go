@@ -58,7 +58,6 @@ type Config struct {
 // Election is one candidate. Create one with [New].
 type Election struct {
 	Config
-	metrics *metrics
 
 	mu      sync.Mutex
 	holder  string        // holder of the Lease at the last read; "" for none
@@ -73,7 +72,7 @@ type Election struct {
 // New returns a candidate that does nothing until [Election.Run].
 func New(c Config) *Election {
 	e := &Election{Config: c}
-	e.metrics = newMetrics(c.Registerer, e)
+	c.Registerer.MustRegister(&metrics{e})
 	return e
 }
 

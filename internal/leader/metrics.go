@@ -10,12 +10,6 @@ var (
 // metrics computes the metrics when they are collected.
 type metrics struct{ e *Election }
 
-func newMetrics(r prometheus.Registerer, e *Election) *metrics {
-	m := &metrics{e}
-	r.MustRegister(m)
-	return m
-}
-
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- leaderDesc

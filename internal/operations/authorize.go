@@ -68,10 +68,10 @@ type verdict struct {
 	until  time.Time
 }
 
-// Status returns 200 for a request whose user may get the path, 403 for any other user, 401 for a
+// status returns 200 for a request whose user may get the path, 403 for any other user, 401 for a
 // request without a valid token, and 503 with a reason if the review failed. The reason names no
 // host, because unauthenticated callers see it.
-func (a *Authorizer) Status(r *http.Request, path string) (status int, reason string) {
+func (a *Authorizer) status(r *http.Request, path string) (status int, reason string) {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(kind, "Bearer") || token == "" {
 		return http.StatusUnauthorized, ""
@@ -170,7 +170,7 @@ func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status, reason := a.Status(r, cmp.Or(path, r.URL.Path))
+		status, reason := a.status(r, cmp.Or(path, r.URL.Path))
 		if status == http.StatusOK {
 			h.ServeHTTP(w, r)
 			return

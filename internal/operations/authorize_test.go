@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -60,28 +59,8 @@ func TestAuthorization(t *testing.T) {
 	}
 	e := Endpoints{Access: a, Profiles: true, Support: echo, Status: func(url.Values) (any, error) { return "status", nil }, Trace: func(url.Values) (any, error) { return "", nil }, Page: blank{}, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
 	url := serve(t, e)
-	get := func(path, token string) (int, string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, string(body)
-	}
 	for began := time.Now(); ; { // the API server applies new roles after a moment
-		if status, _ := get("/metrics", scraper); status == http.StatusOK {
+		if res, _ := requestAs(t, scraper, http.MethodGet, url+"/metrics"); res.StatusCode == http.StatusOK {
 			break
 		}
 		if time.Since(began) > time.Minute {
@@ -106,9 +85,9 @@ func TestAuthorization(t *testing.T) {
 		{"/debug/pprof/trace", "", 401}, {"/debug/pprof/profile", "", 401},
 		{"/healthz", "", 200}, {"/readyz", "", 503}, {"/readyz", other, 503}, {"/readyz", scraper, 503},
 	} {
-		status, body := get(c.path, c.token)
-		if status != c.status {
-			t.Errorf("%s with %.5q: got %d %s, want %d", c.path, c.token, status, body, c.status)
+		res, body := requestAs(t, c.token, http.MethodGet, url+c.path)
+		if res.StatusCode != c.status {
+			t.Errorf("%s with %.5q: got %d %s, want %d", c.path, c.token, res.StatusCode, body, c.status)
 		}
 		if shown := strings.Contains(body, "secret-host"); shown != (c.path == "/readyz" && c.token == scraper) {
 			t.Errorf("%s with %.5q: the body is %q", c.path, c.token, body)
@@ -177,7 +156,7 @@ func TestVerdictsStandAWhile(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "bearer "+token)
 		r.asked = 0
-		if got, _ := a.Status(req, path); got != want || r.asked != reviews {
+		if got, _ := a.status(req, path); got != want || r.asked != reviews {
 			t.Errorf("%s %s: got %d with %d reviews, want %d with %d", token, path, got, r.asked, want, reviews)
 		}
 	}

@@ -26,7 +26,7 @@ func (e Endpoints) checks(all []Check) http.Handler {
 		status, text := run(all)
 		// By default, a cluster lets everyone get /readyz, so the details need the right to get /metrics.
 		if e.Access != nil {
-			if access, _ := e.Access.Status(r, "/metrics"); access != http.StatusOK {
+			if access, _ := e.Access.status(r, "/metrics"); access != http.StatusOK {
 				text = map[bool]string{true: "ok\n", false: "failing; a token that may get /metrics shows why\n"}[status == http.StatusOK]
 			}
 		}

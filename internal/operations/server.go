@@ -185,21 +185,18 @@ func answer(document func(url.Values) (any, error)) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		writeDocument(w, d)
+		body, err := json.Marshal(d)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "application/json")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		_, _ = w.Write(body) // fails only if the client disconnected
 	}
-}
-
-func writeDocument(w http.ResponseWriter, document any) {
-	body, err := json.Marshal(document)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // fails only if the client disconnected
 }
 
 // metricsLog is a [promhttp.Logger] that writes to a [slog.Logger].

@@ -59,9 +59,18 @@ func serve(t *testing.T, e Endpoints) string {
 
 func request(t *testing.T, method, url string) (*http.Response, string) {
 	t.Helper()
+	return requestAs(t, "", method, url)
+}
+
+// requestAs sends a request with a bearer token. It sends none if token is "".
+func requestAs(t *testing.T, token, method, url string) (*http.Response, string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -79,14 +79,11 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 			return // the client disconnected
 		}
 		sent = now
-		second := time.NewTimer(min(time.Second, time.Until(time.Unix(now.second+1, 0)))) // at most a second, because the clock can be set back
 		select {
-		case <-second.C:
+		case <-time.After(min(time.Second, time.Until(time.Unix(now.second+1, 0)))): // at most a second, because the clock can be set back
 		case <-r.Context().Done():
-			second.Stop()
 			return
 		case <-p.Done:
-			second.Stop()
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -23,8 +23,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 	"github.com/kuberelay/kuberelay/internal/relay/retry"
 )
-
-var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // cluster is the name of the cluster and the clients of its API server.
 type cluster struct {
@@ -136,15 +134,21 @@ func (c *cluster) identify(ctx context.Context) error {
 }
 
 func (c *cluster) readUID(ctx context.Context) error {
-	ns, err := c.dynamic.Resource(namespaces).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	uid, err := ClusterUID(ctx, c.dynamic)
 	if err != nil {
 		return err
 	}
-	c.uid = string(ns.GetUID())
-	if c.name == "" {
-		c.name = c.uid
-	}
+	c.uid, c.name = uid, cmp.Or(c.name, uid)
 	return nil
+}
+
+// ClusterUID reads the UID of the namespace kube-system, which identifies the cluster.
+func ClusterUID(ctx context.Context, client dynamic.Interface) (string, error) {
+	ns, err := client.Resource(discovery.NamespaceResource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return string(ns.GetUID()), nil
 }
 
 // explainAPIServer returns a config.Error for an error that a retry cannot fix, else nil.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -180,11 +179,8 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 		return explain.Explanation{}, &config.Error{Err: err}
 	}
 	var watched []event.Resource
-	for _, r := range x.Resources {
-		if r.Watched != explain.Nowhere {
-			gr := schema.ParseGroupResource(r.Name)
-			watched = append(watched, event.Resource{Group: gr.Group, Version: r.Version, Resource: gr.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
-		}
+	for _, r := range x.Watched() {
+		watched = append(watched, r.Resource)
 	}
 	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shapes.Hashed(watched)
 	x.ReadableFields = shapes.Readable(watched)

@@ -12,8 +12,9 @@ import (
 // TestExplainFollow verifies that an explanation lists the KUBERELAY_FOLLOW entries that match no
 // watched or followable resource.
 func TestExplainFollow(t *testing.T) {
+	deployments := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
 	x := explain.Explanation{
-		Resources:  []explain.Explained{{Name: "deployments.apps", Version: "v1", Kind: "Deployment", Namespaced: true, Watched: explain.Everywhere}},
+		Resources:  []explain.Explained{{Resource: deployments, Watched: explain.Everywhere}},
 		Followable: []event.Resource{{Group: "cluster.x-k8s.io", Version: "v1", Resource: "machines", Kind: "Machine"}},
 	}
 	s := config.Config{}
@@ -28,9 +29,9 @@ func TestExplainFollow(t *testing.T) {
 // the fields that are published although they are known to hold secrets.
 func TestExplainShape(t *testing.T) {
 	x := explain.Explanation{Resources: []explain.Explained{
-		{Name: "configmaps", Version: "v1", Kind: "ConfigMap", Namespaced: true, Watched: explain.Everywhere},
-		{Name: "connectors.dex.coreos.com", Version: "v1", Kind: "Connector", Watched: explain.Nowhere},
-		{Name: "tokens.management.cattle.io", Version: "v3", Kind: "Token", Watched: explain.Partly},
+		{Resource: event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}, Watched: explain.Everywhere},
+		{Resource: event.Resource{Group: "dex.coreos.com", Version: "v1", Resource: "connectors", Kind: "Connector"}, Watched: explain.Nowhere},
+		{Resource: event.Resource{Group: "management.cattle.io", Version: "v3", Resource: "tokens", Kind: "Token"}, Watched: explain.Partly},
 	}}
 	known := []string{"configmaps.core:.data.release", "tokens.management.cattle.io:.token"}
 	for name, tc := range map[string]struct {

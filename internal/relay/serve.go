@@ -116,11 +116,9 @@ func (t *term) reloadOnce(ctx context.Context) {
 	if t.Settings.Event.Sink != config.SinkNATS {
 		return // Kafka rejects messages that the previous writer has in flight
 	}
-	timer := time.NewTimer(t.Settings.Leader.LeaseDuration)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(t.Settings.Leader.LeaseDuration):
 		t.reconciler.Refresh()
 	}
 }

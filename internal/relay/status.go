@@ -23,11 +23,10 @@ import (
 // Status returns the current state of the forwarder, without a verdict. It may be called before
 // Run, and sends no request.
 func (r *Relay) Status() status.Document {
-	d := status.Document{
-		Time: time.Now().UTC(), Instance: r.Identity, Memory: memory(), Selectors: r.selectors(),
-		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{}, Work: r.workStatus(),
-		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused}, ConsistencyPointsOff: r.Settings.Work.ResolvedInterval == 0,
-	}
+	d := status.Empty(time.Now())
+	d.Instance, d.Memory, d.Selectors, d.Work = r.Identity, memory(), r.selectors(), r.workStatus()
+	d.Bus = status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused}
+	d.ConsistencyPointsOff = r.Settings.Work.ResolvedInterval == 0
 	running, election := r.state.describe(&d)
 	if r.Settings.Leader.Election {
 		d.Lease = r.leaseStatus(election)

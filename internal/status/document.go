@@ -60,6 +60,13 @@ type Document struct {
 	Memory Memory `json:"memory"`
 }
 
+// Empty returns a document without data. Its lists are not null in JSON.
+func Empty(now time.Time) Document {
+	return Document{
+		Time: now.UTC(), Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},
+	}
+}
+
 // The values of WaitingFor.
 const (
 	ForCluster = "cluster"

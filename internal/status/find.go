@@ -133,12 +133,6 @@ func (d Document) findResources(add adder) {
 }
 
 func (d Document) findUnsent(add adder) {
-	var failing []Resource
-	for _, r := range d.Resources {
-		if r.PublishError != nil {
-			failing = append(failing, r)
-		}
-	}
 	d.findRefused(add, PublishFailing, "objects of %s cannot be published", func(r Resource) bool { return !r.PublishErrorTooLarge })
 	d.findRefused(add, ObjectTooLarge, "objects of %s are too large for the bus, and stay unpublished", func(r Resource) bool { return r.PublishErrorTooLarge })
 	if d.OldestUnsent == nil {
@@ -156,8 +150,8 @@ func (d Document) findUnsent(add adder) {
 		waiting = "1 object has a change"
 	}
 	headline, lastError := waiting+" that the bus has not acknowledged, the oldest", ""
-	if len(failing) > 0 {
-		lastError = fmt.Sprintf("; the last error of %s: %s", failing[0].Name, failing[0].PublishError.Message)
+	if i := slices.IndexFunc(d.Resources, func(r Resource) bool { return r.PublishError != nil }); i >= 0 {
+		lastError = fmt.Sprintf("; the last error of %s: %s", d.Resources[i].Name, d.Resources[i].PublishError.Message)
 	}
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }

@@ -134,10 +134,9 @@ func NotReviewed(err error, now time.Time) Document {
 func withoutDocument(r Reason, headline string, err error, now time.Time) Document {
 	f := found(r, Critical, headline+": "+terminal.OneLine(err.Error()))
 	f.Headline = headline
-	return Document{
-		Verdict: Verdict{Critical, f.Message, []Finding{f}}, Time: now.UTC(),
-		Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},
-	}
+	d := Empty(now)
+	d.Verdict = Verdict{Critical, f.Message, []Finding{f}}
+	return d
 }
 
 func (d Document) summary() string {

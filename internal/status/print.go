@@ -2,6 +2,7 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -13,13 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// Printer writes a judged document.
-type Printer func(io.Writer, Document) error
-
-// Printers returns the printers by name: table for people, json, nagios for plugins of Nagios and
-// compatible systems, and prometheus for a textfile collector.
-func Printers() map[string]Printer {
-	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }, "nagios": writeNagios, "prometheus": writePrometheus}
+// Printers returns the printers of a judged document by name: table for people, json, nagios for
+// plugins of Nagios and compatible systems, and prometheus for a textfile collector.
+func Printers() map[string]func(io.Writer, Document) error {
+	return map[string]func(io.Writer, Document) error{"table": writeTable, "json": terminal.WriteJSON[Document], "nagios": writeNagios, "prometheus": writePrometheus}
 }
 
 func writeTable(w io.Writer, d Document) error {
@@ -41,7 +39,7 @@ func writeTable(w io.Writer, d Document) error {
 	if d.Clusters != nil {
 		b.WriteByte('\n')
 		d.writeClusters(&b)
-		fmt.Fprintf(&b, "\nversion: %s; --cluster shows one cluster\n", orDash(d.Version))
+		fmt.Fprintf(&b, "\nversion: %s; --cluster shows one cluster\n", cmp.Or(d.Version, "-"))
 		return write(w, &b)
 	}
 	if d.Bus.Sink == "" { // no response
@@ -64,9 +62,9 @@ func writeTable(w io.Writer, d Document) error {
 		fmt.Fprintf(t, "work:\t%s\n", w)
 	}
 	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
-	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
-	fmt.Fprintf(t, "instance:\t%s\n", orDash(d.Instance))
-	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
+	fmt.Fprintf(t, "cluster:\t%s\n", cmp.Or(d.Cluster, "-"))
+	fmt.Fprintf(t, "instance:\t%s\n", cmp.Or(d.Instance, "-"))
+	fmt.Fprintf(t, "version:\t%s\n", cmp.Or(d.Version, "-"))
 	for _, f := range d.Verdict.Findings {
 		if f.isNotice() {
 			fmt.Fprintf(t, "notice:\t%s; fix: %s\n", f.Message, f.Fix)
@@ -188,13 +186,6 @@ func (d Document) seconds(t *time.Time) int {
 		return 0
 	}
 	return int(d.Time.Sub(*t).Seconds())
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }

@@ -2,10 +2,7 @@ package status
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +11,9 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/kuberelay/kuberelay/test/lab/golden"
+)
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
@@ -349,19 +346,7 @@ func TestPrinters(t *testing.T) {
 				if err := write(&b, d); err != nil {
 					t.Fatal(err)
 				}
-				file := filepath.Join("testdata", name+"."+format)
-				if *update {
-					if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if b.String() != string(want) {
-					t.Errorf("got\n%s\nwant, as in %s,\n%s", &b, file, want)
-				}
+				golden.Check(t, name+"."+format, b.String())
 				if format == "prometheus" {
 					checkExposition(t, b.String())
 				}

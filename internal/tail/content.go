@@ -25,13 +25,12 @@ func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	if err != nil {
 		return err
 	}
-	var b, indented bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(root); err != nil {
+	text, err := encode(root)
+	if err != nil {
 		return fmt.Errorf("write as JSON: %w", err)
 	}
-	if err := json.Indent(&indented, terminal.Escape(bytes.TrimSpace(b.Bytes())), "", "    "); err != nil {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, terminal.Escape(text), "", "    "); err != nil {
 		return fmt.Errorf("write as JSON: %w", err)
 	}
 	indented.WriteByte('\n')

@@ -3,8 +3,6 @@ package tail
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
+	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
 // state returns a published update of a Deployment.
@@ -47,19 +46,7 @@ func TestLineAndDiff(t *testing.T) {
 			} {
 				got.WriteString(text.LineAndDiff(e, states.Change(e)) + "\n")
 			}
-			path := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-			}
+			golden.Check(t, name, got.String())
 		})
 	}
 }

@@ -1,9 +1,6 @@
 package tail
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var (
 	pods        = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
@@ -155,19 +151,7 @@ func TestLines(t *testing.T) {
 			for _, e := range events {
 				got.WriteString(text.Line(e) + "\n")
 			}
-			path := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-			}
+			golden.Check(t, name, got.String())
 		})
 	}
 }

@@ -54,7 +54,7 @@ func Line(s string) string {
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // WriteJSON writes a value as indented JSON, with a newline at the end.
-func WriteJSON(w io.Writer, v any) error {
+func WriteJSON[T any](w io.Writer, v T) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

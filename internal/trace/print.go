@@ -10,12 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// Printer writes a judged document.
-type Printer func(io.Writer, Document) error
-
-// Printers returns the printers by name: table for people, and json.
-func Printers() map[string]Printer {
-	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }}
+// Printers returns the printers of a judged document by name: table for people, and json.
+func Printers() map[string]func(io.Writer, Document) error {
+	return map[string]func(io.Writer, Document) error{"table": writeTable, "json": terminal.WriteJSON[Document]}
 }
 
 func writeTable(w io.Writer, d Document) error {

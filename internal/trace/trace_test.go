@@ -2,16 +2,13 @@ package trace
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/kuberelay/kuberelay/test/lab/golden"
+)
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
@@ -209,15 +206,7 @@ func TestPrint(t *testing.T) {
 			if err := write(&b, Judge(d)); err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", name+"."+format)
-			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if want, err := os.ReadFile(file); err != nil || string(want) != b.String() {
-				t.Errorf("%s: %v, got\n%s\nwant\n%s", file, err, b.String(), want)
-			}
+			golden.Check(t, name+"."+format, b.String())
 		}
 	}
 }

@@ -30,11 +30,9 @@ func (v *verification) settle(ctx context.Context) error {
 		if len(v.candidates) == 0 {
 			return nil
 		}
-		timer := time.NewTimer(min(pause, v.opts.Settle))
 		select {
-		case <-timer.C:
+		case <-time.After(min(pause, v.opts.Settle)):
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		}
 	}

@@ -87,12 +87,7 @@ func (c *cluster) lease(ctx context.Context, l config.Leader, namespace string) 
 // lists reads the first objects of each watched resource, in each namespace that is watched
 // separately.
 func (c *cluster) lists(ctx context.Context, w config.Watch, x explain.Explanation) []check.List {
-	var watched []explain.Explained
-	for _, r := range x.Resources {
-		if r.Watched != explain.Nowhere {
-			watched = append(watched, r)
-		}
-	}
+	watched := x.Watched()
 	all := make([]check.List, len(watched))
 	var g errgroup.Group
 	g.SetLimit(askers)

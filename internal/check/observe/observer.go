@@ -158,10 +158,8 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	case cfg.Event.Sink == config.SinkKafka:
 		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name without a claim
 		var watched []schema.GroupResource
-		for _, r := range f.Selection.Resources {
-			if r.Watched != explain.Nowhere {
-				watched = append(watched, schema.ParseGroupResource(r.Name))
-			}
+		for _, r := range f.Selection.Watched() {
+			watched = append(watched, r.Resource.GroupResource())
 		}
 		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
 // cluster sends requests to the API server of a kubeconfig.
@@ -49,10 +50,7 @@ func (c *cluster) server(ctx context.Context) (s check.Server, certificate []che
 		return s, certificate
 	}
 	s.Ready = discovery.Ready(ctx, c.discovery)
-	ns, err := c.dynamic.Resource(discovery.NamespaceResource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if s.UIDErr = err; err == nil {
-		s.UID = string(ns.GetUID())
-	}
+	s.UID, s.UIDErr = relay.ClusterUID(ctx, c.dynamic)
 	return s, certificate
 }
 

@@ -69,8 +69,7 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 // Await requests the status until the verdict is ok, the wait is over, or ctx ends. An error becomes a
 // document that shows it. refused means that the last response was not a status document.
 func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) (d status.Document, refused bool) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
+	over := time.After(wait)
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	for {
@@ -89,7 +88,7 @@ func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) 
 		select {
 		case <-ctx.Done():
 			return d, refused
-		case <-over.C:
+		case <-over:
 			return d, refused
 		case <-ticker.C:
 		}

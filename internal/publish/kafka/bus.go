@@ -16,7 +16,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/stored"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/topics"
@@ -88,7 +87,7 @@ const (
 
 // supervise runs one session after another until Close, or until another writer takes over.
 func (b *Bus) supervise() {
-	previous, pause := recordbatch.Producer{ID: -1, Epoch: -1}, minRetry
+	previous, pause := broker.NoProducer, minRetry
 	for b.ctx.Err() == nil {
 		s, producer, err := b.takeOver(b.ctx, previous)
 		previous = producer
@@ -98,7 +97,7 @@ func (b *Bus) supervise() {
 			b.set(s, nil)
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
 			b.watch(s)
-			s.wait()
+			s.workers.Wait()
 			err = s.endError()
 		}
 		switch {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"time"
@@ -85,26 +86,22 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	set(&o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
-	set(&o.CleanupPolicy, "compact")
-	set(&o.ContentMode, Binary)
-	set(&o.TransactionalID, "kuberelay."+o.Cluster)
-	set(&o.Partitions, 3)
-	set(&o.Replication, -1)
-	set(&o.AckTimeout, 10*time.Second)
-	set(&o.MaxInFlight, 2048)
-	set(&o.BatchBytes, 1<<20)
-	set(&o.MaxBytesInFlight, 16<<20)
+	o.CheckpointTopic = cmp.Or(o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
+	o.CleanupPolicy = cmp.Or(o.CleanupPolicy, "compact")
+	o.ContentMode = cmp.Or(o.ContentMode, Binary)
+	o.TransactionalID = cmp.Or(o.TransactionalID, "kuberelay."+o.Cluster)
+	o.Partitions = cmp.Or(o.Partitions, 3)
+	o.Replication = cmp.Or(o.Replication, -1)
+	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 2048)
+	o.BatchBytes = cmp.Or(o.BatchBytes, 1<<20)
+	o.MaxBytesInFlight = cmp.Or(o.MaxBytesInFlight, 16<<20)
 	if o.Writer == "" {
 		o.Writer, _ = os.Hostname() // informational only
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	set(&o.Broker.RequestTimeout, o.AckTimeout)
-	if o.Broker.Logger == nil {
-		o.Broker.Logger = o.Logger
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Broker.RequestTimeout = cmp.Or(o.Broker.RequestTimeout, o.AckTimeout)
+	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
 	return o, o.validate()
 }
 
@@ -113,13 +110,6 @@ func (o *Options) permitted() error {
 		return nil
 	}
 	return o.Permit()
-}
-
-func set[T comparable](field *T, otherwise T) {
-	var zero T
-	if *field == zero {
-		*field = otherwise
-	}
 }
 
 // DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a

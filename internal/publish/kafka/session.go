@@ -36,7 +36,7 @@ type session struct {
 
 	ctx     context.Context // ends with the session; its cause is the reason
 	cancel  context.CancelCauseFunc
-	workers sync.WaitGroup
+	workers sync.WaitGroup // done when the session has ended and all its records are completed
 
 	index      *index.Index
 	checkpoint *topic // the checkpoint topic, which recorder writes
@@ -69,9 +69,6 @@ func newSession(b *Bus, producer recordbatch.Producer) *session {
 
 // end ends the session. Only the first reason counts.
 func (s *session) end(err error) { s.cancel(maybeStored{err}) }
-
-// wait blocks until the session has ended and all its records are completed.
-func (s *session) wait() { s.workers.Wait() }
 
 // newSender creates a sender and runs it until the session ends. ready and marker are as in
 // [sender.Config].

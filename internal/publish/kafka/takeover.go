@@ -30,7 +30,7 @@ import (
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	b.opts.Takeover.Begin()
 	defer b.opts.Takeover.End()
-	producer = recordbatch.Producer{ID: -1, Epoch: -1}
+	producer = broker.NoProducer
 	if previous.ID < 0 { // otherwise the brokers reject a writer that was replaced
 		if err := b.admit(ctx); err != nil {
 			return nil, producer, err
@@ -56,7 +56,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer func() {
 		if err != nil {
 			s.end(err)
-			s.wait()
+			s.workers.Wait()
 		}
 	}()
 	defer s.probeTopics()()
@@ -96,7 +96,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
-	topics, unseen, err := s.b.topics.Existing(asking, recorded)
+	topics, unseen, err := s.b.topics.Discover(asking, recorded)
 	if err != nil {
 		return nil, err
 	}

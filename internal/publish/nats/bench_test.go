@@ -173,7 +173,7 @@ func BenchmarkLoad(b *testing.B) {
 					}
 				})
 			}
-			if err := bus.Flush(b.Context()); err != nil {
+			if err := bus.flights.pending.Wait(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()

@@ -127,14 +127,6 @@ func (b *Bus) PossibleLosses() uint64 { return b.conn.PossibleLosses() }
 // is found.
 func (b *Bus) Stream() string { return b.conn.Stream() }
 
-// Flush waits until every message published so far is complete, or ctx ends.
-func (b *Bus) Flush(ctx context.Context) error {
-	if err := b.flights.pending.Wait(ctx); err != nil {
-		return fmt.Errorf("wait for acknowledgements: %w", err)
-	}
-	return nil
-}
-
 // closeTimeout is how long Close waits for running completions.
 const closeTimeout = 5 * time.Second
 
@@ -152,7 +144,9 @@ func (b *Bus) Close() error {
 		b.workers.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		err = b.Flush(ctx)
+		if err = b.flights.pending.Wait(ctx); err != nil {
+			err = fmt.Errorf("wait for acknowledgements: %w", err)
+		}
 	})
 	return err
 }

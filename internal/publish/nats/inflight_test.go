@@ -44,7 +44,7 @@ func TestCompletedOnce_Slow(t *testing.T) {
 			}
 		})
 	}
-	if err := bus.Flush(t.Context()); err != nil {
+	if err := bus.flights.pending.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -186,23 +186,23 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// TestFlush verifies that Flush returns when its context ends.
-func TestFlush(t *testing.T) {
+// TestPending verifies that a wait for the messages in flight ends when its context ends.
+func TestPending(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
 	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
-	if err := bus.Flush(t.Context()); err != nil {
+	if err := bus.flights.pending.Wait(t.Context()); err != nil {
 		t.Errorf("with nothing in flight: %v", err)
 	}
 	proxy.Freeze()
 	bus.Publish(t.Context(), publishtest.Object{Name: "web", Version: 1}.Message(t, 0), func(uint64, error) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := bus.Flush(ctx); !errors.Is(err, context.Canceled) {
+	if err := bus.flights.pending.Wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want %v", err, context.Canceled)
 	}
 	proxy.Pass()
-	if err := bus.Flush(t.Context()); err != nil {
+	if err := bus.flights.pending.Wait(t.Context()); err != nil {
 		t.Errorf("after all were acknowledged: %v", err)
 	}
 }

@@ -193,7 +193,7 @@ func TestLoadBroken_Slow(t *testing.T) {
 					}
 				})
 			}
-			if err := bus.Flush(t.Context()); err != nil {
+			if err := bus.flights.pending.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)

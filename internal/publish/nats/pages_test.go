@@ -43,7 +43,7 @@ func startPaged(t *testing.T, limit, objects int, before func(p *paged, page int
 			p.at[o.Key()] = position
 		})
 	}
-	if err := p.writer.Flush(t.Context()); err != nil {
+	if err := p.writer.flights.pending.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.domain = natstest.Pages(t, s.URL, limit, func(offset int) {
@@ -67,7 +67,7 @@ func (p *paged) publish(t *testing.T, o publishtest.Object) {
 		}
 		p.at[o.Key()] = position
 	})
-	if err := p.writer.Flush(t.Context()); err != nil {
+	if err := p.writer.flights.pending.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

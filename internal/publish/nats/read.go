@@ -13,22 +13,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Last returns the last event of an object with its data, from the leader of the stream. It returns
-// the zero value if the object has no event. Object is nil if the message is not a Kuberelay event
-// or its data cannot be read. Acked.Position is still set then.
+// At returns the event of an object at a position with its data, from the leader of the stream. It
+// returns the zero value if the event no longer exists, and an error if the event belongs to another
+// object. Object is nil if the message is not a Kuberelay event or its data cannot be read.
+// Acked.Position is still set then.
 //
-// If ctx has no deadline, Last waits for the acknowledgement timeout, but at least one second.
-func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
-	subject := subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k)
-	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))
-	if err != nil {
-		return publish.Stored{}, fmt.Errorf("read the last event of %s: %w", k, err)
-	}
-	return b.stored(s), nil
-}
-
-// At is like [Bus.Last], but returns the event at a position. It returns the zero value if the event
-// no longer exists, and an error if the event belongs to another object.
+// If ctx has no deadline, At waits for the acknowledgement timeout, but at least one second.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	s, err := b.conn.GetMessage(ctx, stream.SequenceRequest(position))
 	if err == nil && s != nil && s.Subject != subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k) {

@@ -21,7 +21,6 @@ func TestRead(t *testing.T) {
 			s := natstest.Start(t)
 			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
 			web := publishtest.Object{Name: "web"}
-			wantStored(t, bus, web.Key(), 0, publish.Stored{})
 			var want []publish.Stored
 			var position uint64
 			for v := 1; v <= 3; v++ {
@@ -36,7 +35,6 @@ func TestRead(t *testing.T) {
 				}
 				want = append(want, publish.Stored{Acked: acked, Object: object})
 			}
-			wantStored(t, bus, web.Key(), 0, want[2])
 			for _, w := range want {
 				wantStored(t, bus, web.Key(), w.Acked.Position, w)
 			}
@@ -58,13 +56,10 @@ var sameText = cmp.Transformer("text", func(b event.Body) string {
 	return string(text)
 })
 
-// wantStored compares want with the result of At for the position, or of Last if the position is 0.
+// wantStored compares want with the result of At.
 func wantStored(t *testing.T, bus *Bus, k event.Key, position uint64, want publish.Stored) {
 	t.Helper()
-	got, err := bus.Last(t.Context(), k)
-	if position > 0 {
-		got, err = bus.At(t.Context(), k, position)
-	}
+	got, err := bus.At(t.Context(), k, position)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +80,6 @@ func TestStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := meta.Timestamp.UnixMilli()
-	last, err := bus.Last(t.Context(), m.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	at, err := bus.At(t.Context(), m.Key, position)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +90,7 @@ func TestStored(t *testing.T) {
 		t.Fatalf("error is %v, want a conflict", err)
 	}
 	for name, got := range map[string]int64{
-		"Last": last.Acked.Time, "At": at.Acked.Time, "Load": load(t, bus)[m.Key].Time, "a conflict": conflict.Bus.Time,
+		"At": at.Acked.Time, "Load": load(t, bus)[m.Key].Time, "a conflict": conflict.Bus.Time,
 	} {
 		if got != want {
 			t.Errorf("%s says stored at %d, want %d", name, got, want)
@@ -134,11 +125,11 @@ func TestReadForeign(t *testing.T) {
 		if _, err := js.PublishMsg(t.Context(), &natsgo.Msg{Subject: subjectOf(m.Key), Header: withoutExpectation(test.headers), Data: test.data}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := bus.Last(t.Context(), m.Key)
+		test.want.Position = firstOf(t, bus) + uint64(position)
+		got, err := bus.At(t.Context(), m.Key, test.want.Position)
 		if err != nil {
 			t.Fatal(err)
 		}
-		test.want.Position = firstOf(t, bus) + uint64(position)
 		if !cmp.Equal(got.Acked, test.want, whenever) || (got.Object != nil) != test.object {
 			t.Errorf("%s: got %+v with object %v, want %+v", test.name, got.Acked, got.Object, test.want)
 		}
@@ -200,9 +191,6 @@ func TestReadDisconnected(t *testing.T) {
 	s.Stop()
 	poll.Holds(t, "disconnected", func() bool { return bus.Ready() != nil })
 	k := publishtest.Object{Name: "web"}.Key()
-	if _, err := bus.Last(t.Context(), k); err == nil {
-		t.Error("Last: no error")
-	}
 	if _, err := bus.At(t.Context(), k, 1); err == nil {
 		t.Error("At: no error")
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -181,24 +183,5 @@ func describe(name string, wrong []wrongSetting) string {
 
 // covers reports whether one of the stream's subjects includes all of want, which ends in ">".
 func covers(subjects []string, want string) bool {
-	for _, s := range subjects {
-		if subjectCovers(strings.Split(s, "."), strings.Split(want, ".")) {
-			return true
-		}
-	}
-	return false
-}
-
-func subjectCovers(subject, want []string) bool {
-	for i, token := range subject {
-		switch {
-		case token == ">":
-			return i < len(want)
-		case i >= len(want) || want[i] == ">":
-			return false
-		case token != "*" && token != want[i]:
-			return false
-		}
-	}
-	return false // want has more tokens, or ends in ">"
+	return slices.ContainsFunc(subjects, func(s string) bool { return server.SubjectMatchesFilter(want, s) })
 }

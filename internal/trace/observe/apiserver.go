@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -31,7 +30,7 @@ type traced struct {
 	client   dynamic.Interface // nil if the cluster is unreachable
 	resource event.Resource    // the zero value if discovery failed
 	key      event.Key
-	uid      string // UID of the cluster, "" if unknown
+	uid      string // UID of the cluster, "" if unknown or if the configuration has a cluster name
 	object   trace.APIServer
 	content  *unstructured.Unstructured // nil if the object doesn't exist or could not be read
 	answer   explain.Explanation
@@ -63,8 +62,7 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, detail)
 	}
 	x := c.answer.Resources[0]
-	gr = schema.ParseGroupResource(x.Name)
-	c.resource = event.Resource{Group: gr.Group, Version: x.Version, Resource: gr.Resource, Kind: x.Kind, Namespaced: x.Namespaced}
+	c.resource = x.Resource
 	if !x.Namespaced {
 		o.Namespace = ""
 	}
@@ -72,7 +70,9 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 	if c.client, err = dynamic.NewForConfig(kube); err != nil {
 		return fail(err)
 	}
-	c.readUID(ctx)
+	if cfg.Event.ClusterName == "" {
+		c.uid, _ = relay.ClusterUID(ctx, c.client) // without the permission, the UID stays unknown
+	}
 	c.content, err = c.client.Resource(c.resource.GroupVersionResource()).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -84,16 +84,6 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 		c.object = trace.APIServer{State: trace.Exists, UID: string(c.content.GetUID()), Version: c.content.GetResourceVersion()}
 	}
 	return c, nil
-}
-
-// readUID reads the UID of the cluster, unless the configuration has a cluster name.
-func (c *traced) readUID(ctx context.Context) {
-	if c.cfg.Event.ClusterName != "" {
-		return
-	}
-	if ns, err := c.client.Resource(discovery.NamespaceResource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
-		c.uid = string(ns.GetUID())
-	}
 }
 
 // selected returns whether the settings select the object, and why. It uses the settings of the

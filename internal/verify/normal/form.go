@@ -99,15 +99,7 @@ func MetadataOnly(t wire.Tree) wire.Tree {
 
 // ContentOf returns the digest of an object without resourceVersion and generation, which change
 // even if no published field changes.
-func ContentOf(t tree) Digest {
-	metadata, _ := t["metadata"].(tree)
-	metadata = maps.Clone(metadata)
-	delete(metadata, "resourceVersion")
-	delete(metadata, "generation")
-	t = maps.Clone(t)
-	t["metadata"] = metadata
-	return DigestOf(t)
-}
+func ContentOf(t tree) Digest { return DigestOf(wire.Unversioned(t)) }
 
 // DigestOf returns the digest of a value. It is never zero, except with negligible probability.
 func DigestOf(v any) (d Digest) {

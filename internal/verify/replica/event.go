@@ -43,18 +43,10 @@ type Event struct {
 // Live returns false for it.
 func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
 
-// begins reports whether the event can be the first of a UID.
-func (e Event) begins() bool { return e.Type.Begins() }
-
-// isVersion reports whether a resourceVersion can be ordered.
-func isVersion(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
 // compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this since
 // 1.35 (KEP-5504). ok is false if one of them is not a number.
 func compareVersions(a, b string) (order int, ok bool) {
-	if !isVersion(a) || !isVersion(b) {
+	if !wire.IsNumber(a) || !wire.IsNumber(b) {
 		return 0, false
 	}
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")

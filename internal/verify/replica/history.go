@@ -75,11 +75,7 @@ const maxRecent = 64
 func (h *history) add(e Event, problems []string) error {
 	h.messages++
 	h.points.addEvent(e)
-	o := h.objects[e.Key]
-	if o == nil {
-		o = &object{}
-		h.objects[e.Key] = o
-	}
+	o := h.object(e.Key)
 	for _, p := range problems {
 		h.report(e, report.Malformed, p)
 	}
@@ -190,12 +186,7 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 	p := report.Problem{Kind: report.Malformed, Position: position, Detail: fmt.Sprintf("%s is not an event of Kuberelay: %v", name, err)}
 	if k.Resource != "" {
 		p.SetKey(k)
-		o := h.objects[k]
-		if o == nil {
-			o = &object{}
-			h.objects[k] = o
-		}
-		o.foreign = true
+		h.object(k).foreign = true
 	}
 	h.keep(p)
 }
@@ -224,6 +215,16 @@ type markerLog struct {
 	partition int
 }
 
+// object returns the state of a key, and creates it if necessary.
+func (h *history) object(k event.Key) *object {
+	o := h.objects[k]
+	if o == nil {
+		o = &object{}
+		h.objects[k] = o
+	}
+	return o
+}
+
 // state returns the last event of a key, or the zero value.
 func (h *history) state(k event.Key) Event {
 	o := h.objects[k]
@@ -237,11 +238,7 @@ func (h *history) state(k event.Key) Event {
 
 // watch makes history record the events of a key from now on.
 func (h *history) watch(k event.Key) {
-	o := h.objects[k]
-	if o == nil {
-		o = &object{}
-		h.objects[k] = o
-	}
+	o := h.object(k)
 	if !o.watched {
 		o.watched = true
 		if o.last.UID != "" {

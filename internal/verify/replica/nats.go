@@ -162,27 +162,24 @@ func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Con
 		if err != nil {
 			return err
 		}
-		again := time.NewTimer(recheckInterval)
+		again := time.After(recheckInterval)
 		for waiting := true; waiting; {
 			f.mu.Lock()
 			done, ended, position, moved := reached(), f.ended, f.read[publish.Log{}], f.moved
 			f.mu.Unlock()
 			switch {
 			case ended != nil:
-				again.Stop()
 				return fmt.Errorf("read the bus: %w", ended)
 			case done:
-				again.Stop()
 				return nil
 			case position != progress:
 				progress, since = position, time.Now()
 			}
 			select {
 			case <-moved:
-			case <-again.C:
+			case <-again:
 				waiting = false
 			case <-ctx.Done():
-				again.Stop()
 				return ctx.Err()
 			}
 		}

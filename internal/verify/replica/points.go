@@ -41,7 +41,7 @@ func newPoints() points {
 // add accepts the next point of a partition. It ignores a point whose version is not a number,
 // because such versions have no order.
 func (p points) add(w wire.Point, partition int, stored time.Time) {
-	if isVersion(w.Version) {
+	if wire.IsNumber(w.Version) {
 		gr := schema.GroupResource{Group: w.Group, Resource: w.Resource}
 		p.last[markerLog{gr.String(), partition}] = pointAt{Point{w.Version, w.AsOf}, stored}
 	}

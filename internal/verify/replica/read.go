@@ -85,6 +85,18 @@ func (c *complaints) check(what string, err error) {
 	}
 }
 
+// checkKey compares the attribute partitionkey with the address of the message, which is an object or
+// a marker.
+func (c *complaints) checkKey(m wire.Event, a wire.Address, of string) {
+	key := m.Get("partitionkey")
+	switch is, err := wire.ParseKey(key); {
+	case err != nil:
+		c.check("partitionkey", err)
+	case is != a:
+		c.add("partitionkey is %q, which names another %s", key, of)
+	}
+}
+
 // text decodes an attribute that may be percent-encoded. If it can't decode the attribute, it adds
 // a complaint and returns the attribute unchanged.
 func (c *complaints) text(e wire.Event, name string) string {
@@ -201,13 +213,7 @@ func repaired(m wire.Event, t wire.Type) uint64 {
 
 // readIdentity compares the identity in the attributes with the subject or key.
 func (p place) readIdentity(m wire.Event, a wire.Address, problems *complaints) {
-	key := m.Get("partitionkey")
-	switch is, err := wire.ParseKey(key); {
-	case err != nil:
-		problems.check("partitionkey", err)
-	case is != a:
-		problems.add("partitionkey is %q, which names another object", key)
-	}
+	problems.checkKey(m, a, "object")
 	if got := problems.text(m, "name"); got != a.Object.Name {
 		problems.add("name is %q", got)
 	}
@@ -232,13 +238,7 @@ func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 		return problems
 	}
 	p.readContext(m, &problems)
-	key := m.Get("partitionkey")
-	switch is, err := wire.ParseKey(key); {
-	case err != nil:
-		problems.check("partitionkey", err)
-	case is != a:
-		problems.add("partitionkey is %q, which names another marker", key)
-	}
+	problems.checkKey(m, a, "marker")
 	switch a.Kind {
 	case wire.OfSnapshot:
 		s, err := wire.ParseSnapshot(m.Data)

@@ -54,19 +54,19 @@ func follows(last, e Event) (detail string, purge bool) {
 	case e.ID == last.ID: // of a delete: regression reports the others
 		return fmt.Sprintf("id %q occurs twice", e.ID), false
 	case !same && last.Live():
-		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.begins()
-	case !same && !e.begins():
+		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.Type.Begins()
+	case !same && !e.Type.Begins():
 		return fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()), false
 	case !same && e.Previous != "":
 		return fmt.Sprintf("the first event of uid %q has previousversion %q", e.UID, e.Previous), false
 	case !same:
 		return "", false
-	case !last.Live() && !e.begins():
+	case !last.Live() && !e.Type.Begins():
 		return fmt.Sprintf("type %s follows the delete of the same uid", e.Type.Short()), false
-	case last.Live() && e.begins():
+	case last.Live() && e.Type.Begins():
 		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
 	case e.Previous != last.Version:
-		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.begins()
+		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.Type.Begins()
 	}
 	return "", false
 }
@@ -78,10 +78,10 @@ func (h *history) check(o *object, e Event) error {
 		last = Event{}
 	}
 	switch {
-	case o.foreign && o.last.UID != "" && e.begins():
+	case o.foreign && o.last.UID != "" && e.Type.Begins():
 		return nil
 	case last.UID == "":
-		if !e.begins() && !o.hasPredecessor(e) {
+		if !e.Type.Begins() && !o.hasPredecessor(e) {
 			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
 		}
 		return nil
@@ -93,7 +93,7 @@ func (h *history) check(o *object, e Event) error {
 	}
 	// anew means that the writer of e had no entry for the object, because the delete was purged or
 	// the writer has forgotten it.
-	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
+	anew := last.Type.Removes() && last.UID == e.UID && e.Type.Begins() && e.Previous == ""
 	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
 	e.Again = e.Again || forgotten
 	if detail := regression(last, e); detail != "" {

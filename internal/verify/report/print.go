@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kuberelay/kuberelay/internal/terminal"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
 // WriteTable prints a report for people: a line for each problem, and a summary. It escapes
@@ -185,7 +186,7 @@ func count(n int, noun string) string {
 // thousands groups the digits of a number with commas. Other text stays unchanged, or is quoted as
 // in cell.
 func thousands(s string) string {
-	if !isNumber(s) {
+	if !wire.IsNumber(s) {
 		return cell(s)
 	}
 	first := cmp.Or(len(s)%3, 3)
@@ -195,5 +196,3 @@ func thousands(s string) string {
 	}
 	return grouped
 }
-
-func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

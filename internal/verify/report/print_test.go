@@ -3,12 +3,12 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
 func hostile() Report {
@@ -41,7 +41,7 @@ func TestTable(t *testing.T) {
 	if err := hostile().WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.txt", b.Bytes())
+	checkGolden(t, "report.txt", b.String())
 }
 
 func TestJSON(t *testing.T) {
@@ -50,7 +50,7 @@ func TestJSON(t *testing.T) {
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.json", b.Bytes())
+	checkGolden(t, "report.json", b.String())
 	var back Report
 	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
 		t.Fatal(err)
@@ -60,23 +60,11 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// golden compares got with a file in testdata. With UPDATE=1, it writes the file first.
-func golden(t *testing.T, name string, got []byte) {
+// checkGolden compares got with a golden file, and verifies that got is printable.
+func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	if strings.ContainsFunc(string(got), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+	golden.Check(t, name, got)
+	if strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		t.Errorf("%q does not print", got)
 	}
 }

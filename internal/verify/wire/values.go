@@ -32,11 +32,11 @@ func ParseSequence(s string) (Sequence, error) {
 	switch {
 	case !ok:
 		return Sequence{}, fmt.Errorf("sequence %q does not consist of an epoch and a version", s)
-	case err != nil || !allDigits(epoch):
+	case err != nil || !IsNumber(epoch):
 		return Sequence{}, fmt.Errorf("sequence %q does not begin with an epoch", s)
 	case len(epoch) < epochDigits || len(epoch) > epochDigits && epoch[0] == '0':
 		return Sequence{}, fmt.Errorf("the epoch of sequence %q does not have %d digits", s, epochDigits)
-	case !allDigits(version): // an API whose versions have no order
+	case !IsNumber(version): // an API whose versions have no order
 		return Sequence{uint16(n), version}, nil
 	case len(version) < versionDigits || len(version) > versionDigits && version[0] == '0':
 		return Sequence{}, fmt.Errorf("the version of sequence %q does not have %d digits", s, versionDigits)
@@ -46,7 +46,7 @@ func ParseSequence(s string) (Sequence, error) {
 
 // Is reports whether the sequence has this resourceVersion.
 func (s Sequence) Is(version string) bool {
-	if allDigits(version) {
+	if IsNumber(version) {
 		version = withoutZeros(version)
 	}
 	return s.Version == version
@@ -59,7 +59,8 @@ func withoutZeros(digits string) string {
 	return "0"
 }
 
-func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+// IsNumber reports whether s consists of digits, as a resourceVersion that can be ordered does.
+func IsNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Time parses a time in the format of RFC 3339.
 func Time(s string) (time.Time, error) {
@@ -110,19 +111,25 @@ func (e Event) ObjectOf() (Tree, error) {
 	}
 }
 
-// Digest returns the expected digest attribute of an object that is published in part. It does not
-// change the object.
-func Digest(object Tree) (string, error) {
+// Unversioned returns an object without resourceVersion and generation. It does not change the
+// object.
+func Unversioned(object Tree) Tree {
 	if metadata, ok := object["metadata"].(Tree); ok {
 		object, metadata = maps.Clone(object), maps.Clone(metadata)
 		delete(metadata, "resourceVersion")
 		delete(metadata, "generation")
 		object["metadata"] = metadata
 	}
+	return object
+}
+
+// Digest returns the expected digest attribute of an object that is published in part. It does not
+// change the object.
+func Digest(object Tree) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b) // keys sorted, U+2028 and U+2029 escaped
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(object); err != nil {
+	if err := encoder.Encode(Unversioned(object)); err != nil {
 		return "", fmt.Errorf("encode the object: %w", err)
 	}
 	sum := sha256.Sum256(bytes.TrimSuffix(b.Bytes(), []byte("\n")))

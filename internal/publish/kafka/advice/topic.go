@@ -20,53 +20,18 @@ type TopicConfig struct {
 	// Replication is the minimum number of replicas per partition
 	// (KUBERELAY_KAFKA_REPLICATION). If it is 0, the cluster's default applies.
 	Replication int
-	// CleanupPolicy is "delete", "compact" or "compact,delete".
+	// CleanupPolicy is delete or compact. A topic with the policy delete must set retention.ms and
+	// retention.bytes to -1, so that Kafka deletes no records by age or size.
 	CleanupPolicy string
-	// MayForget allows Kafka to delete records by age or size. If it is false, a topic whose
-	// policy includes "delete" must set retention.ms and retention.bytes to -1.
-	MayForget bool
-
-	// Minimum values. If a field is 0, a new topic inherits the cluster's default, and an
-	// existing topic may have any value.
-	MinInsyncReplicas int // minimum
-	MaxMessageBytes   int // minimum
-
-	// Configs are additional settings of a new topic. They take precedence over the fields
-	// above. [Advisor.CheckTopic] ignores them.
-	Configs map[string]string
 }
 
 // Settings returns the configuration of a new topic.
 func (w TopicConfig) Settings() map[string]string {
 	s := map[string]string{"cleanup.policy": w.CleanupPolicy}
-	if hasPolicy(w.CleanupPolicy, "delete") && !w.MayForget {
+	if w.CleanupPolicy == "delete" {
 		s["retention.ms"], s["retention.bytes"] = "-1", "-1"
 	}
-	if w.MinInsyncReplicas > 0 {
-		s["min.insync.replicas"] = strconv.Itoa(w.MinInsyncReplicas)
-	}
-	if w.MaxMessageBytes > 0 {
-		s["max.message.bytes"] = strconv.Itoa(w.MaxMessageBytes)
-	}
-	maps.Copy(s, w.Configs)
 	return s
-}
-
-// Validate checks the configuration without a connection.
-func (w TopicConfig) Validate() error {
-	policies := strings.Split(w.CleanupPolicy, ",")
-	switch {
-	case w.Name == "":
-		return failure.Misconfigured("a topic name is empty")
-	case w.Partitions < 1:
-		return failure.Misconfigured("topic %s is configured with %d partitions: use at least 1", w.Name, w.Partitions)
-	case slices.ContainsFunc(policies, func(p string) bool { return p != "delete" && p != "compact" }):
-		return failure.Misconfigured("topic %s is configured with the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
-	case w.Replication > 0 && w.MinInsyncReplicas > w.Replication:
-		return failure.Misconfigured("topic %s is configured with min.insync.replicas %d and %d replicas, which prevents all writes",
-			w.Name, w.MinInsyncReplicas, w.Replication)
-	}
-	return nil
 }
 
 // wrongSetting is a topic setting that would break a guarantee.
@@ -95,45 +60,33 @@ func compare(replication int, is map[string]string, want TopicConfig) []wrongSet
 		return wrong
 	}
 	policy := is["cleanup.policy"]
-	if _, known := is["cleanup.policy"]; known && hasPolicy(policy, "compact") != hasPolicy(want.CleanupPolicy, "compact") {
+	if _, known := is["cleanup.policy"]; known && hasPolicy(policy, "compact") != (want.CleanupPolicy == "compact") {
 		wrong = append(wrong, wrongSetting{"cleanup.policy", policy, want.CleanupPolicy, want.CleanupPolicy})
 		policy = want.CleanupPolicy
 	}
 	// If the policy is empty (Kafka 4.1 and later), the brokers ignore the retention and delete nothing.
-	if hasPolicy(policy, "delete") && !want.MayForget {
+	if hasPolicy(policy, "delete") {
 		for _, name := range []string{"retention.ms", "retention.bytes"} {
 			if value, known := is[name]; known && !strings.HasPrefix(value, "-") {
 				wrong = append(wrong, wrongSetting{name, value, "-1, because the topic would lose objects that do not change", "-1"})
 			}
 		}
 	}
-	wrong = append(wrong, atLeast("min.insync.replicas", is, want.MinInsyncReplicas)...)
-	return append(wrong, atLeast("max.message.bytes", is, want.MaxMessageBytes)...)
+	return wrong
 }
 
 // replicationFactor is not a topic setting, so kafka-configs.sh cannot change it.
 const replicationFactor = "replication factor"
-
-func atLeast(name string, is map[string]string, least int) []wrongSetting {
-	value, known := is[name]
-	if !known || Number(value) >= least {
-		return nil
-	}
-	return []wrongSetting{{name, value, fmt.Sprintf("%d or more", least), strconv.Itoa(least)}}
-}
 
 // describe names the wrong settings and the commands that fix them.
 func (a *Advisor) describe(want TopicConfig, wrong []wrongSetting) string {
 	var what, set, fixes []string
 	for _, w := range wrong {
 		what = append(what, fmt.Sprintf("%s is %q, should be %s", w.name, w.is, w.should))
-		switch {
-		case w.name == replicationFactor:
+		if w.name == replicationFactor {
 			fixes = append(fixes, fmt.Sprintf("%s --execute --reassignment-json-file FILE, where FILE names %d brokers for each partition, "+
 				"or set KUBERELAY_KAFKA_REPLICATION=%s", a.tool("kafka-reassign-partitions.sh"), want.Replication, w.is))
-		case strings.Contains(w.set, ","):
-			set = append(set, w.name+"=["+w.set+"]")
-		default:
+		} else {
 			set = append(set, w.name+"="+w.set)
 		}
 	}

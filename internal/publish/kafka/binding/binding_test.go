@@ -3,10 +3,7 @@ package binding
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,10 +11,9 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/golden"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
-
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
 // TestGolden compares each record with testdata/<name>.<mode>. A golden file contains the key,
 // the timestamp, one line per header, and then the value.
@@ -31,19 +27,7 @@ func TestGolden(t *testing.T) {
 				fmt.Fprintf(&got, "header %s: %s\n", h.Key, h.Value)
 			}
 			fmt.Fprintf(&got, "\n%s\n", r.Value)
-			path := filepath.Join("testdata", test.name+"."+mode(structured))
-			if *update {
-				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", path, diff)
-			}
+			golden.Check(t, test.name+"."+mode(structured), got.String())
 		}
 	}
 }

@@ -16,11 +16,10 @@ import (
 func fill(b *testing.B, c *Client, topic string, partitions, records, perBatch int, codec recordbatch.Compression) []int64 {
 	b.Helper()
 	ends := make([]int64, partitions)
-	var batched recordbatch.Batch
 	var encoded []byte
 	for i := 0; i < records; {
 		p := i / perBatch % partitions
-		batched.Reset()
+		var batched recordbatch.Batch
 		for ; batched.Len() < perBatch && i < records; i++ {
 			batched.Append(record(fmt.Sprintf("cluster/apps/deployments/namespace-%d/name-%d", i%100, i),
 				fmt.Sprintf(`{"uid":"0b1c2d3e-0000-4000-8000-%012d","rv":"%d","partition":%d,"offset":%d}`, i, 1000000+i, p, i)))

@@ -97,16 +97,12 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 				return gone
 			}
 		}
-		pause := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-ctx.Done():
-			err = fmt.Errorf("%w, gave up: %w", err, context.Cause(ctx))
+			return fmt.Errorf("%w, gave up: %w", err, context.Cause(ctx))
 		case <-c.closing.Done():
-			err = fmt.Errorf("%w, gave up: %w", err, failure.ErrClosed)
-		case <-pause.C:
-			continue
+			return fmt.Errorf("%w, gave up: %w", err, failure.ErrClosed)
+		case <-time.After(wait/2 + rand.N(wait)):
 		}
-		pause.Stop()
-		return err
 	}
 }

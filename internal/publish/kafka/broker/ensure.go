@@ -27,9 +27,6 @@ import (
 // concurrently. Ensure looks up the topic once and tries to create it once. It then waits
 // for the new topic until ctx ends.
 func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, created bool, err error) {
-	if err := want.Validate(); err != nil {
-		return Topic{}, false, err
-	}
 	c.transport.renew(time.Now(), renewEvery)
 	t, err = c.Topic(ctx, want.Name)
 	switch {
@@ -98,18 +95,9 @@ func (c *Client) notCreated(want advice.TopicConfig, err error) error {
 
 // await blocks until all partitions of a new topic are available. It sends requests to the
 // leaders, because a broker can list a partition before the leader serves the partition.
-func (c *Client) await(ctx context.Context, name string) (Topic, error) {
-	var t Topic
-	err := c.persist(ctx, name, func() error {
-		var err error
-		if t, err = c.Topic(ctx, name); err != nil {
-			return err
-		}
-		partitions := make([]int, t.Partitions)
-		for p := range partitions {
-			partitions[p] = p
-		}
-		_, err = c.bounds(ctx, name, partitions...)
+func (c *Client) await(ctx context.Context, name string) (t Topic, err error) {
+	err = c.persist(ctx, name, func() (err error) {
+		t, _, err = c.allBounds(ctx, name)
 		return err
 	})
 	return t, err

@@ -23,7 +23,6 @@ func TestEnsureCreatesOnce(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	name := "created-" + kafkabrokertest.Topic(t, b, "x", 1, nil)
 	want := events(name)
-	want.MaxMessageBytes, want.MinInsyncReplicas, want.Configs = 2_000_000, 1, map[string]string{"segment.ms": "12345"}
 
 	if _, err := newClient(t, b.Addr()).Topic(within(t), name); !isNoTopic(err) {
 		t.Fatalf("got %v, want ErrNoTopic", err)
@@ -40,7 +39,7 @@ func TestEnsureCreatesOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if want := (Topic{name, 3, 1, "delete", 2_000_000, 1, false}); got != want {
+			if want := (Topic{name, 3, 1, "delete", 1_048_588, 1, false}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			for p := range 3 {
@@ -70,9 +69,9 @@ func TestEnsureCreatesOnce(t *testing.T) {
 	if err != nil || !slices.Contains(names, name) || !slices.IsSorted(names) || slices.Contains(names, "__transaction_state") {
 		t.Errorf("got %q, %v", names, err)
 	}
-	is, err := c.kafkaSetting(t, name, "segment.ms")
-	if err != nil || is != "12345" {
-		t.Errorf("segment.ms is %q, %v", is, err)
+	is, err := c.kafkaSetting(t, name, "retention.ms")
+	if err != nil || is != "-1" {
+		t.Errorf("retention.ms is %q, %v", is, err)
 	}
 }
 
@@ -92,7 +91,6 @@ func TestEnsureChecks(t *testing.T) {
 			wrong: []string{`retention.ms is "604800000", should be -1`, "--add-config retention.ms=-1"}, absent: "retention.bytes"},
 		{name: "forgets by size", is: map[string]string{"retention.ms": "-1", "retention.bytes": "1000000"}, want: advice.TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`retention.bytes is "1000000"`, "--add-config retention.bytes=-1"}},
-		{name: "may forget", is: map[string]string{}, want: advice.TopicConfig{CleanupPolicy: "delete", MayForget: true}},
 		{name: "compacted", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact"}},
 		{name: "not compacted", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`cleanup.policy is "delete", should be compact`, "--add-config cleanup.policy=compact"}},
@@ -100,13 +98,9 @@ func TestEnsureChecks(t *testing.T) {
 			wrong: []string{`cleanup.policy is "compact", should be delete`, "--add-config cleanup.policy=delete,retention.ms=-1"}},
 		{name: "compacted and forgets", is: map[string]string{"cleanup.policy": "compact,delete"}, want: advice.TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`retention.ms is "604800000"`, "--add-config retention.ms=-1"}},
-		{name: "both", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact,delete"},
-			wrong: []string{"--add-config 'cleanup.policy=[compact,delete]'"}},
-		{name: "replicas", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", Replication: 3, MinInsyncReplicas: 2},
-			wrong: []string{`replication factor is "1", should be 3 or more`, `min.insync.replicas is "1", should be 2 or more`,
+		{name: "replicas", is: forever, want: advice.TopicConfig{CleanupPolicy: "compact", Replication: 3},
+			wrong: []string{`replication factor is "1", should be 3 or more`, `cleanup.policy is "delete", should be compact`,
 				"kafka-reassign-partitions.sh --bootstrap-server " + b.Addr(), "KUBERELAY_KAFKA_REPLICATION=1"}},
-		{name: "size", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", MaxMessageBytes: 2_000_000},
-			wrong: []string{`max.message.bytes is "1048588", should be 2000000 or more`, "max.message.bytes=2000000"}},
 		{name: "partitions", is: compacted, want: advice.TopicConfig{CleanupPolicy: "compact", Partitions: 7}},
 	}
 	c := newClient(t, b.Addr())
@@ -143,11 +137,7 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 		want  advice.TopicConfig
 		parts []string
 	}{
-		{"no name", advice.TopicConfig{Partitions: 1, CleanupPolicy: "delete"}, []string{"topic name is empty"}},
-		{"no partition", advice.TopicConfig{Name: "x", CleanupPolicy: "delete"}, []string{"0 partitions"}},
-		{"policy", advice.TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "keep"}, []string{`"keep"`}},
-		{"in sync", advice.TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "compact", Replication: 2, MinInsyncReplicas: 3}, []string{"min.insync.replicas 3"}},
-		{"setting", advice.TopicConfig{Name: "bad-setting", Partitions: 1, CleanupPolicy: "compact", Configs: map[string]string{"segment.ms": "soon"}}, []string{"segment.ms"}},
+		{"setting", advice.TopicConfig{Name: "bad-setting", Partitions: 1, CleanupPolicy: "keep"}, []string{"cleanup.policy"}},
 		{"characters", advice.TopicConfig{Name: "bad name", Partitions: 1, CleanupPolicy: "compact"}, []string{"bad name"}},
 	}
 	for _, tt := range tests {
@@ -194,11 +184,11 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 	}
 	wg.Wait()
 
-	if err := b.CreateTopic(ctx, topic, 2, nil); err != nil {
+	if err := b.CreateTopic(ctx, topic, 2, map[string]string{"retention.ms": "-1"}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, c, topic, 0, record("b", "1"))
-	got, created, err := c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete", MayForget: true})
+	got, created, err := c.Ensure(ctx, advice.TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"})
 	if err != nil || created || got.Partitions != 2 {
 		t.Errorf("got %+v, created: %v, %v", got, created, err)
 	}

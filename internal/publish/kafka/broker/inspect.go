@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 
 	"github.com/segmentio/kafka-go"
@@ -193,9 +194,7 @@ func (c *Client) planned(ctx context.Context, want advice.TopicConfig) Topic {
 	if t.Replication < 1 {
 		t.Replication = advice.Number(is["default.replication.factor"])
 	}
-	for name, value := range want.Settings() {
-		is[name] = value
-	}
+	maps.Copy(is, want.Settings())
 	return t.with(is)
 }
 

@@ -4,18 +4,16 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // TestInspectWhatCanBeLost verifies that Inspect reports the settings that can lose records, both before and
 // after the creation of a topic.
 func TestInspectWhatCanBeLost(t *testing.T) {
-	b := kafkabrokertest.Shared(t)
+	b := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{uncleanElection: "true"}})
 	c := newClient(t, b.Addr())
-	want := advice.TopicConfig{
-		Name: kafkabrokertest.TopicName("losing"), Partitions: 1, CleanupPolicy: "compact",
-		Configs: map[string]string{uncleanElection: "true"},
-	}
+	want := advice.TopicConfig{Name: kafkabrokertest.TopicName("losing"), Partitions: 1, CleanupPolicy: "compact"}
 	for _, missing := range []bool{true, false} {
 		i, err := c.Inspect(within(t), want)
 		if err != nil || i.Missing != missing {

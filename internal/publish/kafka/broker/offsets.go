@@ -20,16 +20,8 @@ type Offsets struct{ Start, End []int64 }
 // kind [failure.Retry] until ctx ends. If the topic does not exist, the error is [ErrNoTopic].
 func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	var o Offsets
-	err := c.persist(ctx, topic, func() error {
-		t, err := c.Topic(ctx, topic)
-		if err != nil {
-			return err
-		}
-		partitions := make([]int, t.Partitions)
-		for p := range partitions {
-			partitions[p] = p
-		}
-		o, err = c.bounds(ctx, topic, partitions...)
+	err := c.persist(ctx, topic, func() (err error) {
+		_, o, err = c.allBounds(ctx, topic)
 		return err
 	})
 	if err != nil {
@@ -109,6 +101,19 @@ func (c *Client) Reach(ctx context.Context, topic string) error {
 		return fmt.Errorf("reach topic %s: %w", topic, err)
 	}
 	return nil
+}
+
+// allBounds makes one attempt to look up a topic and to read the bounds of all of its partitions.
+func (c *Client) allBounds(ctx context.Context, topic string) (t Topic, o Offsets, err error) {
+	if t, err = c.Topic(ctx, topic); err != nil {
+		return t, o, err
+	}
+	partitions := make([]int, t.Partitions)
+	for p := range partitions {
+		partitions[p] = p
+	}
+	o, err = c.bounds(ctx, topic, partitions...)
+	return t, o, err
 }
 
 // bounds makes one attempt to read the bounds of some partitions. The result has the order of

@@ -12,7 +12,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
@@ -121,29 +120,4 @@ func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 		return nil, fmt.Errorf("look up topic %s: %w", b.opts.Topic, ErrTopicMissing)
 	}
 	return topics, nil
-}
-
-// At returns the event of an object at a position. It returns the zero value if the topic no longer
-// holds the event, or holds another record at the position. Object is nil if the data of the event
-// cannot be read.
-func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
-	topic, partition := b.topicOf(k), publish.Partition(position)
-	r, found, err := b.client.ReadOne(ctx, topic, partition, publish.Offset(position))
-	if err != nil && !errors.Is(err, broker.ErrNoTopic) {
-		return publish.Stored{}, fmt.Errorf("read the event of %s at %d:%d: %w", k, partition, publish.Offset(position), err)
-	}
-	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
-		return publish.Stored{}, nil
-	}
-	m, err := binding.Decode(r.Headers, r.Value)
-	if err != nil {
-		return publish.Stored{}, nil //nolint:nilerror // a tombstone, or not a Kuberelay event
-	}
-	var s publish.Stored
-	if s.Acked, err = event.AckedFrom(m.Attribute); err != nil {
-		return publish.Stored{}, nil //nolint:nilerror // not a Kuberelay event
-	}
-	s.Acked.Position = position
-	_ = s.Read(m) // if this fails, Object stays nil
-	return s, nil
 }

@@ -8,9 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
@@ -39,61 +37,6 @@ func (s *Scan) Ends() map[publish.Log]uint64 {
 		ends[log] = publish.PositionOf(log.Partition, p.next-1)
 	}
 	return ends
-}
-
-// Next yields the records since the previous call, up to the current end of each partition. It
-// ignores the options From and Filters. If Next returns an error, it may have yielded some records.
-// The next call continues after these.
-func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
-	t := &target{opts: o, yield: yield}
-	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
-		return p.read(ctx, end, func(r broker.Record) error {
-			alive()
-			return p.deliver(t, r)
-		}, func(r broker.Refused) {
-			alive()
-			p.refuse(t, r)
-		})
-	})
-	if t.err != nil {
-		return t.err
-	}
-	return err
-}
-
-// Lasts yields the position of the last record of each object whose last record is an event. It
-// reads up to the current ends, independently of Next.
-func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint64)) error {
-	fresh := s.b.Scan()
-	fresh.Patience = s.Patience
-	lasts := map[string]uint64{}
-	t := &target{}
-	err := fresh.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
-		return p.read(ctx, end, func(r broker.Record) error {
-			alive()
-			if !s.b.isWanted(r) {
-				return nil
-			}
-			_, _, err := binding.Attributes(r.Headers, r.Value)
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if err != nil {
-				delete(lasts, string(r.Key))
-			} else {
-				lasts[string(r.Key)] = publish.PositionOf(p.log.Partition, r.Offset)
-			}
-			return nil
-		}, func(broker.Refused) { alive() })
-	})
-	if err != nil {
-		return err
-	}
-	for key, position := range lasts {
-		if _, k, err := event.ParsePartitionKey(key); err == nil {
-			yield(k, position)
-		}
-	}
-	return nil
 }
 
 // step calls do concurrently for every partition, with the partition's current end. do must call

@@ -2,7 +2,6 @@ package reader
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -21,16 +21,18 @@ import (
 func scanned(t *testing.T, s *Scan) []string {
 	t.Helper()
 	var all []string
-	err := s.Next(t.Context(), publish.SubscribeOptions{
-		Foreign:   func(d publish.Delivery, _ error) { all = append(all, "foreign "+d.Subject) },
-		Tombstone: func(k event.Key, _ publish.Delivery) { all = append(all, "tombstone "+k.Name) },
-	}, func(m *event.Message, d publish.Delivery) error {
+	err := s.NextRaw(t.Context(), func(r Record, d publish.Delivery) error {
 		if !d.Whole {
-			t.Errorf("%s at %s: nothing is missing before it", m.ID, d.Place())
+			t.Errorf("%s at %s: nothing is missing before it", d.Subject, d.Place())
 		}
-		all = append(all, m.ID)
-		return nil
-	})
+		attribute, _, err := binding.Attributes(r.Headers, r.Value)
+		if errors.Is(err, binding.ErrTombstone) {
+			all = append(all, "tombstone "+d.Subject)
+			return nil
+		}
+		all = append(all, attribute("id"))
+		return err
+	}, func(d publish.Delivery, err error) { t.Errorf("refused at %s: %v", d.Place(), err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +49,11 @@ func TestScan(t *testing.T) {
 	}
 	put(t, w, "a", 1)
 	put(t, w, "gone", 1, 0)
-	w.Tombstone(cluster, configMaps.Key("default", "gone"))
-	w.Put(state(t, "other", "a", 1))
-	if got, want := scanned(t, s), []string{"tombstone gone", "uid-of-a.1", "uid-of-gone.1", "uid-of-gone.deleted"}; !slices.Equal(got, want) {
+	gone := configMaps.Key("default", "gone")
+	w.Tombstone(cluster, gone)
+	w.Put(state(t, "other", "b", 1))
+	want := []string{"tombstone " + event.PartitionKey(cluster, gone), "uid-of-a.1", "uid-of-b.1", "uid-of-gone.1", "uid-of-gone.deleted"}
+	if got := scanned(t, s); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	put(t, w, "a", 2)
@@ -63,33 +67,25 @@ func TestScan(t *testing.T) {
 	if got := s.Ends(); len(got) != 3 || got[publish.Log{Topic: w.Topic, Partition: publish.Partition(at)}] != at {
 		t.Errorf("read up to %v, want %d in its partition", got, at)
 	}
-
-	lasts := map[event.Key]uint64{}
-	if err := s.Lasts(t.Context(), func(k event.Key, position uint64) { lasts[k] = position }); err != nil {
-		t.Fatal(err)
-	}
-	if want := (map[event.Key]uint64{configMaps.Key("default", "a"): at}); !maps.Equal(lasts, want) {
-		t.Errorf("got %v, want %v", lasts, want)
-	}
 }
 
-func TestAt(t *testing.T) {
+func TestRawAt(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "at", 2, nil)
 	b := open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr())
 	k := configMaps.Key("default", "a")
 	at := w.Put(state(t, cluster, "a", 7))
 	tombstone := w.Tombstone(cluster, k)
-	got, err := b.At(t.Context(), k, at)
-	if err != nil || got.Acked.ResourceVersion != "7" || got.Acked.Position != at || got.Object == nil || got.Object.Name != "a" {
-		t.Errorf("got %+v, %v", got, err)
+	got, found, err := b.RawAt(t.Context(), w.Topic, at)
+	if attribute, _, _ := binding.Attributes(got.Headers, got.Value); err != nil || !found || string(got.Key) != event.PartitionKey(cluster, k) || attribute("id") != "uid-of-a.7" {
+		t.Errorf("got %+v, %v, %v", got, found, err)
 	}
-	for name, position := range map[string]uint64{"a tombstone": tombstone, "after the end": tombstone + 1} {
-		if got, err := b.At(t.Context(), k, position); err != nil || got.Acked.UID != "" {
-			t.Errorf("%s: got %+v, %v", name, got, err)
+	if got, found, err := b.RawAt(t.Context(), w.Topic, tombstone); err != nil || !found || got.Value != nil {
+		t.Errorf("a tombstone: got %+v, %v, %v", got, found, err)
+	}
+	for topic, position := range map[string]uint64{w.Topic: tombstone + 1, w.Topic + "-missing": at} {
+		if got, found, err := b.RawAt(t.Context(), topic, position); err != nil || found {
+			t.Errorf("topic %s, position %d: got %+v, %v, %v", topic, position, got, found, err)
 		}
-	}
-	if got, err := b.At(t.Context(), configMaps.Key("default", "b"), at); err != nil || got.Acked.UID != "" {
-		t.Errorf("of another object: got %+v, %v", got, err)
 	}
 }
 
@@ -104,9 +100,12 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 	if _, err := client.DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.Topic}}); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Next(t.Context(), publish.SubscribeOptions{}, func(*event.Message, publish.Delivery) error { return nil })
+	next := func() error {
+		return s.NextRaw(t.Context(), func(Record, publish.Delivery) error { return nil }, func(publish.Delivery, error) {})
+	}
+	err := next()
 	for deadline := time.Now().Add(limit); err == nil && time.Now().Before(deadline); { // the brokers take a moment to delete the topic
-		err = s.Next(t.Context(), publish.SubscribeOptions{}, func(*event.Message, publish.Delivery) error { return nil })
+		err = next()
 	}
 	if !errors.Is(err, ErrChanged) {
 		t.Errorf("got %v, want that it changed", err)
@@ -124,7 +123,7 @@ func TestScanOfAFrozenBroker(t *testing.T) {
 	b.Freeze()
 	defer b.Thaw()
 	s.Patience = 100 * time.Millisecond
-	if err := s.Next(t.Context(), publish.SubscribeOptions{}, nil); err == nil {
+	if err := s.NextRaw(t.Context(), nil, nil); err == nil {
 		t.Error("no error")
 	}
 }

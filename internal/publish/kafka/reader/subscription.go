@@ -85,11 +85,10 @@ func (s *subscription) run(ctx context.Context) error {
 
 // wait blocks until the next poll is due or the subscription ends.
 func (s *subscription) wait(ctx context.Context) error {
-	timer := time.NewTimer(pollEvery)
-	defer timer.Stop()
+	due := time.After(pollEvery)
 	for {
 		select {
-		case <-timer.C:
+		case <-due:
 			return nil
 		case e := <-s.ended:
 			s.stopped = append(s.stopped, e)

@@ -59,9 +59,6 @@ func (b *Batch) Append(r Record) {
 // Len returns the number of records.
 func (b *Batch) Len() int { return len(b.records) }
 
-// Records returns the appended records in order. The batch owns the slice.
-func (b *Batch) Records() []Record { return b.records }
-
 // Size returns the size in bytes of the batch without compression. A compressed batch is never
 // larger.
 func (b *Batch) Size() int { return Overhead + b.size }
@@ -75,12 +72,6 @@ func (b *Batch) SizeWith(r Record) int {
 	}
 	body := bodySize(&r, t-first, len(b.records))
 	return Overhead + b.size + varintSize(int64(body)) + body
-}
-
-// Reset empties the batch and releases the bytes of its records.
-func (b *Batch) Reset() {
-	clear(b.records)
-	*b = Batch{records: b.records[:0]}
 }
 
 // bodySize returns the encoded size of a record without its length prefix.

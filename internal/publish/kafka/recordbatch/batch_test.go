@@ -86,13 +86,6 @@ func TestTimestamps(t *testing.T) {
 			if header.FirstTimestamp != test.first || header.MaxTimestamp != test.max {
 				t.Errorf("got first %d, max %d; want %d, %d", header.FirstTimestamp, header.MaxTimestamp, test.first, test.max)
 			}
-			if b.Reset(); b.Len() != 0 || b.Size() != Overhead {
-				t.Errorf("after a reset: %d records, %d bytes", b.Len(), b.Size())
-			}
-			b.Append(Record{Timestamp: someTime})
-			if _, header := readFranz(t, mustEncode(t, b, None, noProducer, NoSequence)); header.MaxTimestamp != someTime.UnixMilli() {
-				t.Errorf("after a reset: max %d", header.MaxTimestamp)
-			}
 		})
 	}
 }

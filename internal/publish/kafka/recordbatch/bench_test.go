@@ -15,10 +15,10 @@ func BenchmarkEncode(b *testing.B) {
 	for _, codec := range allCodecs {
 		b.Run(codec.String(), func(b *testing.B) {
 			b.Run("recordbatch", func(b *testing.B) {
-				batch, dst := &Batch{}, []byte(nil)
+				var dst []byte
 				size := batchOf(records...).Size()
 				encode := func() {
-					batch.Reset()
+					batch := &Batch{}
 					for _, r := range records {
 						batch.Append(r)
 					}
@@ -72,15 +72,4 @@ func (r *reader) ReadRecord() (*protocol.Record, error) {
 		Time: next.Timestamp, Key: protocol.NewBytes(next.Key), Value: protocol.NewBytes(next.Value), Headers: next.Headers,
 	}
 	return &r.record, nil
-}
-
-func BenchmarkRestamp(b *testing.B) {
-	encoded := mustEncode(b, batchOf(someRecords(1000)...), Zstd, Producer{ID: 1, Epoch: 1}, 0)
-	b.SetBytes(int64(len(encoded)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := Restamp(encoded, Producer{ID: 2, Epoch: 1}, 7); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -17,7 +17,7 @@
 //     batch of Encode if the batch has at most [MaxUnpacked] bytes and each record at most
 //     [MaxRecord] bytes.
 //   - Encode does not change the batch. You can encode a batch again with another producer,
-//     sequence or compression. [Restamp] changes the producer and sequence of an encoded batch.
+//     sequence or compression.
 //   - Java consumers read all four compressions: snappy has the framing of snappy-java, and lz4
 //     has independent blocks.
 //

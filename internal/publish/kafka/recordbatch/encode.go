@@ -20,12 +20,11 @@ type Producer struct {
 // batch are -1.
 const NoSequence = -1
 
-// Offsets of the header fields that are written last or rewritten.
+// Offsets of the header fields that are written last.
 const (
 	lengthAt     = 8
 	crcAt        = 17
 	attributesAt = 21 // the checksum covers the batch from here on
-	producerAt   = 43
 	recordsAt    = Overhead
 )
 
@@ -72,22 +71,6 @@ func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence i
 
 // scratches holds buffers for uncompressed records.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
-
-// Restamp changes the producer and sequence of an encoded batch in place, without compressing the
-// batch again. The package comment says when that is allowed. No other goroutine may read the batch
-// meanwhile. Restamp returns an error and leaves the batch unchanged if the bytes are not one batch,
-// or if the producer and sequence are invalid.
-func Restamp(batch []byte, p Producer, baseSequence int32) error {
-	if len(batch) <= recordsAt || batch[crcAt-1] != 2 || int(binary.BigEndian.Uint32(batch[lengthAt:])) != len(batch)-lengthAt-4 {
-		return errors.New("restamp record batch: it is not one batch of version 2")
-	}
-	if err := p.check(baseSequence); err != nil {
-		return fmt.Errorf("restamp record batch: %w", err)
-	}
-	p.append(batch[:producerAt], baseSequence)
-	finish(batch)
-	return nil
-}
 
 // NextSequence returns the sequence number that follows n records starting at base. It wraps from
 // 2^31-1 to 0, like DefaultRecordBatch.incrementSequence in the Java client. If base is [NoSequence],

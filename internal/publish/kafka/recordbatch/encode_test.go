@@ -42,14 +42,6 @@ func TestEncodeRefuses(t *testing.T) {
 			if (err == nil) != test.ok || !test.ok && string(got) != "before" {
 				t.Errorf("got %q, %v", got, err)
 			}
-			if test.batch != one || test.codec != None {
-				return
-			}
-			stamped := mustEncode(t, one, None, noProducer, NoSequence)
-			before := bytes.Clone(stamped)
-			if err := Restamp(stamped, test.p, test.seq); (err == nil) != test.ok || !test.ok && !bytes.Equal(before, stamped) {
-				t.Errorf("restamped: %v", err)
-			}
 		})
 	}
 }
@@ -103,30 +95,6 @@ func TestIncompressible(t *testing.T) {
 			if err != nil || !bytes.Equal(got[6:], want) {
 				t.Errorf("%s: %s makes %d bytes of %d: %v", test.name, codec, len(got)-6, len(want), err)
 			}
-		}
-	}
-}
-
-// TestRestamp verifies that a restamped batch equals a batch that was encoded with the new producer
-// and sequence.
-func TestRestamp(t *testing.T) {
-	b := batchOf(oddRecords...)
-	for _, codec := range allCodecs {
-		got := mustEncode(t, b, codec, Producer{ID: 1, Epoch: 2}, 3)
-		if err := Restamp(got, Producer{ID: 1 << 40, Epoch: 300}, math.MaxInt32); err != nil {
-			t.Fatal(err)
-		}
-		if want := mustEncode(t, b, codec, Producer{ID: 1 << 40, Epoch: 300}, math.MaxInt32); !bytes.Equal(want, got) {
-			t.Errorf("%s: it differs", codec)
-		}
-	}
-	encoded := mustEncode(t, b, None, noProducer, NoSequence)
-	for name, broken := range map[string][]byte{
-		"nothing": nil, "header only": encoded[:Overhead], "cut": encoded[:len(encoded)-1], "more": append(bytes.Clone(encoded), 0),
-		"old format": append(append(bytes.Clone(encoded[:16]), 1), encoded[17:]...),
-	} {
-		if err := Restamp(broken, Producer{ID: 1, Epoch: 1}, 1); err == nil {
-			t.Errorf("%s: it was stamped", name)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package topics
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -22,6 +23,9 @@ type Inspection struct {
 	// Writer is the forwarder that took over the topics last; the zero value if that is unknown.
 	Writer stored.Writer
 }
+
+// All returns the inspections of the event topics and of the checkpoint topic.
+func (i Inspection) All() []TopicInspection { return append(slices.Clone(i.Topics), i.Checkpoint) }
 
 // TopicInspection is the state of one topic, as the brokers report it. Err is the reason if the
 // inspection failed.

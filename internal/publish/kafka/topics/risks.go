@@ -53,7 +53,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 // Risks returns the risks of the topics that exist, and of those that the forwarder would create.
 func (i Inspection) Risks() []publish.Risk {
 	var topics []broker.Topic
-	for _, t := range append(slices.Clone(i.Topics), i.Checkpoint) {
+	for _, t := range i.All() {
 		if t.Err == nil {
 			topics = append(topics, t.Topic)
 		}

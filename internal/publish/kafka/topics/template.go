@@ -1,6 +1,7 @@
 package topics
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -31,11 +32,7 @@ func (t Template) Of(k event.Key) string {
 	if k == (event.Key{}) { // the claim of a cluster name
 		k = event.Key{Group: "kuberelay.io", Resource: "clusters"}
 	}
-	group := k.Group
-	if group == "" {
-		group = "core"
-	}
-	return t.with(group, k.Resource)
+	return t.with(cmp.Or(k.Group, "core"), k.Resource)
 }
 
 func (t Template) with(group, resource string) string {

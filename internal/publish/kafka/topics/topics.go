@@ -52,13 +52,13 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 	return &Topics{Config: c, client: client, stored: read, seen: map[string]broker.Topic{}}
 }
 
-// Existing returns the existing event topics. Without a template, it creates the topic if it does
+// Discover returns the existing event topics. Without a template, it creates the topic if it does
 // not exist. With a template, a matching topic is an event topic if the checkpoint topic names it or if
 // it holds Kuberelay records. It ignores other topics.
 //
 // unseen contains the topics that may be event topics but currently cannot be inspected. The value
 // is true if the checkpoint topic names the topic.
-func (t *Topics) Existing(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
+func (t *Topics) Discover(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !t.Template.IsPerResource() {
 		one, _, err := t.Ensure(ctx, string(t.Template))
 		return []broker.Topic{one}, nil, err
@@ -107,7 +107,7 @@ func (t *Topics) Existing(ctx context.Context, recorded *takeover.Checkpoint) (t
 	return topics, unseen, err
 }
 
-// Recheck looks again at topics that Existing could not inspect. If all is false, it looks only at
+// Recheck looks again at topics that Discover could not inspect. If all is false, it looks only at
 // those that the checkpoint topic names. It returns the event topics that are visible now, and the
 // topics of other users.
 func (t *Topics) Recheck(ctx context.Context, unseen map[string]bool, all bool) (visible, others []string, err error) {

@@ -79,21 +79,12 @@ func (s *subscription) run(ctx context.Context) error {
 			delay = minResubscribe
 		}
 		s.notify(err)
-		if err := sleep(ctx, delay); err != nil {
-			return err
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		delay = min(delay*resubscribeStep, maxResubscribe)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

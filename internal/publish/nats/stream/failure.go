@@ -39,7 +39,6 @@ var (
 // Error codes of the server for which the client has no constant (nats-server,
 // jetstream_errors_generated.go).
 const (
-	codeNoPeers             jetstream.ErrorCode = 10005
 	codeAccountExceeded     jetstream.ErrorCode = 10002
 	codeInsufficient        jetstream.ErrorCode = 10023
 	codeMaximumStreams      jetstream.ErrorCode = 10027

@@ -124,12 +124,10 @@ func (p *Puller) receive(within time.Duration) (*natsgo.Msg, error) {
 		return msg, nil
 	default:
 	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
 	select {
 	case msg := <-p.msgs:
 		return msg, nil
-	case <-timer.C:
+	case <-time.After(within):
 		return nil, natsgo.ErrTimeout
 	case <-p.stopped:
 		return nil, natsgo.ErrBadSubscription
@@ -138,10 +136,8 @@ func (p *Puller) receive(within time.Duration) (*natsgo.Msg, error) {
 
 // pause waits before another request. It returns false after Stop.
 func (p *Puller) pause() bool {
-	timer := time.NewTimer(respondersRetry)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(respondersRetry):
 		return true
 	case <-p.stopped:
 		return false

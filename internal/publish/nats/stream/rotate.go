@@ -104,7 +104,7 @@ func (l *link) reconnect(ctx context.Context) {
 			<-replaced
 			waiting, cancel := context.WithTimeout(connecting, reconnectTimeout)
 			defer cancel()
-			c.awaitReady(waiting, before)
+			c.until(waiting, func(now int, err error) bool { return now != before && err == nil })
 		})
 	}
 	pausing.Wait()
@@ -122,21 +122,4 @@ func (c *Conn) pause(ctx context.Context) (resume func()) {
 		return func() {}
 	}
 	return c.hooks.Pause(ctx)
-}
-
-// awaitReady blocks until the stream is ready on a connection other than before, or ctx ends.
-func (c *Conn) awaitReady(ctx context.Context, before int) {
-	for {
-		connection, changed, err := c.state.get()
-		if connection != before && err == nil {
-			return
-		}
-		select {
-		case <-changed:
-		case <-c.Closing():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }

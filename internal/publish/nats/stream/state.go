@@ -269,9 +269,15 @@ func (c *Conn) Found(is *jetstream.StreamInfo) (another bool) { return c.state.f
 
 // UntilLost blocks until the connection with the given number is lost, the Conn closes, or ctx ends.
 func (c *Conn) UntilLost(ctx context.Context, connection int) {
+	c.until(ctx, func(now int, _ error) bool { return now != connection })
+}
+
+// until blocks until is returns true for the connection and the reason why the stream is not ready,
+// the Conn closes, or ctx ends.
+func (c *Conn) until(ctx context.Context, is func(connection int, err error) bool) {
 	for {
-		now, changed, _ := c.state.get()
-		if now != connection {
+		connection, changed, err := c.state.get()
+		if is(connection, err) {
 			return
 		}
 		select {
