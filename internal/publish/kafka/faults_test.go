@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,6 +27,28 @@ func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	o := testOptions(cluster.ListenAddrs()[0])
 	o.Cluster, o.Partitions = "fake", 2
 	return cluster, &writers{t, o}
+}
+
+// holdFetches suspends the fetches of a topic until release is called. held receives a value when
+// the first of them arrives.
+func holdFetches(t *testing.T, cluster *kfake.Cluster, topic string) (held <-chan struct{}, release func()) {
+	arrived, released := make(chan struct{}, 1), make(chan struct{})
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	cluster.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, of := range request.(*kmsg.FetchRequest).Topics {
+			if of.Topic == topic {
+				select {
+				case arrived <- struct{}{}:
+				default:
+				}
+				cluster.SleepControl(func() { <-released })
+			}
+		}
+		return nil, nil, false
+	})
+	return arrived, release
 }
 
 // TestAnswersThatLeaveDoubt verifies that an event is stored exactly once, whatever response the

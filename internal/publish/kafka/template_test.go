@@ -80,6 +80,32 @@ func TestOthersTopicsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// TestATopicOpensDuringALoad verifies that a load doesn't take an event for lost whose topic opened
+// after the load had looked at the open topics. In an earlier version, the next load removed the
+// entry of the event, and the object was published again with the same ID.
+func TestATopicOpensDuringALoad(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	w.opts.Topic, w.opts.CheckpointTopic = "kr.{resource}", "checkpoint"
+	b := w.open()
+	want := map[event.Key]uint64{aPod: w.opened(b, aPod)}
+	held, release := holdFetches(t, cluster, "kr.pods") // only a load reads this topic
+	loaded := make(chan error, 1)
+	go func() { loaded <- b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }) }()
+	<-held
+	want[aSecret] = w.opened(b, aSecret)
+	release()
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	w.wantLoaded(b, want)
+	if at, err := w.publish(b, w.messageOf(aSecret, 1, 0)); err != nil || at != want[aSecret] {
+		t.Errorf("published again at %d, %v, want %d", at, err, want[aSecret])
+	}
+	w.flushed(b)
+	crash(b)
+	w.wantLoaded(w.open(), want)
+}
+
 // TestATopicMayNotBeSeenForAWhile verifies that a topic counts neither as deleted nor as empty
 // while the user may not see it. Brokers leave such a topic out of their list. When the topic is
 // visible again, its objects are known without any publish.

@@ -22,13 +22,18 @@ const (
 // Take returns what an entry says about the last event of an object. A zero entry means that the
 // entry was removed. last is the position of the object's last event as the session knows it, 0 for
 // none. If last is not 0, Take returns it as the position, whoever wrote the entry.
+//
+// An entry of a topic that is not open says no more than a removed one. The topic can have opened
+// since the load began, and then last is the position of an event that the bus has.
 func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
+	_, open := b[e.Topic]
+	isRemoved := e == record.Entry{} || b != nil && !open
 	switch {
 	case e.Type != "": // a marker
 		return event.Acked{}, Skip
-	case e == record.Entry{} && last != 0: // another partition of the checkpoint topic has the entry of the key
+	case isRemoved && last != 0: // the object's last event has another entry, or followed the start of the load
 		return event.Acked{}, Skip
-	case e == record.Entry{}:
+	case isRemoved:
 		return event.Acked{}, Yield
 	case !b.hold(e):
 		return event.Acked{}, Lost
@@ -40,9 +45,9 @@ func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	return acked, Yield
 }
 
-// hold reports whether the topics can still hold the event of an entry. Otherwise the topic or its
-// records were deleted, or never existed.
+// hold reports whether an open topic can still hold the event of an entry. Otherwise the records
+// were deleted, or the partition never existed.
 func (b Bounds) hold(e record.Entry) bool {
-	start, open := b[e.Topic]
-	return b == nil || open && e.Partition < len(start) && e.Offset >= start[e.Partition]
+	start := b[e.Topic]
+	return b == nil || e.Partition < len(start) && e.Offset >= start[e.Partition]
 }

@@ -59,7 +59,8 @@ func TestTake(t *testing.T) {
 		"removed, and recorded elsewhere":    {open, record.Entry{}, publish.PositionOf(1, 3), Skip, 0},
 		"below the start of the log":         {open, at(0, 4), publish.PositionOf(0, 4), Lost, 0},
 		"in a partition that does not exist": {open, at(2, 7), 0, Lost, 0},
-		"in a topic that is not open":        {open, elsewhere, 0, Lost, 0},
+		"in a topic that is not open":        {open, elsewhere, 0, Yield, 0},
+		"in a topic that opened since":       {open, elsewhere, publish.PositionOf(0, 7), Skip, 0},
 		"found by the takeover":              {nil, elsewhere, 0, Yield, publish.PositionOf(0, 7)},
 	} {
 		acked, got := c.bounds.Take(c.entry, c.last)
