@@ -29,16 +29,16 @@ func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	return cluster, &writers{t, o}
 }
 
-// holdFetches suspends the fetches of a topic until release is called. held receives a value when
-// the first of them arrives.
-func holdFetches(t *testing.T, cluster *kfake.Cluster, topic string) (held <-chan struct{}, release func()) {
+// holdFetches suspends the fetches of at least a number of bytes from a topic until release is
+// called. held receives a value when the first of them arrives.
+func holdFetches(t *testing.T, cluster *kfake.Cluster, topic string, bytes int32) (held <-chan struct{}, release func()) {
 	arrived, released := make(chan struct{}, 1), make(chan struct{})
 	release = sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
 	cluster.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		for _, of := range request.(*kmsg.FetchRequest).Topics {
-			if of.Topic == topic {
+			if of.Topic == topic && of.Partitions[0].PartitionMaxBytes >= bytes {
 				select {
 				case arrived <- struct{}{}:
 				default:
@@ -152,4 +152,25 @@ func TestNobodyKnowsUsAnyMore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestALoadIsCanceled verifies that a load that is canceled while it reads returns an error, and
+// that the next load yields everything. There are more partitions than a load reads concurrently. In
+// an earlier version, the load panicked on the partitions that it had not begun to read.
+func TestALoadIsCanceled(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	w.opts.Partitions = 24
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	held, release := holdFetches(t, cluster, DefaultCheckpointTopic(w.opts.Topic), 2) // a read of one record asks for 1 byte
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded := make(chan error, 1)
+	go func() { loaded <- b.Load(ctx, func(event.Key, event.Acked) error { return nil }) }()
+	<-held
+	cancel()
+	if err := <-loaded; !errors.Is(err, context.Canceled) {
+		t.Errorf("the load returns %v, want %v", err, context.Canceled)
+	}
+	release()
+	w.wantLoaded(b, want)
 }

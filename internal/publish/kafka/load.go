@@ -92,6 +92,9 @@ func (l *loading) run(ctx context.Context) error {
 		err = l.readForeign(ctx)
 	}
 	for _, d := range parts {
+		if d == nil {
+			continue // Each leaves out calls after an error
+		}
 		replaced := false
 		if err == nil {
 			replaced, err = l.replaceAll(ctx, d)

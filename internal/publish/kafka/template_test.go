@@ -88,7 +88,7 @@ func TestATopicOpensDuringALoad(t *testing.T) {
 	w.opts.Topic, w.opts.CheckpointTopic = "kr.{resource}", "checkpoint"
 	b := w.open()
 	want := map[event.Key]uint64{aPod: w.opened(b, aPod)}
-	held, release := holdFetches(t, cluster, "kr.pods") // only a load reads this topic
+	held, release := holdFetches(t, cluster, "kr.pods", 1) // only a load reads this topic
 	loaded := make(chan error, 1)
 	go func() { loaded <- b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }) }()
 	<-held
