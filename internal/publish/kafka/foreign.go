@@ -67,6 +67,9 @@ func (l *loading) readForeign(ctx context.Context) error {
 	return nil
 }
 
+// findForeign returns the last foreign record of each key in a range of unread offsets. Some of the
+// records can be the session's own (see [sender.Sender.TakeUnread]); [index.Foreign.Unanswered] drops
+// them.
 func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]index.ForeignRecord, error) {
 	found := map[string]index.ForeignRecord{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
@@ -85,8 +88,13 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (m
 			return nil //nolint:nilerror // not the key of an object
 		}
 		at.t.senders[at.p].NotBefore(r.Time) // the answer must not have an earlier timestamp
-		f := index.ForeignRecord{Tombstone: r.Value == nil}
-		if e, ok := b.stored.EntryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.Tombstone {
+		f, before := index.ForeignRecord{Tombstone: r.Value == nil}, found[string(r.Key)]
+		switch e, ok := b.stored.EntryOf(r, at.t.name, at.p); {
+		case ok && f.Tombstone && before.Entry.Deleted && e.Position() == before.Entry.Position() && e.IsSameEvent(before.Entry):
+			before.Tombstone = true // the two records form one delete
+			found[string(r.Key)] = before
+			return nil
+		case ok && !f.Tombstone && e.Type == "":
 			f.Entry = e
 		}
 		f.Entry.Topic, f.Entry.Partition, f.Entry.Offset, f.Entry.Time = at.t.name, at.p, r.Offset, record.Stored(r.Time)

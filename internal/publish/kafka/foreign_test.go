@@ -1,14 +1,18 @@
 package kafka
 
 import (
+	"context"
 	"maps"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 )
 
 // TestAnInvalidLastRecordIsForeign verifies that an invalid record after the last event of an
@@ -122,6 +126,75 @@ func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
 			}
 			crash(b)
 			w.wantLoaded(w.open(), want)
+		})
+	}
+}
+
+// TestOwnRecordsAreNotForeign verifies that the session's own records do not count as foreign if a
+// load reads them: before they are acknowledged, or in a range of offsets that has grown over them. In
+// an earlier version, the tombstone of a delete counted as foreign, and the object got a second
+// delete. The next takeovers read an event again until its object changed.
+func TestOwnRecordsAreNotForeign(t *testing.T) {
+	for name, inFlight := range map[string]bool{"in flight": true, "in a range that has grown": false} {
+		t.Run(name, func(t *testing.T) {
+			_, w := newFakeWriters(t)
+			client, err := broker.New(w.opts.Broker)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { client.Close() })
+			var hold atomic.Bool
+			stored, answer := make(chan struct{}), make(chan struct{})
+			w.opts.Partitions = 1
+			w.opts.produce = func(ctx context.Context, topic string, p int, batch []byte) (int64, error) {
+				at, err := client.Produce(ctx, topic, p, batch)
+				if topic == w.opts.Topic && hold.Load() {
+					stored <- struct{}{}
+					<-answer
+				}
+				return at, err
+			}
+			b := w.open()
+			web, kept := w.message("web", 1, 0), w.message("kept", 1, 0)
+			want := map[event.Key]event.Acked{}
+			publish := func(m *event.Message) {
+				t.Helper()
+				hold.Store(inFlight)
+				done := make(chan uint64, 1)
+				go func() { done <- w.mustPublish(b, m) }()
+				if inFlight {
+					<-stored
+					w.load(b)
+					hold.Store(false)
+					answer <- struct{}{}
+				}
+				a := m.Acked
+				a.Position = <-done
+				want[m.Key] = a
+			}
+			publish(kept)
+			publish(web)
+			publish(w.deletion(web.Key, want[web.Key].Position))
+			s, err := b.current()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !inFlight {
+				own := s.topics[w.opts.Topic].senders[0]
+				own.PutBack(sender.Spans{{From: 1, To: own.End()}})
+			}
+			got, err := w.acked(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, want := range want {
+				if got := got[k]; !got.IsSameEvent(want) || got.Foreign {
+					t.Errorf("loaded %+v, want %+v", got, want)
+				}
+			}
+			if got := w.unreadFrom(b); got != 0 {
+				t.Errorf("the next takeover reads from %d", got)
+			}
 		})
 	}
 }

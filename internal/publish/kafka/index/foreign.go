@@ -25,7 +25,9 @@ func (f *Foreign) Add(found map[string]ForeignRecord) {
 }
 
 // Unanswered returns the entries of the records that are still the last of their keys. It drops
-// records that need no answer, and skips keys with an event in flight.
+// records that need no answer, and skips keys with an event in flight. It also drops the session's
+// own records, which a load can read before they are acknowledged: the index has the position of such
+// a record although no call of Unanswered has set it.
 func (f *Foreign) Unanswered(x *Index) map[string]record.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,9 +38,14 @@ func (f *Foreign) Unanswered(x *Index) map[string]record.Entry {
 			delete(f.last, key)
 			continue
 		}
-		x.Found(id, position)
-		if x.Position(id) == position {
+		r.found = x.Found(id, position) || r.found
+		f.last[key] = r
+		switch {
+		case x.Position(id) != position: // the object has an event in flight
+		case r.found:
 			last[key] = r.Entry
+		default:
+			delete(f.last, key)
 		}
 	}
 	return last

@@ -77,14 +77,17 @@ func (x *Index) Remove(id ID) {
 }
 
 // Found sets the position of an object's last event, unless the index has a later event in the same
-// partition, or the object has an event in flight.
-func (x *Index) Found(id ID, position uint64) {
+// partition, or the object has an event in flight. It reports whether it set the position.
+func (x *Index) Found(id ID, position uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	last := x.last[id]
-	if isLater := last < position || publish.Partition(last) != publish.Partition(position); isLater && !x.busy[id] {
-		x.last[id] = position
+	isLater := last < position || publish.Partition(last) != publish.Partition(position)
+	if !isLater || x.busy[id] {
+		return false
 	}
+	x.last[id] = position
+	return true
 }
 
 // Lost removes the position of an object's last event, unless the object has another last event by

@@ -8,7 +8,9 @@ import (
 // ForeignRecord is a record of another writer with the key of one of the cluster's objects.
 type ForeignRecord struct {
 	Entry     record.Entry // only the place and the time, if the record is not an event and Entry.Foreign is false
-	Tombstone bool
+	Tombstone bool         // the record is a tombstone, or a delete with its tombstone after it
+
+	found bool // the index has the position from this record
 }
 
 // IsAnswered reports whether the record needs no answer: a later event of the key answers it, or it is

@@ -13,7 +13,7 @@ type Spans []Span
 
 // maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
 // grows and includes the session's records in between. The index distinguishes these from foreign
-// records.
+// records, as it does those of batches in flight.
 const maxSpans = 1 << 14
 
 // wrote records that the sender has stored records at these offsets. The caller holds mu.
