@@ -39,8 +39,8 @@ type Bus interface {
 	LastClaim(ctx context.Context) (event.Claim, error)
 
 	// PossibleLosses returns how many incidents since the bus was opened may have lost acknowledged
-	// messages. An incident is a new stream or topic, a leader election of the stream, or a lost
-	// connection.
+	// messages. An incident is a new stream or topic, a topic that is missing or lacks recorded
+	// messages, a leader election of the stream, or a lost connection.
 	PossibleLosses() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last read. It

@@ -112,6 +112,44 @@ func TestALostTailIsCoveredByAnotherCluster(t *testing.T) {
 	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
 }
 
+// TestATakeoverReportsALoss verifies that PossibleLosses grows before a session accepts writes if the
+// takeover found that a partition lost records or that a topic is missing. Otherwise, a consistency
+// point could precede the load that finds the loss. After another takeover, points need not wait.
+func TestATakeoverReportsALoss(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(w *writers, b *Bus, at uint64)
+		want bool
+	}{
+		"nothing": {lose: func(*writers, *Bus, uint64) {}},
+		"the end of a partition": {want: true, lose: func(w *writers, b *Bus, at uint64) {
+			s := w.flushed(b)
+			s.recorder.Put([]byte(event.PartitionKey(w.opts.Cluster, aPod)), entry{UID: "uid-of-a", ResourceVersion: "2", Topic: "kr.pods", Partition: publish.Partition(at), Offset: publish.Offset(at) + 100})
+			w.flushed(b)
+		}},
+		"a topic": {want: true, lose: func(w *writers, _ *Bus, _ uint64) { w.deleteTopic("kr.pods") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := newFakeWriters(t)
+			w.opts.Topic, w.opts.CheckpointTopic = "kr.{resource}", "checkpoint"
+			b := w.open()
+			at := w.opened(b, aPod)
+			s := w.flushed(b)
+			before := b.PossibleLosses()
+			c.lose(w, b, at)
+			s.end(errRenew)
+			await(t, "another session", func() error {
+				if now, err := b.current(); now == s || err != nil {
+					return fmt.Errorf("not yet: %w", err)
+				}
+				return nil
+			})
+			if got := b.PossibleLosses() > before; got != c.want {
+				t.Errorf("%d possible losses before the takeover, and %d after it", before, b.PossibleLosses())
+			}
+		})
+	}
+}
+
 // acknowledgeOneMore lets the session assume that one more record of a partition was acknowledged.
 func acknowledgeOneMore(t *testing.T, of *topic, p int) {
 	t.Helper()

@@ -59,6 +59,9 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 // readPartition reads the parts of a partition that the session does not know yet.
 func (s *session) readPartition(ctx context.Context, at place, p *takeover.Partition) error {
 	for read, more := p.Next(); more; read, more = p.Next() {
+		if read.Reason != takeover.NoReason {
+			s.b.losses.Add(1) // the caller may know events that the topic has lost
+		}
 		switch read.Reason {
 		case takeover.Mismatch:
 			s.b.log.Warn("partition does not match the checkpoint because it was recreated or the brokers lost records; reading it from the start", "topic", at.t.name, "partition", at.p)

@@ -101,6 +101,11 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 		return nil, err
 	}
 	s.unseen = unseen
+	for _, isRecorded := range unseen {
+		if isRecorded {
+			s.b.losses.Add(1) // it may be deleted
+		}
+	}
 	var all []recovery
 	var taken []*topic
 	for _, found := range topics {
