@@ -31,7 +31,7 @@ type Bus struct {
 	stored  *stored.Reader
 	topics  *topics.Topics
 
-	ctx      context.Context // canceled by Close
+	ctx      context.Context // canceled by Close, with the cause errStopped
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
 	close    sync.Once
@@ -69,7 +69,8 @@ func Open(o Options) (*Bus, error) {
 	if b.produce = o.produce; b.produce == nil {
 		b.produce = client.Produce
 	}
-	b.ctx, b.stop = context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
+	b.ctx, b.stop = ctx, func() { stop(errStopped) }
 	b.workers.Go(b.supervise)
 	b.workers.Go(b.sweepOften)
 	return b, nil
@@ -139,9 +140,6 @@ func (b *Bus) watch(s *session) {
 		case <-s.ctx.Done():
 			b.set(nil, context.Cause(s.ctx))
 			return
-		case <-b.ctx.Done():
-			s.end(errStopped)
-			continue
 		case <-b.probeNow:
 		case <-ticker.C:
 		}

@@ -34,7 +34,7 @@ type session struct {
 	producer recordbatch.Producer
 	started  time.Time // has the readings of both clocks, see isExpired
 
-	ctx     context.Context // ends with the session; its cause is the reason
+	ctx     context.Context // ends with the session or with Close; its cause is the reason
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup // done when the session has ended and all its records are completed
 
@@ -63,7 +63,7 @@ func newSession(b *Bus, producer recordbatch.Producer) *session {
 		b: b, id: newID(), producer: producer, started: time.Now(), index: index.New(),
 		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender.Sender]error{},
 	}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	return s
 }
 

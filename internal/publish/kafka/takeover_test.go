@@ -704,6 +704,36 @@ func TestAnIdleSessionIsRenewed(t *testing.T) {
 	}
 }
 
+// TestCloseWhileABrokerHangs verifies that Close ends the session at once, even while watch waits for
+// the response to a probe. In an earlier version, the session ended only after the probe.
+func TestCloseWhileABrokerHangs(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	b := w.open()
+	s, err := b.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	defer close(release)
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) { // only a probe requests these
+		cluster.KeepControl()
+		select {
+		case held <- struct{}{}:
+		default:
+		}
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	<-held
+	b.stop()
+	if err := context.Cause(s.ctx); !errors.Is(err, errStopped) {
+		t.Errorf("the session ended with %v, want %v", err, errStopped)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWithoutIdempotence(t *testing.T) {
 	w := newWriters(t, 2)
 	w.opts.Idempotent = false
