@@ -3,10 +3,16 @@ package broker
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // freezing is the listener of a broker that a test can freeze. A frozen broker keeps its
@@ -85,4 +91,50 @@ func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
 	if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 3 {
 		t.Errorf("got %+v, %v", o, err)
 	}
+}
+
+// TestALoginThatHangs verifies that a connection closes if the broker does not finish its SASL login,
+// and that the client connects again. kafka-go gives the login no deadline.
+func TestALoginThatHangs(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, faulty), kfake.EnableSASL(), kfake.Superuser(login.Plain, "alice", firstPassword))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	var hanging atomic.Bool
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hanging.Store(true)
+	cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if hanging.Load() {
+			select {
+			case held <- struct{}{}:
+			default:
+			}
+			cluster.SleepControl(func() { <-release })
+		}
+		return nil, nil, false
+	})
+	c := newClient(t, cluster.ListenAddrs()[0], func(o *Options) {
+		o.SASLMechanism, o.User, o.PasswordFile, o.RequestTimeout = login.Plain, "alice", writeFile(t, "password", firstPassword), time.Second
+	})
+	produced := make(chan error, 1)
+	go func() {
+		_, err := c.Produce(within(t), faulty, 0, one(t))
+		produced <- err
+	}()
+	<-held
+	hung := c.connections()
+	wantError(t, <-produced, failure.Retry)
+	hanging.Store(false)
+	poll.Holds(t, "the connections are closed", func() bool {
+		for open := range c.connections() {
+			if _, is := hung[open]; is {
+				return false
+			}
+		}
+		return true
+	})
+	put(t, c, faulty, 0, record("a", "1"))
 }

@@ -259,7 +259,8 @@ func (t *transport) origin(address string) string {
 type conn struct {
 	net.Conn
 
-	t *transport
+	t         *transport
+	connected bool // kafka-go has cleared the deadline that it set when it connected
 }
 
 func (t *transport) track(raw net.Conn) (net.Conn, error) {
@@ -272,6 +273,18 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	}
 	t.conns[c] = struct{}{}
 	return c, nil
+}
+
+// SetDeadline implements [net.Conn]. kafka-go sets a deadline when it connects, and clears it before
+// the SASL login. If a broker doesn't finish the login, the connection and its goroutine would stay
+// although the caller has given up, and each retry would add another one. So the deadline stays until
+// the first request replaces it: every request has a deadline.
+func (c *conn) SetDeadline(at time.Time) error {
+	if at.IsZero() && !c.connected {
+		c.connected = true
+		return nil
+	}
+	return c.Conn.SetDeadline(at)
 }
 
 // Close implements [net.Conn].
