@@ -46,7 +46,7 @@ type Ledger interface {
 	IsAttempt(key event.Key, bus event.Acked) bool
 	Replace(key event.Key, was, is event.Acked) bool
 	Settle(key event.Key, acked event.Acked, of ledger.Interest)
-	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest)
+	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest) (reported bool)
 	Unanswered(key event.Key, acked, sent event.Acked, of ledger.Interest)
 	Conflict(c event.Change, acked, bus event.Acked, lost bool)
 	Adopt(key event.Key, was, is event.Acked)
@@ -131,11 +131,10 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
-			switch {
-			case !acked.Live():
+			if acked.Live() {
+				f.Recheck(key) // an informer may have ended before it reported the delete
+			} else {
 				f.unanswered(key, acked, event.Acked{}) // drops the tombstones of UIDs that the bus cannot show
-			case !f.Informers.Interest(key).Selected:
-				f.Recheck(key) // its informer ended, and may not have reported a delete
 			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
@@ -203,8 +202,8 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("before-publish")
 	f.Publish(ctx, m, func(position uint64, err error) {
 		if err == nil {
-			f.acknowledged(ctx, c, m, position)
-			done(c.Type.IsRemoval(), nil)
+			reported := f.acknowledged(ctx, c, m, position)
+			done(c.Type.IsRemoval() || !reported, nil)
 			return
 		}
 		f.failed(ctx, c, acked, m, err, done)
@@ -212,12 +211,13 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("after-publish")
 }
 
-// acknowledged records that the bus holds an event.
-func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) {
+// acknowledged records that the bus holds an event. It returns false if the informers may no longer show
+// its object.
+func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) (reported bool) {
 	failpoint.Hit("after-ack")
 	m.Acked.Position = position
 	m.Acked.StoredAt(f.Now())
-	f.record(c, m)
+	reported = f.record(c, m)
 	if c.Repairs {
 		f.repaired(c)
 	}
@@ -225,6 +225,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 		f.Logger.DebugContext(ctx, "event acknowledged", append(attributes(c.Key), "event_id", m.ID, "type", c.Type, "position", position)...)
 	}
 	m.Free()
+	return reported
 }
 
 // failed handles a publish that ended with an error.
@@ -285,11 +286,11 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	}
 }
 
-func (f *Forwarder) record(c event.Change, m *event.Message) {
+func (f *Forwarder) record(c event.Change, m *event.Message) (reported bool) {
 	// The ledger keeps the key. A key that shares the strings of the cached object takes no extra
 	// memory.
 	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
-	f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
+	reported = f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
 	f.Informers.Settled(c.Key)
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	now := f.Now()
@@ -301,4 +302,5 @@ func (f *Forwarder) record(c event.Change, m *event.Message) {
 	if f.Published != nil {
 		f.Published(key, c.Type, m.Acked.ResourceVersion, c.Observed, now)
 	}
+	return reported
 }

@@ -47,20 +47,20 @@ type answer struct {
 // bench is a test bench for one key: the informers' view of the key, its entry in the term, and a
 // bus that returns the results that the test sets.
 type bench struct {
-	view       event.View
-	acked      event.Acked // the entry of the key in the term; a test can change it
-	term       *ledger.Term
-	settled    []event.Acked
-	answer     []answer // in order of publishes
-	sent       []*event.Message
-	last       *event.Object
-	truncated  event.Body
-	shown      event.Acked // the entry of the event that At returns
-	readErr    error
-	rechecked  []event.Key
-	lost       bool            // result of Lost
-	unselected bool            // the object is not selected
-	states     []*event.Object // arguments of Acknowledge
+	view      event.View
+	acked     event.Acked // the entry of the key in the term; a test can change it
+	term      *ledger.Term
+	settled   []event.Acked
+	answer    []answer // in order of publishes
+	sent      []*event.Message
+	last      *event.Object
+	truncated event.Body
+	shown     event.Acked // the entry of the event that At returns
+	readErr   error
+	rechecked []event.Key
+	lost      bool            // result of Lost
+	abandoned bool            // the informer of the object ended while an event was on its way
+	states    []*event.Object // arguments of Acknowledge
 
 	attempted     []string // the attempted UID after each call of Settle, Acknowledge and Unanswered
 	unpublishable int
@@ -70,7 +70,7 @@ type bench struct {
 func (b *bench) Lookup(event.Key) event.View { return b.view }
 func (b *bench) Reported(event.Key) string   { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
-	return ledger.Interest{Selected: !b.unselected, Published: true}
+	return ledger.Interest{Selected: true, Published: true}
 }
 func (b *bench) Settled(event.Key) {}
 func (b *bench) Unpublishable(event.Key) {
@@ -101,11 +101,12 @@ func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest) {
 	b.known().Settle(k, a, of)
 	b.settle(a)
 }
-func (b *bench) Acknowledge(k event.Key, a event.Acked, state *event.Object, of ledger.Interest) {
+func (b *bench) Acknowledge(k event.Key, a event.Acked, state *event.Object, of ledger.Interest) bool {
 	b.known().Acknowledge(k, a, state, of)
 	b.settle(a)
 	a.Time = 0
 	b.acked, b.states = a, append(b.states, state)
+	return !b.abandoned
 }
 func (b *bench) Unanswered(k event.Key, a, sent event.Acked, of ledger.Interest) {
 	b.known().Unanswered(k, a, sent, of)
@@ -289,13 +290,18 @@ func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
 	}
 }
 
-// TestSyncComparesAnUnselectedObject verifies that an object on the bus that no informer shows is compared
-// with the cluster if it is not selected. The informer that reported it may have ended.
-func TestSyncComparesAnUnselectedObject(t *testing.T) {
-	for _, unselected := range []bool{true, false} {
-		b := &bench{view: view(nil), acked: live("A", "10"), unselected: unselected}
-		if again, err := b.sync(t); again || err != nil || len(b.sent) > 0 || (len(b.rechecked) > 0) != unselected {
-			t.Errorf("unselected %t: again %t, %v, %d publishes, compared %v", unselected, again, err, len(b.sent), b.rechecked)
+// TestSyncOfAnAbandonedObject verifies that the forwarder looks at an object again if its informer ended
+// while the event was on its way, and compares the object with the cluster if no informer shows it.
+func TestSyncOfAnAbandonedObject(t *testing.T) {
+	for _, abandoned := range []bool{true, false} {
+		b := &bench{view: view(object("A", "10")), answer: []answer{{position: 1}}, abandoned: abandoned}
+		f := b.forwarder()
+		if again, err := syncOnce(t, f); again != abandoned || err != nil {
+			t.Errorf("abandoned: %t, again: %t, %v", abandoned, again, err)
+		}
+		b.view = view(nil)
+		if again, err := syncOnce(t, f); again || err != nil || len(b.sent) != 1 || len(b.rechecked) != 1 {
+			t.Errorf("then again: %t, %v, %d publishes, compared %v", again, err, len(b.sent), b.rechecked)
 		}
 	}
 }

@@ -65,14 +65,16 @@ type ledgerOf event.Acked
 
 var _ Ledger = ledgerOf{}
 
-func (l ledgerOf) State(event.Key) (event.Acked, string)                            { return event.Acked(l), "" }
-func (ledgerOf) IsAttempt(event.Key, event.Acked) bool                              { return false }
-func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool                   { return true }
-func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)                     {}
-func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) {}
-func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest)        {}
-func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)                  {}
-func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                                {}
+func (l ledgerOf) State(event.Key) (event.Acked, string)          { return event.Acked(l), "" }
+func (ledgerOf) IsAttempt(event.Key, event.Acked) bool            { return false }
+func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool { return true }
+func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)   {}
+func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) bool {
+	return true
+}
+func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest) {}
+func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)           {}
+func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                         {}
 
 // quiet is a bench that many keys can use at once, because Lookup changes nothing in it.
 type quiet struct{ *bench }

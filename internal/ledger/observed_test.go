@@ -319,6 +319,35 @@ func TestForgetAll(t *testing.T) {
 	}
 }
 
+// TestAcknowledgeWithoutAReport verifies that an acknowledgement tells whether the informers had reported the
+// object and have not ended since.
+func TestAcknowledgeWithoutAReport(t *testing.T) {
+	key, all := event.Key{Resource: "pods", Name: "web"}, Interest{Selected: true, Published: true}
+	o := &event.Object{UID: "A", ResourceVersion: "5", Name: "web"}
+	for name, c := range map[string]struct {
+		since func(*Ledger)
+		want  bool
+	}{
+		"reported": {func(*Ledger) {}, true},
+		"reported again": {func(l *Ledger) {
+			l.Observe(key, nil, &event.Object{UID: "A", ResourceVersion: "6"}, event.CauseWatch, false, time.Now())
+		}, true},
+		"the informer ended": {func(l *Ledger) { l.Abandon(func(event.Key) bool { return true }) }, false},
+		"deleted":            {func(l *Ledger) { l.AddTombstone(key, event.Tombstone{UID: "A"}) }, false},
+		"of another object": {func(l *Ledger) {
+			l.Observe(key, nil, &event.Object{UID: "B", ResourceVersion: "7"}, event.CauseWatch, false, time.Now())
+		}, false},
+	} {
+		l := New()
+		term := l.NewTerm()
+		l.Observe(key, nil, o, event.CauseWatch, false, time.Now())
+		c.since(l)
+		if got := term.Acknowledge(key, event.Acked{UID: "A", ResourceVersion: "5", Position: 1}, o, all); got != c.want {
+			t.Errorf("%s: got %t", name, got)
+		}
+	}
+}
+
 // TestAConfirmedTombstone verifies that a tombstone becomes confirmed and keeps the last state that
 // the watch showed.
 func TestAConfirmedTombstone(t *testing.T) {

@@ -76,14 +76,18 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 }
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
-// the bus lacks only changes that were reported later.
-func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) {
+// the bus lacks only changes that were reported later. It returns false if no reported state of the
+// object is known. Its informer may then have ended while the event was on its way.
+func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) (reported bool) {
 	t.step(key, func(of *table, r *record) {
+		d := r.others().dirty
+		reported = d != nil && d.uid == acked.UID
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
 		t.ledger.settle(of, r, acked, nil, in)
 		t.ledger.noteAcknowledged(of, r, acked, o)
 	})
+	return reported
 }
 
 // Settle records that the bus needs no new event for the current state of a key. The bus need not

@@ -49,6 +49,7 @@ type flight struct {
 	last     *stream.Message // in the response to the read
 	failed   error           // in the response, on Kafka
 	late     bool            // the sender has stopped waiting, but its session keeps sending the message
+	former   bool            // the informer that showed the state has ended since
 }
 
 // stage is the progress of a flight.
@@ -156,7 +157,7 @@ func (w *world) storedEvent(f *flight, m *stream.Message) {
 	w.stores++
 	w.oracle.stored(f.object, m, f.follows, f.of)
 	w.oracle.writer[f.object] = f.of
-	w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of || f.session != f.of.session
+	w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of || f.session != f.of.session || f.former
 }
 
 // reuses reports whether the sequence that a request expects now belongs to another message: the

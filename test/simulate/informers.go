@@ -155,7 +155,7 @@ func (p *process) epochIsDue() bool { return p.epoch < p.raised }
 
 // turnEpoch begins the raised epoch with new informers.
 func (p *process) turnEpoch() {
-	p.reflector = newReflector()
+	p.replaceReflector()
 	if p.config.scope != everyNamespace {
 		p.spaces.isCovered, p.spaces.aligned, p.spaces.realign = false, false, true
 	}

@@ -157,7 +157,7 @@ func (p *process) align() {
 	s.aligned = true
 	switch {
 	case covers && !s.isCovered:
-		p.reflector = newReflector()
+		p.replaceReflector()
 		p.reflector.later = !first
 		s.isCovered = true
 		p.reselect()
@@ -174,7 +174,7 @@ func (p *process) align() {
 func (p *process) drop() {
 	p.reselect()
 	dropped := p.reflector.indexer
-	p.reflector = newReflector()
+	p.replaceReflector()
 	for object, o := range dropped {
 		if k := keyOf(object); o != nil && !o.Unselected && !p.selects(k) && p.spaces.view.Exists(namespace) {
 			p.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: p.now(), Cause: event.CauseWatch, Object: kept(o)})

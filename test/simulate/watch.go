@@ -35,6 +35,18 @@ type reflector struct {
 
 func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
 
+// replaceReflector replaces the informer. Nothing reports the delete of an object whose event is on its
+// way, so a consistency point can precede that delete until the event is acknowledged. That is a known
+// weakness.
+func (p *process) replaceReflector() {
+	p.reflector = newReflector()
+	for _, f := range p.world.flights {
+		if f.of == p {
+			f.former, p.world.oracle.unknown[f.object] = true, true
+		}
+	}
+}
+
 // batch is a set of deltas that enter the indexer together: one change, a list, or none for a
 // bookmark.
 type batch struct {
