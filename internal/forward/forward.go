@@ -211,8 +211,8 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("after-publish")
 }
 
-// acknowledged records that the bus holds an event. It returns false if the informers may no longer show
-// its object.
+// acknowledged records that the bus holds an event. It returns false if the object's informer may have
+// ended while the event was in flight.
 func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) (reported bool) {
 	failpoint.Hit("after-ack")
 	m.Acked.Position = position

@@ -307,7 +307,7 @@ func TestSyncOfAnAbandonedObject(t *testing.T) {
 }
 
 // TestSyncForgetsTombstonesWhileAPublishIsUnanswered verifies that the tombstone of a UID that the bus
-// can't show doesn't keep the key dirty while the bus may show another UID.
+// cannot show does not keep the key dirty while the bus may show another UID.
 func TestSyncForgetsTombstonesWhileAPublishIsUnanswered(t *testing.T) {
 	b := &bench{view: view(object("A", "11")), answer: []answer{{err: errors.New("no answer")}}}
 	l := ledger.New()

@@ -35,8 +35,8 @@ func access(t *testing.T, config *rest.Config) *discovery.Access {
 	return discovery.NewAccess(reviews(t, config), nil, time.Now)
 }
 
-// TestAccessIsLost verifies when the informer of a namespace ends because access is denied. Its objects may
-// be gone with the namespace and its Role.
+// TestAccessIsLost verifies in which cases denied access ends the informer of a namespace. The objects
+// may be gone with the namespace and its Role.
 func TestAccessIsLost(t *testing.T) {
 	denied := controlplanetest.Reviews(func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil })
 	for name, c := range map[string]struct {
@@ -44,10 +44,10 @@ func TestAccessIsLost(t *testing.T) {
 		err        error
 		ends       bool
 	}{
-		"the watch works":                {[]string{"default"}, nil, false},
-		"the watch fails":                {[]string{"default"}, pathNotFound(), false},
-		"the watch is denied":            {[]string{"default"}, forbiddenError("configmaps", ""), true},
-		"the watch of all namespaces is": {nil, forbiddenError("configmaps", ""), false},
+		"the watch works":                       {[]string{"default"}, nil, false},
+		"the watch fails":                       {[]string{"default"}, pathNotFound(), false},
+		"the watch is denied":                   {[]string{"default"}, forbiddenError("configmaps", ""), true},
+		"the watch of all namespaces is denied": {nil, forbiddenError("configmaps", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: c.namespaces}, Access: discovery.NewAccess(denied, nil, time.Now)}, testResource)

@@ -90,7 +90,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 		c.Rediscover = time.Hour // polling finds no change during a test
 	}
 	c.Enqueue, c.EnqueueLowPriority = r.onEnqueue, r.onEnqueue
-	c.Discovered = func() {}
+	c.Discovered = func() { r.change(func() {}) }
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Markers = r
 	c.Ledger = ledger.New()
@@ -281,5 +281,6 @@ func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (reconcile.Co
 
 func (r *running) awaitSynced(t *testing.T, gr schema.GroupResource) {
 	t.Helper()
-	r.await(t, gr.String()+" syncs", func() bool { return r.compare[gr] > 0 })
+	// The informers can sync before the discovery that started them is in effect.
+	r.await(t, gr.String()+" syncs", func() bool { return r.compare[gr] > 0 && r.Discovered() })
 }

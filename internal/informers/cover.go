@@ -75,9 +75,9 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		return discovery.ReviewInterval
 	}
 	for namespace := range denied {
-		// A working watch continues even if the access review denies it. The informer of one namespace
-		// ends when the API server denies the watch too: the Role may have gone with the namespace, and
-		// reconciliation finds that out only if no informer shows the objects.
+		// A working watch continues even if the access review denies it. If the API server denies the
+		// watch too, the informer of a single namespace ends. The Role may have been removed with the
+		// namespace, and reconciliation detects that only if no informer shows the objects.
 		if w.has(namespace) && (namespace == "" || !w.isForbidden(namespace)) {
 			names = append(names, namespace)
 			delete(denied, namespace)
@@ -230,8 +230,8 @@ func (s *Set) drop(w *watched, i *informer) {
 }
 
 // abandon forgets the reported states of the matching keys of a resource, although the bus may lack
-// them. It changes the selection first, so a consistency point that waits for these states is not
-// published. The next point can be taken when the states are forgotten.
+// them. It changes [Set.Selection] first, so a consistency point that waits for these states is
+// discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
 	w.abandoning.Lock()
 	defer w.abandoning.Unlock()

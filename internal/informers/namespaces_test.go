@@ -180,8 +180,8 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileUnselected verifies the reports of an object that the bus lacks and that changes while
-// its namespace is not selected.
+// TestUpdateWhileUnselected verifies what the informers report about an unpublished object if it changes
+// while its namespace is not selected.
 func TestUpdateWhileUnselected(t *testing.T) {
 	unselected := func() *event.Object { // by the filter
 		o := object("A", "2")

@@ -81,7 +81,8 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 }
 
 // TestDropDiscardsThePointOfAState verifies that dropping an informer discards a consistency point that
-// was taken meanwhile and waits for a state that the informer reported. Nothing publishes that state.
+// was taken during the drop, if the point waits for a state that the informer reported. Nothing
+// publishes that state.
 func TestDropDiscardsThePointOfAState(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)

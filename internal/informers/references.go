@@ -106,8 +106,8 @@ func (s *Set) completeReferences() {
 
 func (s *Set) referencesListed() bool {
 	a := s.lastAnswer()
-	// A group whose discovery fails may have objects that refer to others. So may a resource that is
-	// being restarted.
+	// A group whose discovery failed, or a resource that is being restarted, may have objects that refer
+	// to others.
 	complete := a != nil && len(a.Catalog.Failed) == 0 && !s.applying.Load()
 	s.eachWatched(func(w *watched) { complete = complete && w.listed() })
 	for _, r := range s.references.Resources() {

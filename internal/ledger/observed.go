@@ -145,8 +145,9 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 // the tombstones, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
 
-// ObserveUnselected records that the informers show an object that is not selected. It forgets the state
-// that was reported before, and the tombstone of the object, which is back in the informers.
+// ObserveUnselected records that the informers show an object that is not selected. It forgets the
+// state that was last reported. It also drops the object's tombstone, because the informers show the
+// object again.
 func (l *Ledger) ObserveUnselected(key event.Key, uid string) {
 	l.changeDirty(key, func(t *table, d *dirty) {
 		t.forget(d)

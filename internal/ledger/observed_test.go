@@ -319,8 +319,8 @@ func TestForgetAll(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeWithoutAReport verifies that an acknowledgement tells whether the informers had reported the
-// object and have not ended since.
+// TestAcknowledgeWithoutAReport verifies that Acknowledge reports whether the ledger has a reported state
+// of the object.
 func TestAcknowledgeWithoutAReport(t *testing.T) {
 	key, all := event.Key{Resource: "pods", Name: "web"}, Interest{Selected: true, Published: true}
 	o := &event.Object{UID: "A", ResourceVersion: "5", Name: "web"}

@@ -76,8 +76,8 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 }
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
-// the bus lacks only changes that were reported later. It returns false if no reported state of the
-// object is known. Its informer may then have ended while the event was on its way.
+// the bus lacks only changes that were reported later. It returns false if the ledger has no reported
+// state of the object. The object's informer may have ended while the event was in flight.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) (reported bool) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty

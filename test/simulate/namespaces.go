@@ -11,7 +11,7 @@ import (
 )
 
 // This file models the namespace of the objects, the watch of namespaces, and how internal/informers
-// follows it. Which namespaces are selected is decided by the product's own [discovery.Namespaces].
+// follows it. The product's own [discovery.Namespaces] decides which namespaces are selected.
 
 // scope is how the configuration selects namespaces.
 type scope uint8
@@ -24,14 +24,15 @@ const (
 	scopes
 )
 
-// hasLabels reports whether the labels of the namespace select it, so that a forwarder watches them.
-func (s scope) hasLabels() bool { return s == oneWatch || s == separateWatches }
+// usesLabels reports whether the scope selects the namespace by its labels. If so, a forwarder watches
+// namespaces.
+func (s scope) usesLabels() bool { return s == oneWatch || s == separateWatches }
 
 // space is a state of the namespace. The zero value means that it doesn't exist.
 type space struct{ exists, label bool }
 
 // isSelected reports whether a scope selects the namespace.
-func (s space) isSelected(by scope) bool { return !by.hasLabels() || s.exists && s.label }
+func (s space) isSelected(by scope) bool { return !by.usesLabels() || s.exists && s.label }
 
 // spaceChange is an entry in the history of the namespace.
 type spaceChange struct {
@@ -66,9 +67,9 @@ func (p *process) newSpaceWatch() spaceWatch {
 	return spaceWatch{view: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.SelectorFromSet(labels.Set{"on": "true"})})}
 }
 
-// isBehind reports whether the watch of namespaces has more to show, or the informers don't match it.
+// isBehindSpaces reports whether the watch of namespaces hasn't caught up, or the informers don't match it.
 func (p *process) isBehindSpaces() bool {
-	return p.mustAlign() || p.config.scope.hasLabels() && p.spaces.shown < len(p.world.cluster.spaces)
+	return p.mustAlign() || p.config.scope.usesLabels() && p.spaces.shown < len(p.world.cluster.spaces)
 }
 
 // mustAlign reports whether the informers don't match the selected namespaces, or access to the
@@ -84,18 +85,18 @@ func (p *process) hasAccess() bool { return p.config.scope != byName || p.world.
 // at once.
 func (p *process) isDenied() bool { return !p.hasAccess() && !p.reflector.synced() }
 
-// isStuck reports whether the informer keeps a list that it can't renew.
+// isStuck reports whether the informer holds a list that it can't renew, because access is denied.
 func (p *process) isStuck() bool {
 	r := &p.reflector
 	return !p.hasAccess() && r.listed && (!r.watching || r.again)
 }
 
-// seesNoScope reports whether the watch of namespaces shows that the namespace isn't selected.
-func (p *process) seesNoScope() bool { return p != nil && !p.spaces.view.Selects(namespace) }
+// seesUnselected reports whether the watch of namespaces shows that the namespace isn't selected.
+func (p *process) seesUnselected() bool { return p != nil && !p.spaces.view.Selects(namespace) }
 
 // offerSpaces offers the actions of the watch of namespaces.
 func (w *world) offerSpaces(slot int8, p *process) {
-	if s := &p.spaces; p.config.scope.hasLabels() && s.shown < len(w.cluster.spaces) {
+	if s := &p.spaces; p.config.scope.usesLabels() && s.shown < len(w.cluster.spaces) {
 		w.offer(showSpace, slot, none, 3)
 	}
 	if p.mustAlign() {
@@ -103,8 +104,8 @@ func (w *world) offerSpaces(slot int8, p *process) {
 	}
 }
 
-// showSpace shows the next state of the namespace, or a later one, as a list does. The first list may
-// be stale.
+// showSpace shows the next state of the namespace. It can skip states, as a list does. The first list
+// may be stale.
 func (p *process) showSpace(skip uint8) {
 	s, all := &p.spaces, p.world.cluster.spaces
 	first := s.shown == 0
@@ -158,7 +159,7 @@ func (p *process) align() {
 	switch {
 	case covers && !s.isCovered:
 		p.replaceReflector()
-		p.reflector.later = !first
+		p.reflector.notFirst = !first
 		s.isCovered = true
 		p.reselect()
 	case !covers && s.isCovered:
@@ -170,7 +171,7 @@ func (p *process) align() {
 	}
 }
 
-// drop stops the informer, because its namespace is no longer selected.
+// drop stops the informer, because its namespace is no longer selected or access to it is denied.
 func (p *process) drop() {
 	p.reselect()
 	dropped := p.reflector.indexer
@@ -187,7 +188,7 @@ func (p *process) drop() {
 
 // noteSynced is called when the informer has reported its first list.
 func (p *process) noteSynced() {
-	if p.reflector.later {
+	if p.reflector.notFirst {
 		p.ledger.Abandon(func(k event.Key) bool { return p.reflector.indexer[objectOf(k)] == nil })
 		for _, k := range p.ledger.Dirty() {
 			if p.ledger.HasTombstone(k) {
@@ -200,7 +201,8 @@ func (p *process) noteSynced() {
 
 func (p *process) selects(k event.Key) bool { return p.spaces.view.Selects(k.Namespace) }
 
-// deselect replaces the live object of a view, which is not selected, with a tombstone.
+// deselect removes an unselected live object from a view. It adds a tombstone, unless the view has one
+// or the namespace is gone.
 func (p *process) deselect(v *event.View) {
 	o := v.Live
 	v.Live = nil
@@ -209,8 +211,8 @@ func (p *process) deselect(v *event.View) {
 	}
 }
 
-// hideDeselections drops the deselections from the view of a selected key during a list, which may
-// show that the object is back.
+// hideDeselections drops the deselections from the view of a selected key until the list is complete,
+// because the list may show that the object is back.
 func (p *process) hideDeselections(k event.Key, v *event.View) {
 	if !p.reflector.synced() && v.Live == nil && p.selects(k) {
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.Deselected })
@@ -222,7 +224,7 @@ func (p *process) SelectsNamespace(namespace string, l map[string]string) bool {
 	return p.spaces.view.SelectsLabels(namespace, l)
 }
 
-// listSpaces answers a list of the namespace.
+// listSpaces returns the response to a list request for the namespace.
 func (w *world) listSpaces() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	if s := w.cluster.space(); s.exists {

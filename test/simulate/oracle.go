@@ -31,7 +31,7 @@ type oracle struct {
 	seen       [len(objectNames)]state
 	states     map[version][]state
 	absent     map[int]uint64 // by UID, the last version without the object
-	unlabled   map[int]uint64 // by UID, the last version without the label
+	unlabeled  map[int]uint64 // by UID, the last version without the label
 	outOfScope map[int]bool   // by UID, whether a forwarder may have seen the object in a namespace without the label
 	byLabel    bool           // a configuration has selected by label
 	restored   bool
@@ -89,7 +89,7 @@ type content struct {
 }
 
 func (o *oracle) init(w *world) {
-	o.world, o.states, o.absent, o.unlabled, o.outOfScope, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[int]bool{}, map[uint64]bool{}
+	o.world, o.states, o.absent, o.unlabeled, o.outOfScope, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[int]bool{}, map[uint64]bool{}
 }
 
 // observe records the current states of the cluster.
@@ -98,7 +98,7 @@ func (o *oracle) observe() {
 	o.byLabel = o.byLabel || w.config.selection == byLabel
 	o.restored = w.cluster.life > 0
 	for object, s := range w.cluster.objects {
-		if s.exists() && (!w.cluster.space().label || slices.ContainsFunc(w.processes[:], (*process).seesNoScope)) {
+		if s.exists() && (!w.cluster.space().label || slices.ContainsFunc(w.processes[:], (*process).seesUnselected)) {
 			o.outOfScope[s.uid] = true
 		}
 		before := o.seen[object]
@@ -117,7 +117,7 @@ func (o *oracle) observe() {
 			continue
 		}
 		if !s.label {
-			o.unlabled[s.uid] = max(o.unlabled[s.uid], s.version)
+			o.unlabeled[s.uid] = max(o.unlabeled[s.uid], s.version)
 		}
 		o.had(s)
 	}
@@ -268,10 +268,11 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 		since = last.version
 	}
 	absent, wasAbsent := o.absent[e.uid()]
-	unlabeled, wasUnlabeled := o.unlabled[e.uid()]
+	unlabeled, wasUnlabeled := o.unlabeled[e.uid()]
 	wasAbsent, wasUnlabeled = wasAbsent && absent >= since, wasUnlabeled && unlabeled >= since
-	// The watch of namespaces may be behind the events. If the object also left and joined the label
-	// selector, the delete that the watch showed can be published.
+	// The watch of namespaces may be behind, so a forwarder may have seen the object as unselected. If the
+	// object also left and rejoined the label selector, the forwarder can publish the delete that its watch
+	// showed.
 	wasUnlabeled = wasUnlabeled || o.outOfScope[e.uid()]
 	switch {
 	case e.Deselected && !wasUnlabeled && !wasAbsent:

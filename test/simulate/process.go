@@ -76,8 +76,8 @@ type process struct {
 	wrote   bool     // the process has had a session
 	gone    bool     // another forwarder took over, so the process ends
 
-	// reported is the version up to which the handler had reported every change when the last event of
-	// an object was sent, "" for none.
+	// When the last event of an object was sent, the handler had reported every change up to the version
+	// in reported. "" means none.
 	reported [len(objectNames)]string
 
 	loaded     bool

@@ -129,7 +129,7 @@ type reader struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
 	p      *process
-	spaces bool // it reads the namespace
+	spaces bool // it reads namespaces instead of objects
 }
 
 // Resource implements [dynamic.Interface].

@@ -16,7 +16,7 @@ type reflector struct {
 	watching bool
 	listed   bool
 	again    bool   // the next connection must list, even if the watch could resume
-	later    bool   // the informer isn't the first one
+	notFirst bool   // the informer isn't the first one
 	latest   bool   // the next list must be a consistent read
 	sent     uint64 // the last change that the watch delivered
 	version  uint64 // the last version that the reflector has received
@@ -35,9 +35,9 @@ type reflector struct {
 
 func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
 
-// replaceReflector replaces the informer. Nothing reports the delete of an object whose event is on its
-// way, so a consistency point can precede that delete until the event is acknowledged. That is a known
-// weakness.
+// replaceReflector replaces the informer. If an object is deleted between the two informers while its
+// event is in flight, neither informer reports the delete. A consistency point can then precede the
+// delete until the event is acknowledged. This weakness is known, see docs/events.md.
 func (p *process) replaceReflector() {
 	p.reflector = newReflector()
 	for _, f := range p.world.flights {

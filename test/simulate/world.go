@@ -20,7 +20,7 @@ type world struct {
 	objects int  // number of names that the history uses
 	writers int  // number of forwarders that write at once
 	foreign bool // a foreign writer also publishes
-	spaces  bool // the labels of the namespace may select
+	spaces  bool // the namespace and its Role change, and a configuration can select namespaces
 	config  config
 
 	now       time.Time

@@ -38,9 +38,9 @@ func (h *History) Stops() int {
 	return h.stops
 }
 
-// Watching returns the context of a new watch. Call it directly before the request. It releases the context of the previous watch, which
+// Watching returns the context of a new watch. It releases the context of the previous watch, which
 // has ended. If a watch was told to end after [History.Stops] returned stops, Watching cancels
-// the new context, because the caller's checks are outdated.
+// the new context, because the caller's checks are outdated. Call Watching directly before the request.
 func (h *History) Watching(ctx context.Context, stops int) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()

@@ -250,11 +250,11 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses returns the number of topics that this bus created or discovered, and of the
-// partitions and topics that a takeover found replaced, shortened or missing. If the number grows
-// after the bus was ready, load the checkpoint again. The cause can be a topic that was deleted with
-// its contents, records that the brokers lost, the first topic of a resource, or a topic with events
-// that the checkpoint lacks.
+// PossibleLosses counts incidents that may have lost events: each topic that this bus created or
+// discovered, and each partition or topic that a takeover found replaced, shortened or missing. If the
+// count grows after the bus was ready, load the checkpoint again. The cause can be a topic that was
+// deleted with its contents, records that the brokers lost, the first topic of a resource, or a topic
+// with events that the checkpoint lacks.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Risks implements [publish.Bus].

@@ -93,7 +93,7 @@ func (l *loading) run(ctx context.Context) error {
 	}
 	for _, d := range parts {
 		if d == nil {
-			continue // Each leaves out calls after an error
+			continue // after an error, broker.Each skips the remaining partitions
 		}
 		replaced := false
 		if err == nil {

@@ -259,8 +259,8 @@ func (t *transport) origin(address string) string {
 type conn struct {
 	net.Conn
 
-	t         *transport
-	connected bool // kafka-go has cleared the deadline that it set when it connected
+	t            *transport
+	ignoredClear bool // SetDeadline has ignored the call that clears the deadline before the SASL login
 }
 
 func (t *transport) track(raw net.Conn) (net.Conn, error) {
@@ -275,13 +275,14 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// SetDeadline implements [net.Conn]. kafka-go sets a deadline when it connects, and clears it before
-// the SASL login. If a broker doesn't finish the login, the connection and its goroutine would stay
-// although the caller has given up, and each retry would add another one. So the deadline stays until
-// the first request replaces it: every request has a deadline.
+// SetDeadline implements [net.Conn]. It ignores the first call that clears the deadline. kafka-go sets
+// a deadline when it connects, and clears it before the SASL login. Without a deadline, a login that the
+// broker does not finish leaks the connection and its goroutine after the caller gives up, and each
+// retry leaks another one. So the deadline stays until the first request replaces it. Every request has
+// a deadline.
 func (c *conn) SetDeadline(at time.Time) error {
-	if at.IsZero() && !c.connected {
-		c.connected = true
+	if at.IsZero() && !c.ignoredClear {
+		c.ignoredClear = true
 		return nil
 	}
 	return c.Conn.SetDeadline(at)

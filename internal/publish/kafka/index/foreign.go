@@ -25,9 +25,9 @@ func (f *Foreign) Add(found map[string]ForeignRecord) {
 }
 
 // Unanswered returns the entries of the records that are still the last of their keys. It drops
-// records that need no answer, and skips keys with an event in flight. It also drops the session's
-// own records, which a load can read before they are acknowledged: the index has the position of such
-// a record although no call of Unanswered has set it.
+// records that need no answer, and skips keys with an event in flight. It also drops the session's own
+// records, which a load can read before they are acknowledged. It recognizes such a record because the
+// index already has its position, and no call of Unanswered has set that position.
 func (f *Foreign) Unanswered(x *Index) map[string]record.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()

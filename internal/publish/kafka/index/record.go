@@ -10,7 +10,7 @@ type ForeignRecord struct {
 	Entry     record.Entry // only the place and the time, if the record is not an event and Entry.Foreign is false
 	Tombstone bool         // the record is a tombstone, or a delete with its tombstone after it
 
-	found bool // the index has the position from this record
+	found bool // a call of [Foreign.Unanswered] has set the position in the index to that of this record
 }
 
 // IsAnswered reports whether the record needs no answer: a later event of the key answers it, or it is

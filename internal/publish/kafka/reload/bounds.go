@@ -23,15 +23,15 @@ const (
 // entry was removed. last is the position of the object's last event as the session knows it, 0 for
 // none. If last is not 0, Take returns it as the position, whoever wrote the entry.
 //
-// An entry of a topic that is not open says no more than a removed one. The topic can have opened
-// since the load began, and then last is the position of an event that the bus has.
+// Take treats an entry of a topic that is not open like a removed entry. The topic can have opened after
+// the load began. In that case, last is the position of an event that the bus has.
 func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	_, open := b[e.Topic]
 	isRemoved := e == record.Entry{} || b != nil && !open
 	switch {
 	case e.Type != "": // a marker
 		return event.Acked{}, Skip
-	case isRemoved && last != 0: // the object's last event has another entry, or followed the start of the load
+	case isRemoved && last != 0: // the last event has another entry, or was published after the load began
 		return event.Acked{}, Skip
 	case isRemoved:
 		return event.Acked{}, Yield

@@ -25,19 +25,14 @@ const (
 )
 
 // Load calls take with the last message of each subject that matches the filter, without its data.
-// If purged is not nil, Load calls it with each subject that was passed to take and has no message on
-// the leader when Load lists the subjects. Load returns the number of messages that the consumer
-// returned. An error of take or purged ends the load.
+// If purged is not nil, Load also calls purged with each subject that it has passed to take and for
+// which the leader then has no message. Load returns the number of messages that the consumer returned.
+// An error of take or purged ends the load.
 //
-// If the leader of the stream holds messages of a subject during the whole load, take receives a
-// message at least as late as the subject's last one at the start, and purged does not receive the
-// subject. take may receive a later message afterwards. If the connection breaks or a message is lost
-// in transit, Load returns an error. It never ends early without an error.
-//
-// The messages come from the replica that leads when Load starts, because another replica can be
-// behind. Another replica can also hold other messages at the same sequences permanently. This
-// happens in nats-server 2.15 after most replicas lost the end of the stream: a replica that has
-// more than the new leader keeps its messages.
+// If the leader of the stream holds messages of a subject during the whole load, Load calls take with
+// the subject's last message as of the start, or with a later one. It does not call purged with the
+// subject. Load may call take again, with a later message. If the connection breaks or a message is
+// lost in transit, Load returns an error. It never ends early without an error.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
 	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]bool{}}
 	err = l.load(ctx)

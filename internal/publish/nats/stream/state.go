@@ -272,12 +272,12 @@ func (c *Conn) UntilLost(ctx context.Context, connection int) {
 	c.until(ctx, func(now int, _ error) bool { return now != connection })
 }
 
-// until blocks until is returns true for the connection and the reason why the stream is not ready,
-// the Conn closes, or ctx ends.
-func (c *Conn) until(ctx context.Context, is func(connection int, err error) bool) {
+// until blocks until done returns true, the Conn closes, or ctx ends. done receives the number of the
+// connection, and the reason why the stream is not ready, or nil.
+func (c *Conn) until(ctx context.Context, done func(connection int, err error) bool) {
 	for {
 		connection, changed, err := c.state.get()
-		if is(connection, err) {
+		if done(connection, err) {
 			return
 		}
 		select {

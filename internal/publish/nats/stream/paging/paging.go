@@ -22,20 +22,20 @@ const spare = 50
 
 // Read fetches pages and calls found once with each subject that is in the list during the whole
 // call. It may or may not call found with a subject that is added or removed meanwhile. If the list
-// changes so fast that the requests do not suffice, Read returns an error.
+// changes too fast for the limited number of requests, Read returns an error.
 //
-// An offset alone is not sufficient. If a subject before the offset is removed, every later subject
-// moves down, so the next page begins after a subject that no page has shown. If a subject is
-// added, the next page repeats a subject, so the number of subjects that were found does not show
-// the end. For these reasons, Read takes a page only if it begins at or before complete: the subject
-// up to which Read has found everything. A subject that is in the list all the time and that no
-// page has shown is after complete. So it is either in such a page or after the page's end, however
-// the list has changed. If a page begins later, Read requests it again from an earlier offset.
-// Offset 0 always qualifies.
+// An offset alone is not sufficient. If a subject before the offset is removed, later subjects move to
+// lower offsets, and the next page misses one of them. If a subject is added, the next page repeats a
+// subject, so the number of subjects found does not show when the list ends.
 //
-// Read ignores subjects that are not valid UTF-8. JSON cannot hold them, so the server puts U+FFFD
-// in place of the invalid bytes. This hides their order, and several of them can look the same. No
-// subject of Kuberelay has other bytes than ASCII.
+// So Read keeps the subject up to which its result is complete. It uses a page only if the page begins
+// at or before that subject. Otherwise, it requests a page from an earlier offset. Offset 0 always
+// qualifies. If a subject is in the list during the whole call and Read has not found it, the subject
+// comes after complete. So it is in the page or after the end of the page, however the list has changed.
+//
+// Read ignores subjects that are not valid UTF-8. JSON cannot represent them, so the server replaces
+// the invalid bytes with U+FFFD. This hides their order, and several of them can look the same.
+// Kuberelay's subjects are always ASCII.
 func Read(fetch func(offset int) (Page, error), found func(subject string)) error {
 	complete := ""
 	offset, overlap, most := 0, 0, 1
