@@ -55,6 +55,8 @@ func (w *world) mayStayDirty(p *process) bool {
 	switch {
 	case w.oracle.restored, !w.plain && p.config.leavesForeign(): // a late event of a killed forwarder is foreign too
 		return true
+	case p.isDenied(): // the key of an unanswered publish stays dirty until access is granted
+		return true
 	case w.writers > 1 || w.foreign:
 		return w.oracle.mayKeepAttempt()
 	}
