@@ -131,9 +131,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
-			if acked.Live() {
-				f.Recheck(key) // an informer may have ended before it reported the delete
-			} else {
+			if !acked.Live() {
 				f.unanswered(key, acked, event.Acked{}) // drops the tombstones of UIDs that the bus cannot show
 			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
@@ -202,8 +200,8 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("before-publish")
 	f.Publish(ctx, m, func(position uint64, err error) {
 		if err == nil {
-			reported := f.acknowledged(ctx, c, m, position)
-			done(c.Type.IsRemoval() || !reported, nil)
+			f.acknowledged(ctx, c, m, position)
+			done(c.Type.IsRemoval(), nil)
 			return
 		}
 		f.failed(ctx, c, acked, m, err, done)
@@ -211,13 +209,14 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("after-publish")
 }
 
-// acknowledged records that the bus holds an event. It returns false if the object's informer may have
-// ended while the event was in flight.
-func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) (reported bool) {
+// acknowledged records that the bus holds an event.
+func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) {
 	failpoint.Hit("after-ack")
 	m.Acked.Position = position
 	m.Acked.StoredAt(f.Now())
-	reported = f.record(c, m)
+	if reported := f.record(c, m); !reported && !c.Type.IsRemoval() {
+		f.Recheck(c.Key) // its informer may have ended, and nothing may have reported a delete since
+	}
 	if c.Repairs {
 		f.repaired(c)
 	}
@@ -225,7 +224,6 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 		f.Logger.DebugContext(ctx, "event acknowledged", append(attributes(c.Key), "event_id", m.ID, "type", c.Type, "position", position)...)
 	}
 	m.Free()
-	return reported
 }
 
 // failed handles a publish that ended with an error.

@@ -319,8 +319,8 @@ func TestForgetAll(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeWithoutAReport verifies that Acknowledge reports whether the ledger has a reported state
-// of the object.
+// TestAcknowledgeWithoutAReport verifies that Acknowledge returns whether the ledger has a report about the
+// object.
 func TestAcknowledgeWithoutAReport(t *testing.T) {
 	key, all := event.Key{Resource: "pods", Name: "web"}, Interest{Selected: true, Published: true}
 	o := &event.Object{UID: "A", ResourceVersion: "5", Name: "web"}
@@ -333,7 +333,7 @@ func TestAcknowledgeWithoutAReport(t *testing.T) {
 			l.Observe(key, nil, &event.Object{UID: "A", ResourceVersion: "6"}, event.CauseWatch, false, time.Now())
 		}, true},
 		"the informer ended": {func(l *Ledger) { l.Abandon(func(event.Key) bool { return true }) }, false},
-		"deleted":            {func(l *Ledger) { l.AddTombstone(key, event.Tombstone{UID: "A"}) }, false},
+		"deleted":            {func(l *Ledger) { l.AddTombstone(key, event.Tombstone{UID: "A"}) }, true},
 		"of another object": {func(l *Ledger) {
 			l.Observe(key, nil, &event.Object{UID: "B", ResourceVersion: "7"}, event.CauseWatch, false, time.Now())
 		}, false},

@@ -76,12 +76,12 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 }
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
-// the bus lacks only changes that were reported later. It returns false if the ledger has no reported
-// state of the object. The object's informer may have ended while the event was in flight.
+// the bus lacks only changes that were reported later. It returns false if the ledger has no report
+// about the object. The object's informer may have ended while the event was in flight.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) (reported bool) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
-		reported = d != nil && d.uid == acked.UID
+		reported = d != nil && (d.uid == acked.UID || d.has(acked.UID))
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
 		t.ledger.settle(of, r, acked, nil, in)

@@ -98,29 +98,32 @@ func TestRefusedInARemovedNamespace(t *testing.T) {
 		want   Comparison
 		err    bool
 	}{
-		"removed":                   {live("A", "5"), false, Comparison{Deleted: 1}, false},
-		"removed, a foreign event":  {foreign(live("A", "5")), false, Comparison{Deleted: 1}, false},
-		"removed, a foreign delete": {foreign(deleted("A", "5")), false, Comparison{Outlived: 1}, false},
+		"removed":                   {live("A", "5"), false, Comparison{Deleted: 2}, false},
+		"removed, a foreign event":  {foreign(live("A", "5")), false, Comparison{Deleted: 2}, false},
+		"removed, a foreign delete": {foreign(deleted("A", "5")), false, Comparison{Outlived: 2}, false},
 		"it exists":                 {live("A", "5"), true, Comparison{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			lists := 0
 			b := newBench(t, stubCluster{
 				get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
 					return nil, forbiddenError("configmaps", "web")
 				},
 				list: func(gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-					switch {
-					case gvr.Resource != "namespaces":
+					if gvr.Resource != "namespaces" {
 						return nil, forbiddenError("configmaps", "")
-					case c.exists:
+					}
+					if lists++; c.exists {
 						return existing(), nil
 					}
 					return &unstructured.UnstructuredList{}, nil
 				},
 			})
-			got, err := b.Confirm(t.Context(), testResource.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
-			if got != c.want || apierrors.IsForbidden(err) != c.err {
-				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
+			b.Each = inTurn
+			other := testResource.Key(testKey.Namespace, "other")
+			got, err := b.Confirm(t.Context(), testResource.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked, other: c.acked}))
+			if got != c.want || apierrors.IsForbidden(err) != c.err || lists != 1 {
+				t.Errorf("got %+v, %v after %d lists; want %+v", got, err, lists, c.want)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -169,6 +170,7 @@ type pass struct {
 
 	objects    []pair            // objects to read
 	namespaces map[string][]pair // namespaces to read, with their objects
+	removed    sync.Map          // by namespace: the result of isRemoved
 	leaving    map[string][]pair // by namespace: objects that are deselected or gone; a list shows which
 }
 

@@ -43,6 +43,8 @@ func (v ObjectView) isBehind(is namespaceState) bool {
 // decideInNamespace decides about an object after a consistent read of its namespace.
 func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is namespaceState) decision {
 	switch {
+	case is == namespaceGone && v.shows(of.acked.UID):
+		return wait // the watch will show the delete, with the last state
 	case is == namespaceGone && of.acked.Live():
 		return inferDelete
 	case is == namespaceGone && of.acked.Foreign:
@@ -84,8 +86,13 @@ func (p *pass) isRemoved(ctx context.Context, namespace string) bool {
 	if namespace == "" {
 		return false
 	}
+	if known, ok := p.removed.Load(namespace); ok {
+		return known.(bool)
+	}
 	is, err := p.readNamespace(ctx, namespace)
-	return err == nil && is == namespaceGone
+	removed := err == nil && is == namespaceGone
+	p.removed.Store(namespace, removed)
+	return removed
 }
 
 // readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
