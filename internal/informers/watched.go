@@ -193,13 +193,10 @@ func (w *watched) isForbidden(namespace string) bool {
 // coverage describes how the informers currently cover the resource.
 func (w *watched) coverage() discovery.Coverage {
 	w.mu.RLock()
-	i, everywhere := w.informers[""]
+	_, everywhere := w.informers[""]
 	separately := !everywhere && len(w.informers) > 0
 	w.mu.RUnlock()
-	return discovery.Coverage{
-		Everywhere: everywhere, Separately: separately,
-		Working: everywhere && !apierrors.IsForbidden(i.status().Failing),
-	}
+	return discovery.Coverage{Everywhere: everywhere, Separately: separately, Working: everywhere && !w.isForbidden("")}
 }
 
 // forbidden reports whether access is denied to an informer.

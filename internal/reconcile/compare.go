@@ -170,7 +170,7 @@ type pass struct {
 
 	objects    []pair            // objects to read
 	namespaces map[string][]pair // namespaces to read, with their objects
-	removed    sync.Map          // by namespace: the result of isRemoved
+	read       sync.Map          // by namespace: the [namespaceRead]
 	leaving    map[string][]pair // by namespace: objects that are deselected or gone; a list shows which
 }
 

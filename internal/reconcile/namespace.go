@@ -86,18 +86,30 @@ func (p *pass) isRemoved(ctx context.Context, namespace string) bool {
 	if namespace == "" {
 		return false
 	}
-	if known, ok := p.removed.Load(namespace); ok {
-		return known.(bool)
-	}
 	is, err := p.readNamespace(ctx, namespace)
-	removed := err == nil && is == namespaceGone
-	p.removed.Store(namespace, removed)
-	return removed
+	return err == nil && is == namespaceGone
 }
 
-// readNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
-// permission to list them, but not to get them.
+// namespaceRead is the result of a read of a namespace.
+type namespaceRead struct {
+	namespaceState
+	err error
+}
+
+// readNamespace reads a namespace once in each pass.
 func (p *pass) readNamespace(ctx context.Context, namespace string) (namespaceState, error) {
+	known, ok := p.read.Load(namespace)
+	if !ok {
+		is, err := p.listNamespace(ctx, namespace)
+		known, _ = p.read.LoadOrStore(namespace, namespaceRead{is, err})
+	}
+	read := known.(namespaceRead)
+	return read.namespaceState, read.err
+}
+
+// listNamespace lists the namespace by its name, because a forwarder that watches namespaces has the
+// permission to list them, but not to get them.
+func (p *pass) listNamespace(ctx context.Context, namespace string) (namespaceState, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list, err := p.Reads.Resource(discovery.NamespaceResource).List(ctx, metav1.ListOptions{FieldSelector: named(namespace)})

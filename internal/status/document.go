@@ -60,7 +60,7 @@ type Document struct {
 	Memory Memory `json:"memory"`
 }
 
-// Empty returns a document without data. Its lists are not null in JSON.
+// Empty returns a document without data. Its lists encode as [] in JSON, not as null.
 func Empty(now time.Time) Document {
 	return Document{
 		Time: now.UTC(), Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},

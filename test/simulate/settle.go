@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 const (
@@ -44,23 +46,24 @@ func (w *world) settle() {
 		w.violate(ruleConverge, "later: %s", text)
 	}
 	for _, p := range w.processes {
-		if p != nil && w.wrong == nil && p.ledger.DirtyLen() > 0 && !w.mayStayDirty(p) {
-			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.ledger.DirtyLen())
+		for object := range w.objects {
+			if k := keyOf(object); p != nil && w.wrong == nil && p.ledger.IsDirty(k) && !w.mayStayDirty(p, k) {
+				w.violate(ruleRest, "%s stays dirty in forwarder %d", k.Name, p.slot+1)
+			}
 		}
 	}
 }
 
 // mayStayDirty reports whether a key of a forwarder may stay dirty.
-func (w *world) mayStayDirty(p *process) bool {
+func (w *world) mayStayDirty(p *process, k event.Key) bool {
+	acked, attempted := p.acked.State(k)
 	switch {
-	case w.oracle.restored, !w.plain && p.config.leavesForeign(): // a late event of a killed forwarder is foreign too
+	case w.oracle.restored, w.oracle.mayKeepAttempt():
 		return true
-	case p.isDenied(): // the key of an unanswered publish stays dirty until access is granted
+	case p.isDenied() && attempted != "": // the key of an unanswered publish stays dirty until access is granted
 		return true
-	case w.writers > 1 || w.foreign:
-		return w.oracle.mayKeepAttempt()
 	}
-	return false
+	return acked.Foreign && p.config.leavesForeign()
 }
 
 // isBusy reports whether a key waits in the queue of a forwarder.

@@ -97,7 +97,7 @@ func (h *History) Opened(seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, h.asked
-	if seconds != nil { // the API server counts them from the request, and its answer can take a while
+	if seconds != nil { // the API server counts them from the request, and its response can be late
 		h.shown.until = h.asked.Add(time.Duration(*seconds) * time.Second)
 	}
 }

@@ -12,10 +12,10 @@ import (
 // Load reads the last event of every object of the cluster and yields its checkpoint entry. It reads
 // only headers and skips markers.
 //
-// If the leader of the stream holds events of an object during the whole load, Load yields an event
-// at least as late as the object's last one at the start. If the object is written or purged
-// meanwhile, Load may yield it again, with a later position, or with the zero value if the leader
-// says that the object has no events. Then the last call counts. If the connection breaks or a
+// If the leader of the stream holds events of an object during the whole load, Load yields the
+// object's last event as of the start, or a later one. If the object is written or purged meanwhile,
+// Load may yield it again: with a later position, or with the zero value if the leader reports that the
+// object has no events. The last call for an object is authoritative. If the connection breaks or a
 // message is lost in transit, Load returns an error. It never ends early without an error. It returns
 // an error of yield unchanged.
 //

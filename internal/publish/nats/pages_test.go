@@ -124,8 +124,8 @@ func TestLoadPagesWhileCreating(t *testing.T) {
 }
 
 // TestLoadPagesWhilePurging verifies that Load reports purged objects, and no others, as purged if
-// objects are purged between the pages of the list of subjects. An earlier version reported an
-// existing object for each purged one.
+// objects are purged between the pages of the list of subjects. For each purged object, an earlier
+// version also reported an existing object as purged.
 func TestLoadPagesWhilePurging(t *testing.T) {
 	s, p := startPaged(t, 10, 95, func(p *paged, page int) {
 		for i := range 3 {
@@ -150,8 +150,8 @@ func TestLoadPurgedAndCreated(t *testing.T) {
 	p.verify(t, s)
 }
 
-// TestLoadInvalidSubjects verifies that subjects that are not valid UTF-8 do not keep Load from ending.
-// In an earlier version, two such messages of another writer did: they look the same in the list of
+// TestLoadInvalidSubjects verifies that Load ends even if subjects are not valid UTF-8. In an earlier
+// version, it did not end after two such messages of another writer: they look the same in the list of
 // subjects, so the list seemed incomplete.
 func TestLoadInvalidSubjects(t *testing.T) {
 	s := natstest.Start(t)

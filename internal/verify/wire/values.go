@@ -59,7 +59,7 @@ func withoutZeros(digits string) string {
 	return "0"
 }
 
-// IsNumber reports whether s consists of digits, as a resourceVersion that can be ordered does.
+// IsNumber reports whether s consists only of digits. A resourceVersion with an order has this form.
 func IsNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Time parses a time in the format of RFC 3339.

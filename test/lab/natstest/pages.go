@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Pages makes the JetStream API of a server available in the returned domain, where lists of subjects
-// come in pages of limit subjects. With limit 0, the pages are those of the server. Pages calls
-// before with the offset of each page, before the server reads the subjects. It calls t.Error if a
-// request fails.
+// Pages serves the JetStream API of a server in the returned domain, with pages of limit subjects in
+// lists of subjects. If limit is 0, the page size of the server applies. Before the server reads the
+// subjects of a page, Pages calls before with the offset of the page. If a request fails, Pages calls
+// t.Error.
 func Pages(t testing.TB, url string, limit int, before func(offset int)) (domain string) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -52,8 +52,8 @@ type request struct {
 	Offset int    `json:"offset"`
 }
 
-// respond responds as the server does (jsStreamInfoRequest in jetstream_api.go), but with its own
-// limit.
+// respond responds as the server does (jsStreamInfoRequest in jetstream_api.go), but with pages of limit
+// subjects.
 func respond(nc *nats.Conn, m *nats.Msg, api string, of request, limit int) error {
 	all, _ := json.Marshal(request{Filter: of.Filter}) // a number and a string always marshal
 	answer, err := nc.Request(api, all, startLimit)
@@ -79,7 +79,7 @@ func respond(nc *nats.Conn, m *nats.Msg, api string, of request, limit int) erro
 				delete(subjects, subject)
 			}
 		}
-		state["subjects"], _ = json.Marshal(subjects) // like the following, it always marshals
+		state["subjects"], _ = json.Marshal(subjects) // this and the values below always marshal
 		body["state"], _ = json.Marshal(state)
 		body["offset"], _ = json.Marshal(of.Offset)
 		body["limit"], _ = json.Marshal(limit)

@@ -33,6 +33,11 @@ const (
 // the subject's last message as of the start, or with a later one. It does not call purged with the
 // subject. Load may call take again, with a later message. If the connection breaks or a message is
 // lost in transit, Load returns an error. It never ends early without an error.
+//
+// The messages come from the replica that leads when Load starts, because another replica can be
+// behind. Another replica can also hold other messages at the same sequences permanently. This
+// happens in nats-server 2.15 after most replicas lost the end of the stream: a replica that has
+// more than the new leader keeps its messages.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
 	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]bool{}}
 	err = l.load(ctx)
@@ -123,7 +128,7 @@ type loading struct {
 	purged   func(string) error   // called with each subject whose messages were purged; may be nil
 
 	received uint64          // number of messages; a gap in the server's numbering reveals a lost message
-	seen     map[string]bool // subjects of the received messages; true if the list of subjects has the subject
+	seen     map[string]bool // by subject of the received messages, whether the leader's list has the subject
 }
 
 func (l *loading) run(ctx context.Context) error {
@@ -195,9 +200,9 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 //   - A message that is deleted from the stream before its turn may count as pending forever.
 //
 // The list has every subject that exists during the whole load, so readMissing finds every message
-// that the consumer did not return. But a subject that is not in the list may exist: it may have been
-// purged and written again, or first written, during the load. So readMissing reads its last message
-// before it reports the subject as purged.
+// that the consumer did not return. But a subject that is not in the list can still exist, if it was
+// first written during the load, or purged and written again. So readMissing reads the last message of
+// such a subject before it reports the subject as purged.
 func (l *loading) readMissing(ctx context.Context) error {
 	var missing []string
 	err := l.c.Subjects(ctx, l.filter, func(subject string) {

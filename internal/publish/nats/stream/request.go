@@ -64,8 +64,8 @@ const pageTimeout = 30 * time.Second
 // message is stored meanwhile, or whose last message is removed. It reads no messages. Each request
 // has its own timeout, and their number is limited. An error means that the list may be incomplete.
 //
-// The list of the JetStream client is not sufficient ([jetstream.WithSubjectFilter]). It misses a
-// subject, or never ends, if subjects come or go between two pages. See [paging.Read].
+// [jetstream.WithSubjectFilter] is not sufficient: if subjects are added or removed between two pages,
+// the JetStream client misses a subject or never returns. See [paging.Read].
 func (c *Conn) Subjects(ctx context.Context, filter string, found func(subject string)) error {
 	err := paging.Read(func(offset int) (paging.Page, error) { return c.page(ctx, filter, offset) }, found)
 	if err != nil {

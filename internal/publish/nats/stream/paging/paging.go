@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// Page is a part of the server's list of subjects. The list is in the order of the bytes. All of the
-// page shows one moment.
+// Page is a part of the server's list of subjects. The list is sorted by bytes. Each page is a snapshot
+// of the list at one moment.
 type Page struct {
 	Subjects map[string]uint64 // the subjects from the requested offset on, at most Limit
 	Limit    int
 	Total    int // number of subjects in the list
 }
 
-// spare is how many more requests than twice the number of pages Read sends, so that it ends even if
-// the list changes all the time.
-const spare = 50
+// spareRequests is added to twice the number of pages. The sum limits the requests of Read, so that it
+// ends even if the list keeps changing.
+const spareRequests = 50
 
 // Read fetches pages and calls found once with each subject that is in the list during the whole
 // call. It may or may not call found with a subject that is added or removed meanwhile. If the list
@@ -38,8 +38,8 @@ const spare = 50
 // Kuberelay's subjects are always ASCII.
 func Read(fetch func(offset int) (Page, error), found func(subject string)) error {
 	complete := ""
-	offset, overlap, most := 0, 0, 1
-	for requests := 1; requests <= most; requests++ {
+	offset, overlap, maxRequests := 0, 0, 1
+	for requests := 1; requests <= maxRequests; requests++ {
 		page, err := fetch(offset)
 		switch {
 		case err != nil:
@@ -47,10 +47,10 @@ func Read(fetch func(offset int) (Page, error), found func(subject string)) erro
 		case page.Total == 0:
 			return nil // no subject is in the list all the time
 		case page.Limit < 2:
-			return fmt.Errorf("the server reports %d subjects in pages of %d", page.Total, page.Limit)
+			return fmt.Errorf("the server lists %d subjects in pages of %d, need pages of at least 2", page.Total, page.Limit)
 		case requests == 1:
 			overlap = max(1, page.Limit/1000)
-			most = spare + 2*(page.Total/page.Limit)
+			maxRequests = spareRequests + 2*(page.Total/page.Limit)
 		}
 		first, last := page.bounds()
 		if offset > 0 && (first == "" || first > complete) {
@@ -69,7 +69,7 @@ func Read(fetch func(offset int) (Page, error), found func(subject string)) erro
 		}
 		offset += page.Limit - min(overlap, page.Limit/2)
 	}
-	return fmt.Errorf("the subjects change too fast: the list is incomplete after %d requests", most)
+	return fmt.Errorf("the subjects change too fast: the list is incomplete after %d requests", maxRequests)
 }
 
 // bounds returns the first and the last valid subject of a page, or "" if it has none.

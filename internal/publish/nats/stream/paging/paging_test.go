@@ -158,7 +158,7 @@ func TestReadRandom(t *testing.T) {
 			}
 		}
 		found, err := l.read()
-		if l.requests > spare+2*200 {
+		if l.requests > spareRequests+2*200 {
 			t.Fatalf("seed %d: %d requests", seed, l.requests)
 		}
 		if err != nil {
