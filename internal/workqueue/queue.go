@@ -179,11 +179,12 @@ func (q *Queue) Hold(key event.Key, bytes int) {
 // worker has returned and every key is completed. Handlers receive ctx. Call Run once.
 func (q *Queue) Run(ctx context.Context, handle Handler) {
 	defer close(q.finished)
-	stop := context.AfterFunc(ctx, func() {
+	end := func() {
 		q.priorities.end()
 		q.queue.ShutDown()
-	})
-	defer stop()
+	}
+	defer end() // the workers can notice the end of ctx before AfterFunc does
+	defer context.AfterFunc(ctx, end)()
 	var workers sync.WaitGroup
 	for range q.workers {
 		workers.Go(func() {

@@ -85,6 +85,19 @@ func start(t *testing.T, q *Queue, h Handler) (stop context.CancelFunc) {
 	return cancel
 }
 
+// endedContext has ended, and has not told that to the functions that wait for its end yet.
+type endedContext struct{ context.Context }
+
+func (endedContext) Err() error { return context.Canceled }
+
+// TestRunShutsTheQueueDown verifies that Run leaves no goroutine, even if the workers notice the end of
+// the context before the function that shuts the queue down. synctest reports such a goroutine.
+func TestRunShutsTheQueueDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testQueue().Run(endedContext{t.Context()}, (&recorder{}).handle)
+	})
+}
+
 func TestManyKeysAwaitTheirCompletionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
