@@ -76,7 +76,7 @@ test: ## Run the tests, with the race detector, against a real control plane
 
 .PHONY: test-slow
 test-slow: ## Run the slow tests: torture, planted bugs, long end-to-end tests
-	@set -- -run '$(SLOW)' ./test/e2e $(SLOW_PACKAGES); $(RUN_TESTS)
+	@set -- -run '$(SLOW)' ./test/torture ./test/e2e $(SLOW_PACKAGES); $(RUN_TESTS)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) chart-lint ## Run the linters of .golangci.yml and of the chart
