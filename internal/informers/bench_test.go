@@ -200,6 +200,19 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	return b
 }
 
+// watch adds another resource with one informer, which has not listed yet.
+func (b *bench) watch(t *testing.T, r event.Resource, followed bool) *watched {
+	t.Helper()
+	w := b.newWatched(r, followed, func() {})
+	w.aligned = true
+	i, err := b.newInformer(w, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.informers[""], b.Set.watched[r.GroupResource()] = i, w
+	return w
+}
+
 func (b *bench) informer(o *event.Object) *informer {
 	return b.watched.informer(b.watched.resource.Key(o.Namespace, o.Name))
 }

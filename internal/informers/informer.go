@@ -44,6 +44,7 @@ type informer struct {
 	stopped      chan struct{} // closed when the informer has ended
 	count        progress.Count
 	progress     progress.Progress
+	counted      counted // guarded by progress, see countAt
 	history      *history.History
 
 	mu      sync.Mutex

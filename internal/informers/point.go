@@ -40,10 +40,41 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		if p.AsOf.IsZero() || at.Before(p.AsOf) {
 			p.AsOf = at
 		}
-		p.Objects += s.lenOf(i)
+		n, ok := s.countAt(i, version, p.Selection)
+		if !ok {
+			return ledger.Point{}, false
+		}
+		p.Objects += n
 	}
 	p.Mark = s.ledger.Mark(gr)
 	return p, len(all) > 0
+}
+
+// countAt returns the number of selected objects of an informer at a version. It returns false if
+// the number is unknown. The caller holds the lock of the progress.
+//
+// An object that is selected by reference is not in the counts of the handler. So countAt counts the
+// objects in the indexer, which can be ahead of the handler. It remembers the result, because a
+// resource at rest gets a point at each tick.
+func (s *Set) countAt(i *informer, version string, selection uint64) (objects int, ok bool) {
+	if !i.followed {
+		return s.lenOf(i), true
+	}
+	if i.counted.version != version || i.counted.selection != selection {
+		n := s.lenOf(i)
+		if i.version() != version {
+			return 0, false
+		}
+		i.counted = counted{version, selection, n}
+	}
+	return i.counted.objects, true
+}
+
+// counted is the number of selected objects at a version, with a selection. See [Set.Selection].
+type counted struct {
+	version   string
+	selection uint64
+	objects   int
 }
 
 // reached returns the version up to which the handler has reported every change, and the time when

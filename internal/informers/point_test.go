@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -170,4 +171,57 @@ func TestPointCountsTheObjectsAtItsVersion(t *testing.T) {
 	}
 	watching.Wait()
 	t.Logf("%d points", points)
+}
+
+// TestPointOfAFollowedResource verifies that a point of a resource that is selected by reference counts
+// the referenced objects, that there is no point while the indexer is ahead of the handler, and
+// that the next point at the same version counts no object again.
+func TestPointOfAFollowedResource(t *testing.T) {
+	resource := func(name string) event.Resource {
+		return event.Resource{Group: "example.com", Version: "v1", Resource: name, Kind: name, Namespaced: true}
+	}
+	parts, gadgets := resource("parts"), resource("gadgets")
+	b := newBench(t, Config{Follow: []string{"spec.ref"}}, gadgets)
+	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
+	followed := b.watch(t, parts, true)
+	followed.firstSync.Finish(t.Context())
+	i := followed.informers[""]
+	i.registration = syncedRegistration{}
+	i.progress.List(0, true, true, time.Now())
+	b.sync()
+	gadget := object("G", "3")
+	gadget.References = []event.Reference{{Group: "example.com", Kind: "parts", Name: "part-0"}, {Group: "example.com", Kind: "parts", Name: "part-1"}}
+	b.index(gadget)
+	b.references.Update(gadgets.Key(gadget.Namespace, gadget.Name))
+
+	const created = 1000
+	var last *event.Object
+	for n := range created { // version 1 to 1000, and parts 0 and 1 are referenced
+		o := object(fmt.Sprint("P", n), fmt.Sprint(n+1))
+		o.Name = fmt.Sprint("part-", n)
+		i.progress.Watched(watch.Event{Type: watch.Added, Object: o}, false, time.Now())
+		_ = i.shared.GetStore().Add(o)
+		if last != nil {
+			i.progress.Notified(last, true, time.Now(), func() {})
+		}
+		last = o
+	}
+	i.shared.GetStore().Bookmark(last.ResourceVersion)
+	if p, ok := b.Point(parts.GroupResource()); ok {
+		t.Errorf("the handler is behind the indexer, and a point has %d objects at version %s", p.Objects, p.Version)
+	}
+	i.progress.Notified(last, true, time.Now(), func() {})
+	p, ok := b.Point(parts.GroupResource())
+	if !ok || p.Objects != 2 || p.Version != last.ResourceVersion {
+		t.Errorf("the point is %+v, %t; want 2 objects at version %s", p, ok, last.ResourceVersion)
+	}
+	i.counted.objects = 7
+	if p, ok := b.Point(parts.GroupResource()); !ok || p.Objects != 7 {
+		t.Errorf("another point at the same version has %d objects, so they were counted again", p.Objects)
+	}
+	gadget.References = gadget.References[:1]
+	b.references.Update(gadgets.Key(gadget.Namespace, gadget.Name))
+	if p, ok := b.Point(parts.GroupResource()); !ok || p.Objects != 1 {
+		t.Errorf("one reference less: %d objects, %t; want 1", p.Objects, ok)
+	}
 }

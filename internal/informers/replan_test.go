@@ -22,20 +22,10 @@ func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
 	}
 	parts, gadgets, widgets := resource("parts", "v1"), resource("gadgets", "v1"), resource("widgets", "v1")
 	b := newBench(t, Config{Follow: []string{"spec.ref"}}, gadgets)
-	add := func(r event.Resource, followed bool) *watched {
-		w := b.newWatched(r, followed, func() {})
-		w.aligned = true
-		i, err := b.newInformer(w, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.informers[""], b.Set.watched[r.GroupResource()] = i, w
-		return w
-	}
 	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
-	restarted := add(widgets, false) // not listed yet
+	restarted := b.watch(t, widgets, false) // not listed yet
 	b.sync()
-	followed := add(parts, true)
+	followed := b.watch(t, parts, true)
 	followed.informers[""].registration = syncedRegistration{}
 	part := object("A", "7")
 	_ = followed.informers[""].shared.GetStore().Add(part)

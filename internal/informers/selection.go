@@ -23,8 +23,8 @@ func (s *Set) lenOf(i *informer) int {
 		return i.count.Selected(s.namespaces.Selects)
 	}
 	n := 0
-	for k := range i.keys() {
-		if o := i.get(k); o != nil && !o.Unselected && s.selects(k) {
+	for _, o := range i.shared.GetStore().List() {
+		if o := o.(*event.Object); !o.Unselected && s.selects(i.resource.Key(o.Namespace, o.Name)) {
 			n++
 		}
 	}
