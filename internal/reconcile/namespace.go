@@ -35,9 +35,9 @@ const (
 // errNamespacesBehind makes the caller compare again.
 var errNamespacesBehind = errors.New("the watch of namespaces is behind")
 
-// isBehind reports whether the watch of namespaces has not shown what a read found.
+// isBehind reports whether the watch of namespaces shows another state than a read found.
 func (v ObjectView) isBehind(is namespaceState) bool {
-	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels
+	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels || is == namespaceUnselected && v.Selected
 }
 
 // decideInNamespace decides about an object after a consistent read of its namespace.

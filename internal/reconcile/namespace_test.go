@@ -21,10 +21,12 @@ func TestReadNamespace(t *testing.T) {
 	removed := func(v *ObjectView) { unselected(v); v.NamespaceExists = false }
 	excluded := func(v *ObjectView) { v.NamespaceExists = false } // all namespaces except a few are selected
 	denied := func(v *ObjectView) { v.Covered, v.Synced, v.Denied = false, false, true }
+	selectedAgain := func(v *ObjectView) { v.Selected, v.UnselectedByLabels, v.PublishDeselected = true, false, false }
 	unreferenced := func(v *ObjectView) { v.Selected = false }
 	fails := forbiddenError("namespaces", "default")
 	for name, c := range map[string]struct {
 		view       func(*ObjectView)
+		during     func(*ObjectView) // changes the view while the namespace is read
 		acked      event.Acked
 		labels     map[string]string // nil if the namespace does not exist
 		err        error
@@ -50,6 +52,7 @@ func TestReadNamespace(t *testing.T) {
 		"denied, and deleted":                    {view: denied, acked: deleted("A", "5"), unread: true},
 		"denied, a foreign delete, and removed":  {view: denied, acked: foreign(deleted("A", "5")), want: Comparison{Outlived: 1}},
 		"denied, a foreign delete, it exists":    {view: denied, acked: foreign(deleted("A", "5")), labels: selected},
+		"its labels change during the read":      {view: shown, during: selectedAgain, acked: live("A", "5"), labels: other, want: Comparison{Waiting: 1}, behind: true},
 		"a read fails":                           {view: shown, acked: live("A", "5"), err: fails},
 		"the path is not found":                  {view: removed, acked: live("A", "5"), err: pathNotFound()},
 		"nothing would be published":             {view: stays, acked: live("A", "5"), unread: true, want: Comparison{OutOfScope: 1}},
@@ -62,13 +65,17 @@ func TestReadNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			b := newBench(t, stubCluster{list: func(gvr schema.GroupVersionResource, _ string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+			var b *bench
+			b = newBench(t, stubCluster{list: func(gvr schema.GroupVersionResource, _ string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 				list := &unstructured.UnstructuredList{}
 				if gvr.Resource != "namespaces" {
 					return list, nil
 				}
 				if reads++; o.FieldSelector != "metadata.name=default" || o.ResourceVersion != "" {
 					t.Errorf("read with the options %+v", o)
+				}
+				if c.during != nil {
+					c.during(&b.object)
 				}
 				if c.labels != nil {
 					list.Items = []unstructured.Unstructured{{}}
