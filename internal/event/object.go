@@ -123,6 +123,10 @@ type View struct {
 	Cause    Cause
 	Observed time.Time
 
+	// Unanswered is an unacknowledged change that the bus may have stored, if the bus showed no object
+	// before it. It is nil for none.
+	Unanswered *Change
+
 	// FirstSync means that the object existed before the first completed snapshot of its resource
 	// on this bus.
 	FirstSync bool

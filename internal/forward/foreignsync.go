@@ -26,7 +26,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	<-f.reads
 	if err != nil {
 		f.Logger.Warn("cannot read the last event from the bus, retrying", append(attributes(key), "err", err)...)
-		f.unanswered(key, acked, event.Acked{})
+		f.unanswered(key, acked, event.Acked{}, nil)
 		done(false, err)
 		return
 	}

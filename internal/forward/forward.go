@@ -47,7 +47,7 @@ type Ledger interface {
 	Replace(key event.Key, was, is event.Acked) bool
 	Settle(key event.Key, acked event.Acked, of ledger.Interest)
 	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest) (reported bool)
-	Unanswered(key event.Key, acked, sent event.Acked, of ledger.Interest)
+	Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, of ledger.Interest)
 	Conflict(c event.Change, acked, bus event.Acked, lost bool)
 	Adopt(key event.Key, was, is event.Acked)
 }
@@ -132,7 +132,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
 			if !acked.Live() {
-				f.unanswered(key, acked, event.Acked{}) // drops the tombstones of UIDs that the bus cannot show
+				f.unanswered(key, acked, event.Acked{}, nil) // drops the tombstones of UIDs that the bus cannot show
 			}
 		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
@@ -245,7 +245,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		if !notSent && !tooLarge {
 			sent = m.Acked
 		}
-		f.unanswered(c.Key, acked, sent)
+		f.unanswered(c.Key, acked, sent, &c)
 	}
 	switch {
 	case conflict != nil:

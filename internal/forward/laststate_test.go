@@ -75,7 +75,7 @@ func TestSyncOfTheSameContentAfterAnUnansweredRemoval(t *testing.T) {
 			b := &bench{view: view(withDigest(t, sent("A", "12", `"spec":1`))), acked: live("A", "10"), last: sent("A", "10", `"spec":1`), answer: []answer{{position: 9}}}
 			f := b.forwarder()
 			if unanswered {
-				b.known().Unanswered(key, b.acked, event.Acked{UID: "A", ResourceVersion: "11", Deleted: true}, ledger.Interest{Selected: true, Published: true})
+				b.known().Unanswered(key, b.acked, event.Acked{UID: "A", ResourceVersion: "11", Deleted: true}, nil, ledger.Interest{Selected: true, Published: true})
 			}
 			if _, err := syncOnce(t, f); err != nil || len(b.sent) > 0 != unanswered {
 				t.Errorf("published %d events (%v)", len(b.sent), err)

@@ -35,7 +35,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 		<-f.reads
 		if err != nil && must {
 			f.Logger.Warn("cannot read the last state from the bus, retrying", append(attributes(c.Key), "err", err)...)
-			f.unanswered(c.Key, acked, event.Acked{})
+			f.unanswered(c.Key, acked, event.Acked{}, nil)
 			done(false, err)
 			return
 		}
@@ -62,8 +62,8 @@ func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error
 
 // unanswered records that a publish or the read before it failed. The ledger drops the data that
 // only a successful publish would use, so during an outage it keeps at most one state for each
-// object. sent is the event that the bus may have stored, the zero value for none.
-func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked) {
-	f.Ledger.Unanswered(key, acked, sent, f.Informers.Interest(key))
+// object. sent is the event that the bus may have stored, the zero value for none, and c its change.
+func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.Change) {
+	f.Ledger.Unanswered(key, acked, sent, c, f.Informers.Interest(key))
 	f.Informers.Settled(key)
 }

@@ -72,9 +72,9 @@ func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)   {}
 func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) bool {
 	return true
 }
-func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest) {}
-func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)           {}
-func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                         {}
+func (ledgerOf) Unanswered(event.Key, event.Acked, event.Acked, *event.Change, ledger.Interest) {}
+func (ledgerOf) Conflict(_ event.Change, _, _ event.Acked, _ bool)                              {}
+func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                                            {}
 
 // quiet is a bench that many keys can use at once, because Lookup changes nothing in it.
 type quiet struct{ *bench }

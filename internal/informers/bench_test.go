@@ -145,7 +145,7 @@ func (f stubForwarder) Acknowledged(k event.Key, acked event.Acked, o *event.Obj
 }
 
 func (f stubForwarder) Unanswered(k event.Key, acked, sent event.Acked) {
-	f.term.Unanswered(k, acked, sent, f.set.Interest(k))
+	f.term.Unanswered(k, acked, sent, nil, f.set.Interest(k))
 	f.set.Settled(k)
 }
 

@@ -16,22 +16,28 @@ type attempts struct {
 	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
 	// have stored any of them.
 	uid string
-	all []event.Acked // removals included, to recognize them on the bus
+	// change is the change of that last attempt, if the bus showed no object before it, otherwise
+	// nil. The forwarder publishes it until the bus answers, even if the informers forget the object.
+	change *event.Change
+	all    []event.Acked // removals included, to recognize them on the bus
 }
 
 // maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,
 // its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts plus the attempt sent, which expects a position.
-func (a *attempts) with(sent event.Acked, expected uint64) *attempts {
+// with returns the attempts plus the attempt sent, after the event acked. c is its change.
+func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {
 		is = *a
 	}
-	is.expected = expected
+	is.expected = acked.Position
 	if !sent.Deleted {
-		is.uid = sent.UID
+		is.uid, is.change = sent.UID, c
+	}
+	if acked.Live() {
+		is.change = nil
 	}
 	if sent.Time = 0; !slices.Contains(is.all, sent) { // has does not compare times
 		is.all = append(slices.Clone(is.all[max(0, len(is.all)-maxAttempts+1):]), sent)
@@ -52,6 +58,9 @@ func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.ha
 
 // mayShow reports whether the bus may show the object of an attempt as existing.
 func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
+
+// hasChange reports whether the bus may show an object of an attempt although it showed none before.
+func (a *attempts) hasChange() bool { return a != nil && a.change != nil }
 
 // show reports whether any attempt shows a UID as existing.
 func (a *attempts) show(uid string) bool {

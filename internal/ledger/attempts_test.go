@@ -13,7 +13,7 @@ import (
 func TestAttempts(t *testing.T) {
 	created, removal := message("A", "11"), event.Acked{UID: "A", ResourceVersion: "12", Deleted: true}
 	unanswered := func(acked, sent event.Acked) func(*Ledger) {
-		return func(d *Ledger) { d.term.Unanswered(testKey, acked, sent, wanted) }
+		return func(d *Ledger) { d.term.Unanswered(testKey, acked, sent, nil, wanted) }
 	}
 	put := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Put(testKey, a) } }
 	adopt := func(was, is event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Adopt(testKey, was, is) } }
@@ -67,7 +67,7 @@ func TestAttempts(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	d := newLedger()
 	for n := range 2 * maxAttempts {
-		d.term.Unanswered(testKey, event.Acked{}, message("A", strconv.Itoa(n)), wanted)
+		d.term.Unanswered(testKey, event.Acked{}, message("A", strconv.Itoa(n)), nil, wanted)
 	}
 	for n, want := range map[int]bool{0: false, maxAttempts - 1: false, maxAttempts: true, 2*maxAttempts - 1: true} {
 		if got := d.term.IsAttempt(testKey, message("A", strconv.Itoa(n))); got != want {
@@ -83,10 +83,10 @@ func TestAttemptsAreBounded(t *testing.T) {
 // the bus may show.
 func TestUnansweredKeepsTheTombstone(t *testing.T) {
 	d := newLedger()
-	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
+	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), nil, wanted)
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)})
 	d.AddTombstone(testKey, event.Tombstone{UID: "B", Observed: time.Unix(1, 0)})
-	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, wanted)
+	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, nil, wanted)
 	if got, want := describe(d), "[A.?]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -102,11 +102,11 @@ func TestUnansweredKeepsTheTombstone(t *testing.T) {
 // with any of them. An earlier version sent a point while the bus showed the first object.
 func TestUnansweredKeepsTheTombstoneOfEveryAttempt(t *testing.T) {
 	d := newLedger()
-	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
+	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), nil, wanted)
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)})
-	d.term.Unanswered(testKey, event.Acked{}, message("B", "13"), wanted)
+	d.term.Unanswered(testKey, event.Acked{}, message("B", "13"), nil, wanted)
 	d.AddTombstone(testKey, event.Tombstone{UID: "B", Observed: time.Unix(1, 0)})
-	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, wanted)
+	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, nil, wanted)
 	if got, want := describe(d), "[A.?] [B.?]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -132,12 +132,60 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newLedger()
 			d.Observe(testKey, nil, object("A", "1"), event.CauseWatch, false, time.Unix(1, 0))
-			d.term.Unanswered(testKey, c.acked, c.sent, c.of)
+			d.term.Unanswered(testKey, c.acked, c.sent, nil, c.of)
 			if got := describe(d); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
+}
+
+// TestUnansweredCreate verifies that a key stays dirty until the bus answers whether it has stored the
+// first event of the object, even if the informers forget the object.
+func TestUnansweredCreate(t *testing.T) {
+	created := &event.Change{Type: event.Created, Object: object("A", "11"), Observed: time.Unix(1, 0)}
+	forgotten := func(d *Ledger) { d.Abandon(all) }
+	for name, c := range map[string]struct {
+		acked event.Acked
+		then  func(*Ledger)
+		dirty bool
+	}{
+		"no answer":            {dirty: true, then: func(*Ledger) {}},
+		"still no answer":      {dirty: true, then: func(d *Ledger) { d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, nil, wanted) }},
+		"a load without it":    {dirty: true, then: func(d *Ledger) { load(d.term, nil, func() {}) }},
+		"a load with it":       {then: func(d *Ledger) { load(d.term, map[event.Key]event.Acked{testKey: live("A", "11")}, func() {}) }},
+		"it is acknowledged":   {then: func(d *Ledger) { d.term.Acknowledge(testKey, live("A", "11"), created.Object, wanted) }},
+		"a conflict":           {then: func(d *Ledger) { d.term.Put(testKey, live("B", "9")) }},
+		"the term ends":        {then: func(d *Ledger) { d.term.End() }},
+		"the object was known": {acked: live("A", "10"), then: func(*Ledger) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			d.term.Put(testKey, c.acked)
+			d.Observe(testKey, nil, created.Object, event.CauseWatch, false, time.Unix(1, 0))
+			d.term.Unanswered(testKey, c.acked, message("A", "11"), created, wanted)
+			forgotten(d)
+			m := d.Mark(testKey.GroupResource())
+			if c.then(d); d.IsDirty(testKey) != c.dirty || d.Reached(m) == c.dirty || d.DirtyLen() > 0 != c.dirty || d.Oldest().IsZero() == c.dirty {
+				t.Errorf("dirty: %t, reached: %t, %d dirty since %v; want dirty %t", d.IsDirty(testKey), d.Reached(m), d.DirtyLen(), d.Oldest(), c.dirty)
+			}
+			if v := (event.View{}); c.dirty {
+				if d.Describe(testKey, &v); v.Unanswered != created {
+					t.Errorf("the view has the change %+v", v.Unanswered)
+				}
+			}
+		})
+	}
+	t.Run("the informers forget it in flight", func(t *testing.T) {
+		d := newLedger()
+		d.Observe(testKey, nil, created.Object, event.CauseWatch, false, time.Unix(1, 0))
+		if forgotten(d); d.IsDirty(testKey) {
+			t.Error("dirty before the attempt has failed")
+		}
+		if d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), created, wanted); !d.IsDirty(testKey) || !d.Oldest().Equal(created.Observed) {
+			t.Errorf("dirty: %t, since %v", d.IsDirty(testKey), d.Oldest())
+		}
+	})
 }
 
 // message returns the event of a message that the bus has not stored yet, so it has no position.
@@ -164,8 +212,8 @@ func TestUnansweredRemovalIsFound(t *testing.T) {
 			t.Run(name+", by "+finder, func(t *testing.T) {
 				d := newLedger()
 				load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
-				d.term.Unanswered(testKey, known, message("A", "12"), wanted)
-				d.term.Unanswered(testKey, known, at(deleted("A", "12"), 0), wanted)
+				d.term.Unanswered(testKey, known, message("A", "12"), nil, wanted)
+				d.term.Unanswered(testKey, known, at(deleted("A", "12"), 0), nil, wanted)
 				find(d, c.shown)
 				if got := d.term.Get(testKey); got.Foreign != c.foreign || got.Position != 8 || !c.foreign && got != c.shown {
 					t.Errorf("the entry is %+v", got)
@@ -181,7 +229,7 @@ func TestConflictAfterALoad(t *testing.T) {
 	known, removed := at(live("A", "11"), 7), at(deleted("A", "12"), 8)
 	d := newLedger()
 	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
-	d.term.Unanswered(testKey, known, at(removed, 0), wanted)
+	d.term.Unanswered(testKey, known, at(removed, 0), nil, wanted)
 	load(d.term, map[event.Key]event.Acked{testKey: removed}, func() {})
 	conflict(d, event.Updated, known, removed)
 	if got := d.term.Get(testKey); got != removed {

@@ -91,6 +91,9 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return c, ReasonUncertain
 	}
 	switch live := v.Live; {
+	case live == nil && v.Unanswered != nil && attempted != "" && !acked.Live():
+		again := *v.Unanswered
+		return &again, ReasonUncertain
 	case live == nil && (acked.Live() || attempted != ""):
 		return nil, ReasonAwait
 	case live == nil:

@@ -106,6 +106,16 @@ func TestDecide(t *testing.T) {
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", "12"},
 		},
+		"unknown, create without an answer: create published once more": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Snapshot, Object: object("A", "12")}},
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Snapshot, "A", "12", ""},
+		},
+		"gone, create without an answer, the last state is unknown: create published once more": {
+			view:      event.View{Unanswered: &event.Change{Type: event.Created, Object: object("A", "12")}, Tombstones: []event.Tombstone{{UID: "A"}}},
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
 		"gone, create without an answer, no tombstone yet": {
 			attempted: "A",
 			want:      want{reason: ReasonAwait},

@@ -8,7 +8,8 @@
 // [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one
 // lock, and does not block on anything else.
 //
-// A key is dirty while the bus may lack its current state. For a dirty key, the ledger also stores
+// A key is dirty while the bus may lack its current state, and while an event that shows its object
+// for the first time is unacknowledged. For a dirty key, the ledger also stores
 // what an informer's cache does not contain: tombstones, the cause and time of the state, and
 // whether the state belongs to the first sync. During an outage of the bus, each changed object
 // therefore costs the memory of its key and one state: the state on the bus or, after a delete, the
@@ -144,17 +145,20 @@ func (l *Ledger) change(key event.Key, now time.Time, f func(*table, *dirty)) {
 	defer l.mu.Unlock()
 	t, n := l.table(key.GroupResource()), nameOf(key)
 	r := t.records[n]
-	d := r.others().dirty
-	if d == nil {
-		d = &dirty{since: now.Unix(), lacks: l.now}
-		others := r.others()
-		others.dirty = d
-		r.setRest(others)
+	if r.others().dirty == nil {
+		l.makeDirty(t, &r, now)
 		t.store(n, r)
-		t.countLacks(d.lacks, 1)
-		l.countSince(d.since, 1)
 	}
-	f(t, d)
+	f(t, r.others().dirty)
+}
+
+// makeDirty makes a clean key dirty. The caller stores the record.
+func (l *Ledger) makeDirty(t *table, r *record, since time.Time) {
+	others := r.others()
+	others.dirty = &dirty{since: since.Unix(), lacks: l.now}
+	r.setRest(others)
+	t.countLacks(l.now, 1)
+	l.countSince(since.Unix(), 1)
 }
 
 // changeDirty calls f with the dirty part of a key, if the key is dirty. f may make the key clean.
@@ -199,7 +203,15 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 func (l *Ledger) prune(t *table, r *record) {
 	others := r.others()
 	d := others.dirty
-	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil {
+	if d == nil {
+		return
+	}
+	if d.outlived != nil {
+		if acked := r.acked(); acked.Live() && !acked.Foreign {
+			d.outlived = nil // it confirms a removal or a foreign event
+		}
+	}
+	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil || others.attempts.hasChange() {
 		return
 	}
 	t.removeFromFirstSync(d)

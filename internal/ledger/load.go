@@ -126,6 +126,7 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	if now.Position != was.Position && !now.Foreign {
 		r.setAttempts(nil) // they expect another position, so the bus refuses them
 	}
+	ledger.prune(t, &r)
 	t.store(n, r)
 	ledger.release(gr, t)
 	return lost

@@ -132,13 +132,19 @@ func (d *dirty) confirmed() event.Outlived {
 
 // Describe copies the dirty part of a key's record into a view.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
-	l.read(key, func(d *dirty) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	of := l.find(key).others()
+	if of.attempts != nil {
+		v.Unanswered = of.attempts.change
+	}
+	if d := of.dirty; d != nil {
 		v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
 		v.Outlived, v.Unpublishable = d.confirmed(), d.unpublishable
 		if v.Live != nil && d.uid == string(v.Live.UID) {
 			v.Cause, v.Observed, v.FirstSync, v.Before = d.cause, d.observed, d.firstSync, d.before
 		}
-	})
+	}
 }
 
 // Abandon forgets the reported states of all matching keys after their informer stopped. It keeps

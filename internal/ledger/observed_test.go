@@ -230,7 +230,7 @@ func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 	d := newLedger()
 	for n := range 100 {
 		d.AddTombstone(testKey, event.Tombstone{UID: fmt.Sprint(n), Object: &event.Object{}})
-		d.term.Unanswered(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, event.Acked{UID: "7"}, wanted)
+		d.term.Unanswered(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, event.Acked{UID: "7"}, nil, wanted)
 	}
 	var v event.View
 	d.Describe(testKey, &v)

@@ -104,11 +104,15 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 
 // Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
 // the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use one
-// name in turn. Unanswered keeps only the tombstones whose delete must be published.
-func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
+// name in turn. Unanswered keeps only the tombstones whose delete must be published. c is the change
+// that was sent.
+func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
-			r.setAttempts(r.others().attempts.with(sent, acked.Position))
+			r.setAttempts(r.others().attempts.with(sent, acked, c))
+			if r.others().dirty == nil && r.others().attempts.hasChange() { // its informer ended while the event was in flight
+				t.ledger.makeDirty(of, r, c.Observed)
+			}
 		}
 		t.ledger.settle(of, r, acked, r.others().attempts, in)
 	})
@@ -140,13 +144,12 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
 	}
-	if acked.Live() && !acked.Foreign || acked.Position != d.confirmed().Position {
+	if acked.Position != d.confirmed().Position {
 		d.outlived = nil
 	}
 	if !attempts.mayShow() {
 		t.answered(d)
 	}
-	l.prune(t, r)
 }
 
 // noteAcknowledged records that the bus received a new state of a key that is still dirty. The

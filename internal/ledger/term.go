@@ -49,7 +49,9 @@ func (l *Ledger) forgetBus() {
 		clean.dirty, clean.awaited, clean.lacks = t.dirty, t.awaited, t.lacks
 		for n, r := range t.records {
 			if d := r.others().dirty; d != nil {
-				clean.store(n, record{rest: &rest{dirty: d}})
+				kept := record{rest: &rest{dirty: d}}
+				l.prune(clean, &kept)
+				clean.store(n, kept)
 			}
 		}
 		l.tables[gr] = clean
@@ -95,6 +97,7 @@ func (t *Term) step(key event.Key, f func(*table, *record)) {
 	of := l.table(gr)
 	r := of.records[n]
 	f(of, &r)
+	l.prune(of, &r)
 	of.store(n, r)
 	l.release(gr, of)
 }

@@ -13,8 +13,8 @@ func (w *world) do(a action) {
 	switch a.kind {
 	case killProcess, restore, redefine, storeLate, reconfigure, toggleRole:
 		w.plain = false
-	case timeOut: // if the object leaves the scope before the next attempt, only another load finds its event
-		w.plain = w.plain && !w.spaces
+	case createSpace: // without a Role, only another read finds that the namespace is gone again
+		w.plain = w.plain && a.arg == 0
 	}
 	switch a.kind {
 	case createObject, updateObject, changeNoise, toggleLabel, deleteObject:

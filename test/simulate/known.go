@@ -84,6 +84,13 @@ func (o *oracle) missesEpoch(e, last published) bool {
 	return o.restored && e.isRepair() && last.Epoch == event.NextEpoch(e.Epoch)
 }
 
+// returnsByRestore reports whether a restore of etcd explains a second event with an ID: a deleted
+// object is back in an earlier version. Until the forwarder detects the restore, it publishes the
+// object in the old epoch.
+func (o *oracle) returnsByRestore(e, last published) bool {
+	return o.restored && e.Live() && last.Deleted && e.UID == last.UID
+}
+
 // followsReusedPosition reports whether the bus lost the event that a forwarder expected to be the
 // last one, and then stored another event at the same position. The check of the expected position
 // accepts the late event. The next load finds it. See section "When the bus loses data" in docs/delivery.md.

@@ -56,14 +56,10 @@ func (w *world) settle() {
 
 // mayStayDirty reports whether a key of a forwarder may stay dirty.
 func (w *world) mayStayDirty(p *process, k event.Key) bool {
-	acked, attempted := p.acked.State(k)
-	switch {
-	case w.oracle.restored, w.oracle.mayKeepAttempt():
-		return true
-	case p.isDenied() && attempted != "": // the key of an unanswered publish stays dirty until access is granted
+	if w.oracle.restored || w.oracle.mayKeepAttempt() {
 		return true
 	}
-	return acked.Foreign && p.config.leavesForeign()
+	return p.acked.Get(k).Foreign && p.config.leavesForeign()
 }
 
 // isBusy reports whether a key waits in the queue of a forwarder.
