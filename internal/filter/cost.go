@@ -1,8 +1,10 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -110,6 +112,23 @@ var guards = map[string]func(args []ref.Val) int{
 	"flatten": func(args []ref.Val) int {
 		return elementBytes * countLeaves(args[0], depth(args), maxBytes/elementBytes)
 	},
+	"quantity":   quantitySize,
+	"isQuantity": quantitySize,
+}
+
+// maxExponent is the largest exponent of a quantity. Operations write out the digits of a quantity, and
+// larger ones than about 1e19 are cut off at that anyway.
+const maxExponent = 1000
+
+// quantitySize returns math.MaxInt for a quantity with a larger exponent, such as 1e999999999.
+func quantitySize(args []ref.Val) int {
+	s, _ := args[0].(types.String)
+	exponent := string(s[strings.LastIndexAny(string(s), "eE")+1:])
+	n, err := strconv.ParseInt(exponent, 10, 64)
+	if len(exponent) < len(s) && (errors.Is(err, strconv.ErrRange) || n > maxExponent || n < -maxExponent) {
+		return math.MaxInt
+	}
+	return 0
 }
 
 func joinedSize(args []ref.Val) int {

@@ -104,6 +104,24 @@ func TestFormatIsLimited(t *testing.T) {
 	}
 }
 
+// TestExponentIsLimited verifies that a quantity has no large exponent. Comparing such a quantity
+// writes out its digits: 1e999999999 would take hours and gigabytes.
+func TestExponentIsLimited(t *testing.T) {
+	const exponent = "3000000" // little enough that the test ends if it fails
+	for text, costly := range map[string]bool{
+		"1e" + exponent: true, "1E+" + exponent: true, "-1e-" + exponent: true, "12345678901234567890.5e" + exponent: true, "1e99999999999999999999": true,
+		"1e3": false, "1.5E+3": false, "12e-3": false, "1E": false, "1Ei": false, "100Gi": false, "1e1000": false,
+	} {
+		for _, expression := range []string{`quantity(object.q).isLessThan(quantity("0"))`, `!isQuantity(object.q)`} {
+			selected, err := compile(t, expression).For(pods)(map[string]any{"q": text})
+			var failed *filter.Error
+			if is := errors.As(err, &failed) && failed.Reason == filter.TooCostly; is != costly || !costly && err != nil {
+				t.Errorf("%s of %s: got %v, %v; too costly: want %t", expression, text, selected, err, costly)
+			}
+		}
+	}
+}
+
 // TestLargeObjectsAreEvaluated verifies that the cost limit still allows ordinary expressions on
 // large objects.
 func TestLargeObjectsAreEvaluated(t *testing.T) {
