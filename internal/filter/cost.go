@@ -103,7 +103,8 @@ func size(v ref.Val) int {
 }
 
 // guards estimate the size of a result in bytes before the call, for functions whose result
-// can be many times larger than their arguments.
+// can be many times larger than their arguments. For functions that compare each element of a list
+// with each of a list, they return the size of a text with the same cost as the comparisons.
 var guards = map[string]func(args []ref.Val) int{
 	"join":    joinedSize,
 	"replace": replacedSize,
@@ -112,8 +113,18 @@ var guards = map[string]func(args []ref.Val) int{
 	"flatten": func(args []ref.Val) int {
 		return elementBytes * countLeaves(args[0], depth(args), maxBytes/elementBytes)
 	},
+	"distinct":        func(args []ref.Val) int { return comparisons(2, args[0], args[0]) },
+	"sets.contains":   func(args []ref.Val) int { return comparisons(1, args[0], args[1]) },
+	"sets.intersects": func(args []ref.Val) int { return comparisons(1, args[0], args[1]) },
+	"sets.equivalent": func(args []ref.Val) int { return comparisons(2, args[0], args[1]) },
+
 	"quantity":   quantitySize,
 	"isQuantity": quantitySize,
+}
+
+// comparisons returns the cost of comparing two lists, as cel-go counts it after the call, in bytes.
+func comparisons(factor float64, a, b ref.Val) int {
+	return int(factor * float64(size(a)) * float64(size(b)) / common.StringTraversalCostFactor)
 }
 
 // maxExponent is the largest exponent of a quantity. Operations write out the digits of a quantity, and

@@ -104,6 +104,32 @@ func TestFormatIsLimited(t *testing.T) {
 	}
 }
 
+// TestQuadraticCallsDoNotStart verifies that a call whose number of comparisons exceeds the cost limit
+// does not start. cel-go counts the cost only after the call. Without the limit, this test takes hours.
+func TestQuadraticCallsDoNotStart(t *testing.T) {
+	l, k := make([]any, 500_000), make([]any, 500_000)
+	for i := range l {
+		l[i], k[i] = fmt.Sprint(i), fmt.Sprint(-1-i)
+	}
+	for _, expression := range []string{
+		`object.l.distinct().size() > 1`, `sets.contains(object.l, object.l)`, `sets.equivalent(object.l, object.l)`,
+		`sets.intersects(object.l, object.k)`,
+	} {
+		_, err := compile(t, expression).For(pods)(map[string]any{"l": l, "k": k})
+		var failed *filter.Error
+		if !errors.As(err, &failed) || failed.Reason != filter.TooCostly {
+			t.Errorf("%s: got %v, want TooCostly", expression, err)
+		}
+	}
+	for _, expression := range []string{
+		`object.l.distinct().size() == 300`, `sets.contains(object.l, ["7"])`, `sets.equivalent(object.l, object.l)`, `!sets.intersects(object.l, ["x"])`,
+	} {
+		if selected, err := compile(t, expression).For(pods)(map[string]any{"l": l[:300]}); !selected || err != nil {
+			t.Errorf("%s: got %v, %v", expression, selected, err)
+		}
+	}
+}
+
 // TestExponentIsLimited verifies that a quantity has no large exponent. Comparing such a quantity
 // writes out its digits: 1e999999999 would take hours and gigabytes.
 func TestExponentIsLimited(t *testing.T) {
