@@ -20,9 +20,11 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/forget"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
+	"github.com/kuberelay/kuberelay/internal/shape"
 	"github.com/kuberelay/kuberelay/internal/sinks/subscriber"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
@@ -103,12 +105,16 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 			return err
 		}
 	}
+	builder, err := deleteBuilder(cfg)
+	if err != nil {
+		return err
+	}
 	writer, closeBus, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(), Logger: log, Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		return err
 	}
 	done, err := forget.Run(ctx, forget.Config{
-		Bus: writer, Builder: event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data)},
+		Bus: writer, Builder: builder,
 		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
 	if err = errors.Join(err, closeBus()); err != nil {
@@ -119,6 +125,21 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 		fmt.Fprintf(out, "the cluster %s is forgotten\n", strconv.Quote(cfg.Event.ClusterName))
 	}
 	return nil
+}
+
+// deleteBuilder returns a builder that drops and hashes fields of the last states on the bus, as the
+// forwarder does.
+func deleteBuilder(cfg config.Config) (event.Builder, error) {
+	key, err := cfg.Event.RedactionKey()
+	if err != nil {
+		return event.Builder{}, err
+	}
+	shapes, err := shape.New(cfg.Content, nil)
+	if err != nil {
+		return event.Builder{}, err
+	}
+	converter := decode.NewConverter(key, cfg.Event.ClusterName)
+	return event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data), Reshape: shapes.Reshape(converter)}, nil
 }
 
 // maxForgotten limits the deletes in flight.

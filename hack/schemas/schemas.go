@@ -107,7 +107,12 @@ func markerData() object {
 			"epoch", count("The first epoch that the events of the cluster can have.").with("maximum", event.LastEpoch),
 			"replaces", text("The UID of the cluster that this one replaced."),
 			"stream", text("On NATS, when the stream was created, which identifies the stream."),
-		}, "format", "replaces", "stream"),
+			"settings", object{
+				"description", "A digest of the value of each variable that decides what the bus holds. Absent in a claim of an earlier release.",
+				"type", "object", "additionalProperties", text("A digest of the value.").with("pattern", "^[0-9a-f]{16}$"),
+			},
+			"forgotten", moment("When forwarder forget deleted all objects of the cluster. Absent otherwise."),
+		}, "format", "replaces", "stream", "settings", "forgotten"),
 		"writerData", structure("Writer", "The forwarder that writes to a partition.", object{
 			"writer", text("The forwarder."), "topic", text("The topic.").with("minLength", 1), "partition", count("The partition."),
 		}),

@@ -137,7 +137,7 @@ func (v *values) value(consume func(*jsonscan.Scanner) error) error {
 		switch n := s.Position(); {
 		case s.Err() == nil && err != nil:
 			return err // valid JSON that the caller rejects
-		case err == nil && s.Err() == nil && n < size: // a number at the end of the window can continue
+		case err == nil && s.Err() == nil && (n < size || v.b[v.from] == '{'): // a number at the end of the window can continue
 			v.use(n)
 			return nil
 		case end != nil:

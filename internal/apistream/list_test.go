@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
@@ -121,6 +122,26 @@ func TestListScansAValueOnce(t *testing.T) {
 				t.Errorf("%d bytes in reads of %d: scanned %d bytes, want at most %d", size, piece, scanned, limit)
 			}
 		}
+	}
+}
+
+// TestListDecodesAnItemOnce verifies that an item is not decoded again if a read ends with it. An API
+// server writes each item on its own, so many reads do.
+func TestListDecodesAnItemOnce(t *testing.T) {
+	var reads []io.Reader
+	for _, text := range []string{`{"metadata":{"resourceVersion":"7"},"items":[`, `{"a":1}`, `,`, `{"b":2}`, `,`, `{"c":3}`, `]}`} {
+		reads = append(reads, strings.NewReader(text))
+	}
+	decoded := 0
+	list, err := readList(io.MultiReader(reads...), func(s *jsonscan.Scanner) (runtime.Object, error) {
+		o, err := takeText(s)
+		if err == nil {
+			decoded++
+		}
+		return o, err
+	})
+	if err != nil || describeList(list) != `7  {"a":1} {"b":2} {"c":3}` || decoded != 3 {
+		t.Errorf("%d items are decoded, got %v, %v", decoded, list, err)
 	}
 }
 

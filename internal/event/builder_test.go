@@ -175,3 +175,19 @@ func TestSequenceOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestIDInAnotherEpoch verifies that two states with one id, which a restore of etcd can cause, differ in
+// their sequence (docs/events.md).
+func TestIDInAnotherEpoch(t *testing.T) {
+	before, err := builder.Message(change(deployments, "default", "web", func(*Change) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := builder.Message(change(deployments, "default", "web", func(c *Change) { c.Epoch = 1 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.ID != after.ID || before.Attribute("sequence") >= after.Attribute("sequence") {
+		t.Errorf("ids %s and %s, sequences %s and %s", before.ID, after.ID, before.Attribute("sequence"), after.Attribute("sequence"))
+	}
+}

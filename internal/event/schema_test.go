@@ -36,6 +36,8 @@ func everyMessage(t *testing.T) map[string]*Message {
 	add("claimed", m, err)
 	m, err = builder.ClusterClaimed(Claim{UID: "6f1b", Claimed: observed, Replaces: "8c2d", Epoch: LastEpoch, Stream: "2026-03-04T05:06:07Z"})
 	add("claimed, replaces", m, err)
+	m, err = builder.ClusterClaimed(Claim{UID: "6f1b", Claimed: observed, Settings: map[string]string{"KUBERELAY_FILTER": "0123ab5b2f9ce0a7"}, Forgotten: observed})
+	add("claimed with settings, forgotten", m, err)
 	m, err = builder.WriterStarted("forwarder-7d4b", "01j5", "kuberelay", 2, observed)
 	add("writer started", m, err)
 	return all

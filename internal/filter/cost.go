@@ -1,8 +1,10 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -101,7 +103,8 @@ func size(v ref.Val) int {
 }
 
 // guards estimate the size of a result in bytes before the call, for functions whose result
-// can be many times larger than their arguments.
+// can be many times larger than their arguments. For functions that compare each element of a list
+// with each of a list, they return the size of a text with the same cost as the comparisons.
 var guards = map[string]func(args []ref.Val) int{
 	"join":    joinedSize,
 	"replace": replacedSize,
@@ -110,6 +113,33 @@ var guards = map[string]func(args []ref.Val) int{
 	"flatten": func(args []ref.Val) int {
 		return elementBytes * countLeaves(args[0], depth(args), maxBytes/elementBytes)
 	},
+	"distinct":        func(args []ref.Val) int { return comparisons(2, args[0], args[0]) },
+	"sets.contains":   func(args []ref.Val) int { return comparisons(1, args[0], args[1]) },
+	"sets.intersects": func(args []ref.Val) int { return comparisons(1, args[0], args[1]) },
+	"sets.equivalent": func(args []ref.Val) int { return comparisons(2, args[0], args[1]) },
+
+	"quantity":   quantitySize,
+	"isQuantity": quantitySize,
+}
+
+// comparisons returns the cost of comparing two lists, as cel-go counts it after the call, in bytes.
+func comparisons(factor float64, a, b ref.Val) int {
+	return int(factor * float64(size(a)) * float64(size(b)) / common.StringTraversalCostFactor)
+}
+
+// maxExponent is the largest exponent of a quantity. Operations write out the digits of a quantity, and
+// larger ones than about 1e19 are cut off at that anyway.
+const maxExponent = 1000
+
+// quantitySize returns math.MaxInt for a quantity with a larger exponent, such as 1e999999999.
+func quantitySize(args []ref.Val) int {
+	s, _ := args[0].(types.String)
+	exponent := string(s[strings.LastIndexAny(string(s), "eE")+1:])
+	n, err := strconv.ParseInt(exponent, 10, 64)
+	if len(exponent) < len(s) && (errors.Is(err, strconv.ErrRange) || n > maxExponent || n < -maxExponent) {
+		return math.MaxInt
+	}
+	return 0
 }
 
 func joinedSize(args []ref.Val) int {

@@ -104,6 +104,50 @@ func TestFormatIsLimited(t *testing.T) {
 	}
 }
 
+// TestQuadraticCallsDoNotStart verifies that a call whose number of comparisons exceeds the cost limit
+// does not start. cel-go counts the cost only after the call. Without the limit, this test takes hours.
+func TestQuadraticCallsDoNotStart(t *testing.T) {
+	l, k := make([]any, 500_000), make([]any, 500_000)
+	for i := range l {
+		l[i], k[i] = fmt.Sprint(i), fmt.Sprint(-1-i)
+	}
+	for _, expression := range []string{
+		`object.l.distinct().size() > 1`, `sets.contains(object.l, object.l)`, `sets.equivalent(object.l, object.l)`,
+		`sets.intersects(object.l, object.k)`,
+	} {
+		_, err := compile(t, expression).For(pods)(map[string]any{"l": l, "k": k})
+		var failed *filter.Error
+		if !errors.As(err, &failed) || failed.Reason != filter.TooCostly {
+			t.Errorf("%s: got %v, want TooCostly", expression, err)
+		}
+	}
+	for _, expression := range []string{
+		`object.l.distinct().size() == 300`, `sets.contains(object.l, ["7"])`, `sets.equivalent(object.l, object.l)`, `!sets.intersects(object.l, ["x"])`,
+	} {
+		if selected, err := compile(t, expression).For(pods)(map[string]any{"l": l[:300]}); !selected || err != nil {
+			t.Errorf("%s: got %v, %v", expression, selected, err)
+		}
+	}
+}
+
+// TestExponentIsLimited verifies that a quantity has no large exponent. Comparing such a quantity
+// writes out its digits: 1e999999999 would take hours and gigabytes.
+func TestExponentIsLimited(t *testing.T) {
+	const exponent = "3000000" // little enough that the test ends if it fails
+	for text, costly := range map[string]bool{
+		"1e" + exponent: true, "1E+" + exponent: true, "-1e-" + exponent: true, "12345678901234567890.5e" + exponent: true, "1e99999999999999999999": true,
+		"1e3": false, "1.5E+3": false, "12e-3": false, "1E": false, "1Ei": false, "100Gi": false, "1e1000": false,
+	} {
+		for _, expression := range []string{`quantity(object.q).isLessThan(quantity("0"))`, `!isQuantity(object.q)`} {
+			selected, err := compile(t, expression).For(pods)(map[string]any{"q": text})
+			var failed *filter.Error
+			if is := errors.As(err, &failed) && failed.Reason == filter.TooCostly; is != costly || !costly && err != nil {
+				t.Errorf("%s of %s: got %v, %v; too costly: want %t", expression, text, selected, err, costly)
+			}
+		}
+	}
+}
+
 // TestLargeObjectsAreEvaluated verifies that the cost limit still allows ordinary expressions on
 // large objects.
 func TestLargeObjectsAreEvaluated(t *testing.T) {

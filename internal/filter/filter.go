@@ -15,6 +15,7 @@ package filter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -107,11 +109,19 @@ func (f *Filter) constant(r event.Resource) (selected, known bool, err error) {
 		return false, false, nil //nolint:nilerr // evaluate for each object instead
 	}
 	value, _, err := f.partial.Eval(vars)
-	if err == nil && types.IsUnknown(value) {
+	if err == nil && types.IsUnknown(value) || isPanic(err) {
 		return false, false, nil
 	}
 	selected, err = f.result(value, err)
 	return selected, true, err
+}
+
+// isPanic reports whether an error of cel-go stands for a panic. The cost of distinct panics if the list is
+// unknown.
+func isPanic(err error) bool {
+	var failed *types.Err
+	var cancelled interpreter.EvalCancelledError
+	return err != nil && !errors.As(err, &failed) && !errors.As(err, &cancelled)
 }
 
 func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (bool, error) {

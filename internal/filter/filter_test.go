@@ -180,6 +180,17 @@ func TestConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
+// TestDistinct verifies that distinct works on a list of the object. The cost of distinct in cel-go panics
+// in an evaluation without an object.
+func TestDistinct(t *testing.T) {
+	f := compile(t, `object.l.distinct().size() == 2`)
+	for want, l := range map[bool][]any{true: {"a", "b", "a"}, false: {"a"}} {
+		if got, err := f.For(pods)(map[string]any{"l": l}); got != want || err != nil {
+			t.Errorf("%v: got %v, %v; want %v", l, got, err, want)
+		}
+	}
+}
+
 // FuzzFilter verifies that a result that For knows without an object equals the result with the
 // object.
 func FuzzFilter(f *testing.F) {

@@ -32,8 +32,29 @@ func (c *converter) addDefinition(name string) error {
 	if err != nil {
 		return err
 	}
+	if strings.HasPrefix(name, builtIn) {
+		acceptNulls(s, converted)
+	}
 	c.defs[name] = converted
 	return nil
+}
+
+// builtIn is the prefix of the names of built-in types.
+const builtIn = "io.k8s."
+
+// acceptNulls makes the optional properties of a built-in type accept null. For some of them the API
+// server writes null instead of leaving them out, for example for the apiGroup of a volume's data
+// source, and the document doesn't say for which. A property with a default is never null.
+func acceptNulls(from, to schema) {
+	required, _ := from["required"].([]any)
+	properties, _ := from["properties"].(schema)
+	for name, property := range properties {
+		p, ok := property.(schema)
+		if ok && p["default"] == nil && !slices.Contains(required, any(name)) {
+			converted := to["properties"].(schema)
+			converted[name] = orNull(converted[name].(schema))
+		}
+	}
 }
 
 // formats lists the formats that the converted schema keeps: those with the same meaning in
@@ -113,6 +134,9 @@ func isNullIfEmpty(s schema) bool {
 // orNull returns a schema that also accepts null.
 func orNull(s schema) schema {
 	typ, isText := s["type"].(string)
+	if types, _ := s["type"].([]any); slices.Contains(types, any("null")) {
+		return s
+	}
 	for _, keyword := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "enum"} {
 		if s[keyword] != nil || !isText {
 			return schema{"anyOf": []any{s, schema{"type": "null"}}}

@@ -40,17 +40,17 @@ type Access struct {
 // the file if its [Access] has no credentials. Only the user that runs the server can read the file.
 func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
 
-// makeToken creates the token file if it doesn't exist.
+// makeToken creates the token file if it doesn't exist. It also fills an empty file, which a start on a
+// full volume leaves behind.
 func makeToken(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
 	}
-	if err != nil {
+	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err = f.WriteString(rand.Text() + "\n")
-	return errors.Join(err, f.Close())
+	return os.WriteFile(path, []byte(rand.Text()+"\n"), 0o600)
 }
 
 // authenticator admits clients and sets their permissions.

@@ -94,6 +94,25 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestEmptyToken verifies that a start makes the token if an earlier start created the file and wrote
+// nothing, for example because the volume was full.
+func TestEmptyToken(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(TokenFile(dir), nil, 0o664); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: dir})
+	content, err := os.ReadFile(TokenFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, s)
+	client(t, s, nats.Token(strings.TrimSpace(string(content))))
+	if info, err := os.Stat(TokenFile(dir)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token has mode %v (%v), want 0600", info.Mode(), err)
+	}
+}
+
 func refused(t *testing.T, s *Server, opts ...nats.Option) {
 	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), append(opts, nats.Timeout(limit))...)

@@ -112,6 +112,30 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestKnownInCopies verifies that a field is also hashed where another type has a copy of the object.
+func TestKnownInCopies(t *testing.T) {
+	const template = `{"parameters":[{"value":"canary"}],"objects":[{"kind":"Secret","data":{"a":"canary"},"metadata":{"annotations":{"b":"canary"}}}]}`
+	const machine = `{"spec":{"volumes":[{"cloudInitNoCloud":{"userData":"canary"}},{"cloudInitConfigDrive":{"userDataBase64":"canary"}}]}}`
+	for resource, object := range map[string]string{
+		"templates.template.openshift.io":               template,
+		"templateinstances.template.openshift.io":       `{"spec":{"template":` + template + `}}`,
+		"virtualmachineinstances.kubevirt.io":           machine,
+		"virtualmachines.kubevirt.io":                   `{"spec":{"template":` + machine + `}}`,
+		"virtualmachineinstancereplicasets.kubevirt.io": `{"spec":{"template":` + machine + `}}`,
+		"controllerrevisions.apps":                      `{"data":{"spec":{"template":` + machine + `}}}`,
+		"virtualmachinepools.pool.kubevirt.io":          `{"spec":{"virtualMachineTemplate":{"spec":{"template":` + machine + `}}}}`,
+	} {
+		name, group, _ := strings.Cut(resource, ".")
+		o := parsed(t, object)
+		if project := projection.Known().For(event.Resource{Group: group, Version: "v1", Resource: name, Kind: "K"}).Project; project != nil {
+			project(o, func([]string, any) any { return "hash" })
+		}
+		if got := encode(t, o); strings.Contains(got, "canary") {
+			t.Errorf("%s: %s", resource, got)
+		}
+	}
+}
+
 func TestReadable(t *testing.T) {
 	clients := event.Resource{Group: "oauth.openshift.io", Version: "v1", Resource: "oauthclients", Kind: "OAuthClient"}
 	works := event.Resource{Group: "work.karmada.io", Version: "v1alpha1", Resource: "works", Kind: "Work"}

@@ -55,8 +55,9 @@ var knownFields = slices.Concat(
 		// openshift/hive: apis/hive/v1/syncset_types.go.
 		`syncsets.hive.openshift.io:.spec.resources[?(@.kind=="Secret")]`,
 		`selectorsyncsets.hive.openshift.io:.spec.resources[?(@.kind=="Secret")]`,
-		// openshift/api: template/v1/types.go.
-		`templates.template.openshift.io:.objects[?(@.kind=="Secret")]`),
+		// openshift/api: template/v1/types.go. An instance has a copy of its template.
+		`templates.template.openshift.io:.objects[?(@.kind=="Secret")]`,
+		`templateinstances.template.openshift.io:.spec.template.objects[?(@.kind=="Secret")]`),
 	// crossplane-contrib/provider-kubernetes: apis/object/v1alpha2/types.go. A path cannot have a
 	// condition on a single object, so the data of a ConfigMap is hashed too.
 	under([]string{".data[*]", ".stringData[*]", ".metadata.annotations[*]"},
@@ -64,6 +65,7 @@ var knownFields = slices.Concat(
 		"objects.kubernetes.crossplane.io:.status.atProvider.manifest"),
 	[]string{
 		"templates.template.openshift.io:.parameters[*].value",
+		"templateinstances.template.openshift.io:.spec.template.parameters[*].value",
 		// kubernetes-retired/kubefed: docs/userguide.md, "Federated resource".
 		"federatedsecrets.types.kubefed.io:.spec.template.data[*]",
 		"federatedsecrets.types.kubefed.io:.spec.template.stringData[*]",
@@ -86,13 +88,17 @@ var knownFields = slices.Concat(
 		"clusterregistrationtokens.management.cattle.io:.status[*]",
 	},
 
-	// Passwords and keys for cloud-init. kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1.
+	// Passwords and keys for cloud-init. kubevirt/kubevirt: staging/src/kubevirt.io/api/core/v1. KubeVirt
+	// copies the spec of a started machine to a ControllerRevision (pkg/virt-controller/watch/vm).
 	under([]string{
 		".cloudInitNoCloud.userData", ".cloudInitNoCloud.userDataBase64",
 		".cloudInitConfigDrive.userData", ".cloudInitConfigDrive.userDataBase64",
 	},
 		"virtualmachines.kubevirt.io:.spec.template.spec.volumes[*]",
-		"virtualmachineinstances.kubevirt.io:.spec.volumes[*]"),
+		"virtualmachineinstances.kubevirt.io:.spec.volumes[*]",
+		"virtualmachineinstancereplicasets.kubevirt.io:.spec.template.spec.volumes[*]",
+		"virtualmachinepools.pool.kubevirt.io:.spec.virtualMachineTemplate.spec.template.spec.volumes[*]",
+		"controllerrevisions.apps:.data.spec.template.spec.volumes[*]"),
 )
 
 var kubeadmFields = []string{

@@ -124,10 +124,12 @@ func (d Delivery) Place() string {
 // not a valid event. ok is false for a marker, and for a subject or key that names no
 // object.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
-	_, cluster, k, marker, err := subject.Parse(d.Subject)
-	if err != nil {
-		cluster, k, err = event.ParsePartitionKey(d.Subject)
+	// The key comes first, because a key with dots can also be a subject. No subject of an object is a
+	// key, because subjects have no slashes.
+	if cluster, k, err := event.ParsePartitionKey(d.Subject); err == nil {
+		return cluster, k, true
 	}
+	_, cluster, k, marker, err := subject.Parse(d.Subject)
 	return cluster, k, err == nil && !marker
 }
 

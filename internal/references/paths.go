@@ -1,7 +1,6 @@
 package references
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -70,7 +69,8 @@ func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	left := maxReferences
 	found := map[event.Reference]struct{}{}
 	for _, path := range p {
-		all := walk(bytes.TrimSpace(object), path.fields, func(text []byte) bool {
+		s := jsonscan.New(object)
+		all := walk(&s, path.fields, func(text []byte) bool {
 			if left == 0 {
 				return false
 			}
@@ -93,26 +93,29 @@ func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	return refs, true
 }
 
-// walk calls each with every JSON object at a path in a valid JSON text, until each returns false.
-// It returns false if each did.
-func walk(text []byte, path []string, each func([]byte) bool) bool {
-	s := jsonscan.New(text)
+// walk reads the next value of a valid JSON text, and calls each with every JSON object at a path in
+// it, until each returns false. It returns false if each did. It scans nested values only once, because
+// a hostile object can have thousands of nested lists.
+func walk(s *jsonscan.Scanner, path []string, each func([]byte) bool) bool {
 	switch {
-	case text[0] == '[':
+	case s.IsArray():
 		for s.Array(); s.NextItem(); {
-			if !walk(s.Skip(), path, each) {
+			if !walk(s, path, each) {
 				return false
 			}
 		}
-	case text[0] == '{' && len(path) > 0:
+	case s.IsObject() && len(path) > 0:
 		for s.Object(); s.Next(); {
-			next := string(s.Key()) == path[0]
-			if v := s.Skip(); next && !walk(v, path[1:], each) {
+			if string(s.Key()) != path[0] {
+				s.Skip()
+			} else if !walk(s, path[1:], each) {
 				return false
 			}
 		}
-	case text[0] == '{':
-		return each(text)
+	case s.IsObject():
+		return each(s.Skip())
+	default:
+		s.Skip()
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package references
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -51,5 +52,16 @@ func TestPaths(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestDeepLists verifies that a reference within many nested lists is read in one scan. With one scan
+// for each list, this test takes minutes.
+func TestDeepLists(t *testing.T) {
+	const depth = 9_000
+	object := `{"spec":` + strings.Repeat("[", depth) + `{"ref":{"kind":"Pod","name":"p"}},"` + strings.Repeat("x", 8<<20) + `"` + strings.Repeat("]", depth) + `}`
+	refs, all := New([]string{"spec.ref"}, nil).PathsOf(event.Resource{Resource: "things"}).Read([]byte(object))
+	if len(refs) != 1 || refs[0].Name != "p" || !all {
+		t.Errorf("got %v, all: %t", refs, all)
 	}
 }

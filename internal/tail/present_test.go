@@ -115,6 +115,9 @@ func TestPresent(t *testing.T) {
 		{name: "a foreign message of a kind", steps: []any{created, foreign(bySubject)}, kind: "Deployment", fails: true},
 		{name: "a foreign message before an event", steps: []any{foreign(bySubject), created}, want: "1"},
 		{name: "a foreign message elsewhere", steps: []any{created, foreign(subject.Object("k", "prod", pods.Key("shop", "web"))), foreign("other")}, want: "1"},
+		{name: "fields whose names differ in their case", steps: []any{web(t, event.Created, "1", "{}", func(c *event.Change) {
+			c.Object.Body = event.JSON([]byte(`{"metadata":{"name":"web","namespace":"shop","Labels":{"app":"web"}},"Metadata":{"name":"api","labels":{"app":"web"}}}`))
+		})}, labels: "app!=web", want: "1"},
 		{name: "the data of another object", steps: []any{created, another}, fails: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -30,12 +31,12 @@ func (s Schema) Validate(text []byte) error {
 func (s Schema) ValidateValue(value any) error { return s.schema.Validate(value) }
 
 // Event returns the schema of events in the CloudEvents JSON format. Unlike the published schema, it
-// rejects unknown attributes.
+// rejects unknown attributes, and unknown members in the data of markers.
 func Event(t testing.TB) Schema {
 	document := read(t, "event.v1.json")
-	for _, definition := range document["$defs"].(map[string]any) {
+	for name, definition := range document["$defs"].(map[string]any) {
 		properties, _ := definition.(map[string]any)["properties"].(map[string]any)
-		if properties["specversion"] != nil {
+		if properties["specversion"] != nil || strings.HasSuffix(name, "Data") {
 			definition.(map[string]any)["unevaluatedProperties"] = false
 		}
 	}
