@@ -1,7 +1,10 @@
 package verify
 
 import (
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,5 +65,40 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	if _, err := w.verify(); err == nil || !strings.Contains(err.Error(), "belongs to another cluster on this bus") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestReferencesCouldNotBeRead verifies that the report is not clean if the API server refused the
+// list of the objects that refer to others, although it served the same list later. Before the fix,
+// verify compared none of the objects that are selected by reference, and the report was clean.
+func TestReferencesCouldNotBeRead(t *testing.T) {
+	w := newWorld(t)
+	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
+	owner := w.create(accounts, "missing", nil)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
+		"apiVersion": "v1", "kind": "ServiceAccount", "name": owner.GetName(), "uid": string(owner.GetUID()),
+	}}}}))
+	w.opts.Follow = []string{"ownerReferences"}
+	want(t, w.found(), "missing missing")
+
+	var once sync.Once
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (res *http.Response, err error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				once.Do(func() {
+					body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}`
+					res = &http.Response{
+						StatusCode: http.StatusInternalServerError, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+					}
+				})
+			}
+			if res != nil {
+				return res, nil
+			}
+			return rt.RoundTrip(r)
+		})
+	})
+	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "configmaps" {
+		t.Errorf("got %+v, %v; want an error about configmaps", r, err)
 	}
 }
