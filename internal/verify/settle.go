@@ -195,12 +195,13 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 	return absent, nil // the rest is served, but not selected: out of scope
 }
 
-// lookCovered reads the keys that are selected. The others count as absent.
+// lookCovered reads the keys that are selected. The others count as absent, and so does a key with a
+// namespace of a resource without namespaces, or the reverse.
 func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	var covered []event.Key
 	absent := map[event.Key]sighting{}
 	for _, k := range keys {
-		if v.covers(k) {
+		if v.covers(k) && (k.Namespace != "") == r.Namespaced {
 			covered = append(covered, k)
 		} else {
 			absent[k] = sighting{}
