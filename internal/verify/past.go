@@ -154,13 +154,13 @@ func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (m
 	}
 	var absent []event.Key
 	for k, s := range found {
-		if !s.present {
+		if !s.present && !s.left {
 			absent = append(absent, k)
 		}
 	}
 	whole, err := v.cluster.look(ctx, q.resource, absent, view{at: q.at})
 	for k, s := range whole {
-		if s.present {
+		if s.present || s.left {
 			delete(found, k)
 		}
 	}

@@ -120,7 +120,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 	}
 	gone := map[schema.GroupResource][]event.Key{}
 	for k, o := range observations {
-		if !o.cluster.present && o.bus.Live() && v.covers(k) {
+		if !o.cluster.present && !o.cluster.left && o.bus.Live() && v.covers(k) {
 			gone[k.GroupResource()] = append(gone[k.GroupResource()], k)
 		}
 	}
@@ -129,7 +129,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 		return err
 	}
 	for k, s := range found {
-		if s.present && s.uid == observations[k].bus.UID {
+		if s.uid == observations[k].bus.UID { // also if the filter doesn't select it
 			v.report.OutOfScope++
 			delete(v.candidates, k)
 			delete(observations, k)
