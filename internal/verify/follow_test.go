@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 func labelSelector(t *testing.T, s string) labels.Selector {
@@ -101,4 +103,25 @@ func TestReferencesCouldNotBeRead(t *testing.T) {
 	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "configmaps" {
 		t.Errorf("got %+v, %v; want an error about configmaps", r, err)
 	}
+}
+
+// TestForgedClaim verifies that a malformed message in place of the claim names no owner. The
+// forwarder ignores such a message. Before the fix, verify compared nothing.
+func TestForgedClaim(t *testing.T) {
+	w := newWorld(t)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
+	m, err := w.builder.ClusterClaimed(event.Claim{UID: "another", Claimed: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := natsgo.NewMsg(subject.Claim("kuberelay", clusterName))
+	forged.Data = m.Data
+	for _, a := range m.Attributes {
+		forged.Header["ce-"+a.Name] = []string{a.Value}
+	}
+	forged.Header["ce-type"] = []string{"com.example.claimed"}
+	if _, err := w.js.PublishMsg(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.found(), `malformed : unknown type "com.example.claimed" of a marker`)
 }

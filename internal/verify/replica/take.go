@@ -52,7 +52,7 @@ func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) 
 	return f.advance(d, func() error {
 		f.history.addMarker(event.Key(a.Object), d.Subject, m.Get("id"), d.Position, problems)
 		switch {
-		case a.Kind == wire.OfClaim && claimErr == nil:
+		case a.Kind == wire.OfClaim && claimErr == nil && len(problems) == 0:
 			f.history.claim = claim.UID
 		case a.Kind == wire.OfResolved && pointErr == nil && len(problems) == 0:
 			f.history.points.add(point, d.Log.Partition, d.Stored)
