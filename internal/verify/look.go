@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 
 	"golang.org/x/sync/errgroup"
 
@@ -40,7 +41,13 @@ type item struct {
 	tree    tree
 }
 
-func readItem(r resource, raw []byte) (item, error) {
+// readItem reads the next item of a list.
+func readItem(r resource, d *json.Decoder) (item, error) {
+	var raw json.RawMessage
+	err := d.Decode(&raw)
+	if err != nil {
+		return item{}, err
+	}
 	t, err := wire.ParseTree(raw)
 	if err != nil {
 		return item{}, err
