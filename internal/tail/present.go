@@ -3,7 +3,6 @@ package tail
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json" // respects the case of names
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/longwork"
@@ -165,10 +165,11 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	var content struct {
 		Metadata struct {
-			Name, Namespace   string
-			CreationTimestamp time.Time
-			Labels            labels.Set
-		}
+			Name              string     `json:"name"`
+			Namespace         string     `json:"namespace"`
+			CreationTimestamp time.Time  `json:"creationTimestamp"`
+			Labels            labels.Set `json:"labels"`
+		} `json:"metadata"`
 	}
 	switch err := json.Unmarshal(data, &content); {
 	case err != nil:

@@ -115,6 +115,9 @@ func TestPresent(t *testing.T) {
 		{name: "a foreign message of a kind", steps: []any{created, foreign(bySubject)}, kind: "Deployment", fails: true},
 		{name: "a foreign message before an event", steps: []any{foreign(bySubject), created}, want: "1"},
 		{name: "a foreign message elsewhere", steps: []any{created, foreign(subject.Object("k", "prod", pods.Key("shop", "web"))), foreign("other")}, want: "1"},
+		{name: "members that differ in case", steps: []any{created, web(t, event.Updated, "2", "{}", func(c *event.Change) {
+			c.Object.Body = event.JSON([]byte(`{"METADATA":"text","Metadata":{"name":"api","labels":{"app":"cart"}},"metadata":{"name":"web","namespace":"shop"}}`))
+		})}, labels: "app!=cart", want: "2"},
 		{name: "the data of another object", steps: []any{created, another}, fails: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
