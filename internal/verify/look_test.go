@@ -183,6 +183,35 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// TestSecretsInChanges verifies that verify finds the value of a Secret in the previous state that an
+// event has. Before the fix, it looked for values in the object only.
+func TestSecretsInChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*event.Change) // of the first event
+		want   []string
+	}{
+		"a hash":  {func(*event.Change) {}, nil},
+		"a value": {body(func(t tree) { t["data"].(tree)["password"] = "aHVudGVyMg==" }), []string{"malformed s: a value of the Secret is not redacted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.builder.Data = event.DataChange
+			w.opts.Resources = []string{"secrets"}
+			s := w.create(secrets, "s", map[string]any{"stringData": map[string]any{"password": "hunter2"}})
+			var first event.Change
+			w.publish(event.Created, secrets, s, func(c *event.Change) { first = *c })
+			tc.change(&first)
+			s = w.update(secrets, s, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
+			w.publish(event.Updated, secrets, s, func(c *event.Change) { c.Before = first.Object })
+			got := w.found()
+			want(t, got, tc.want...)
+			if strings.Contains(fmt.Sprint(got), "aHVudGVyMg") {
+				t.Errorf("%q shows it", got)
+			}
+		})
+	}
+}
+
 // TestReadOnly verifies that a run does not change the bus.
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t)

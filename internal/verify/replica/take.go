@@ -156,8 +156,15 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		}
 	}
 	f.OfBus(e.Key.GroupResource().String(), t)
-	if normal.IsSecret(e.Key.GroupResource().String()) && normal.HasPlainValue(t) {
-		problems.add("a value of the Secret is not redacted")
+	if normal.IsSecret(e.Key.GroupResource().String()) {
+		plain := normal.HasPlainValue(t)
+		for _, other := range m.OthersOf() {
+			f.OfBus(e.Key.GroupResource().String(), other)
+			plain = plain || normal.HasPlainValue(other)
+		}
+		if plain {
+			problems.add("a value of the Secret is not redacted")
+		}
 	}
 	if !e.Live() {
 		return problems

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -116,6 +117,23 @@ func TestObjectOf(t *testing.T) {
 		e := Event{attributes: map[string]string{"dataschema": schema}, Data: []byte(s)}
 		if got, err := e.ObjectOf(); err == nil {
 			t.Errorf("%q: got %v", schema, got)
+		}
+	}
+}
+
+// TestOthersOf verifies that OthersOf returns every value in the data of a change that is not in the
+// object.
+func TestOthersOf(t *testing.T) {
+	const data = `{"object":{"a":1},"previous":{"data":{"x":"1"}},"patch":[{"op":"replace","path":"/data/y","value":"2"},{"op":"remove","path":"/data/z"},
+		{"op":"add","path":"/data","value":{"v":"3"}},{"op":"replace","path":"","value":{"data":{"w":"4"}}},{"op":"add","path":"","value":5},7]}`
+	for schema, want := range map[string]string{changeSchema: "[map[data:map[x:1]] map[data:map[y:2]] map[data:map[v:3]] map[data:map[w:4]]]", "": "[]", "other": "[]"} {
+		if got := fmt.Sprint(Event{attributes: map[string]string{"dataschema": schema}, Data: []byte(data)}.OthersOf()); got != want {
+			t.Errorf("%q: got %s, want %s", schema, got, want)
+		}
+	}
+	for _, text := range []string{`{"object":{},"previous":null,"patch":null}`, `{`, `[]`, `{"previous":[],"patch":{}}`} {
+		if got := (Event{attributes: map[string]string{"dataschema": changeSchema}, Data: []byte(text)}).OthersOf(); len(got) != 0 {
+			t.Errorf("%s: got %v", text, got)
 		}
 	}
 }
