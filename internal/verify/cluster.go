@@ -147,7 +147,7 @@ func (c *cluster) listOnce(ctx context.Context, r resource, as view, each func(i
 	for n := 0; n < len(namespaces); n++ {
 		version, err := c.list(ctx, r, c.scope(namespaces[n], "", as), covered)
 		if namespaces[n] == "" && err != nil {
-			if one, ok := c.whereAllowed(ctx, err); ok {
+			if one, ok := c.whereAllowed(ctx, r, err); ok {
 				namespaces, n = one, -1
 				continue
 			}

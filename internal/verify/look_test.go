@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -138,6 +140,36 @@ func TestPartlyForbidden(t *testing.T) {
 		return err != nil && len(r.Unlisted) == 1 && r.Unlisted[0].Resource == "roles.rbac.authorization.k8s.io in "+w.namespace &&
 			len(r.Problems) == 1 && r.Problems[0].Name == "a" && !r.Clean()
 	})
+}
+
+// TestForbiddenWithoutNamespaces verifies that a resource without namespaces counts as not read if the
+// API server refuses its list. Before the fix, verify listed such a resource in the selected
+// namespaces: it reported that the resource is not served, or nothing if no namespace is selected.
+func TestForbiddenWithoutNamespaces(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"one namespace": func(*Options) {},
+		"no namespace":  func(o *Options) { o.ExcludeNamespaces = o.Namespaces },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					if !strings.HasSuffix(r.URL.Path, "/v1/clusterroles") {
+						return rt.RoundTrip(r)
+					}
+					body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"no access","code":403}`
+					return &http.Response{
+						StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+					}, nil
+				})
+			})
+			w.opts.Resources = []string{"clusterroles"}
+			change(&w.opts)
+			if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || !strings.Contains(r.Unlisted[0].Reason, "no access") {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+	}
 }
 
 // TestStructured verifies that verify reads events in structured mode.

@@ -59,7 +59,7 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 		s.first = true
 		_, err := c.list(ctx, r, s, func(item) error { return nil })
 		if namespaces[n] == "" && err != nil {
-			if one, ok := c.whereAllowed(ctx, err); ok {
+			if one, ok := c.whereAllowed(ctx, r, err); ok {
 				namespaces, n = one, -1
 				continue
 			}
