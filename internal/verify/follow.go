@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,6 +53,9 @@ func (v *verification) follow(ctx context.Context) error {
 		due = due[:len(due)-1]
 		r, ok := v.selection.kinds[next.ref.kind]
 		if !ok {
+			if err := v.selection.failed[next.ref.kind.Group]; err != nil {
+				v.unlisted["*."+next.ref.kind.Group] = fmt.Sprintf("discovery: %v", err)
+			}
 			continue
 		}
 		if _, whole := v.selection.selected[r.GroupResource()]; whole {

@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -124,4 +126,41 @@ func TestForgedClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, w.found(), `malformed : unknown type "com.example.claimed" of a marker`)
+}
+
+// TestReferenceToAnUnknownGroup verifies that the report is not clean if a selected object refers to a
+// group whose discovery fails. Before the fix, verify ignored the reference.
+func TestReferenceToAnUnknownGroup(t *testing.T) {
+	w := newWorld(t)
+	owner := w.create(roles, "missing", nil)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
+		"apiVersion": roles.APIVersion(), "kind": "Role", "name": owner.GetName(), "uid": string(owner.GetUID()),
+	}}}}))
+	w.opts.Follow = []string{"ownerReferences"}
+	want(t, w.found(), "missing missing")
+
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			res, err := rt.RoundTrip(r)
+			if err != nil || r.URL.Path != "/apis" {
+				return res, err
+			}
+			defer func() { _ = res.Body.Close() }()
+			var document tree
+			if err := json.NewDecoder(res.Body).Decode(&document); err != nil {
+				return nil, err
+			}
+			for _, group := range document["items"].([]any) {
+				if group.(tree)["metadata"].(tree)["name"] == roles.Group {
+					group.(tree)["versions"].([]any)[0].(tree)["freshness"] = "Stale"
+				}
+			}
+			body, err := json.Marshal(document)
+			res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			return res, err
+		})
+	})
+	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "*."+roles.Group {
+		t.Errorf("got %+v, %v; want an error about the group", r, err)
+	}
 }
