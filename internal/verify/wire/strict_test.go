@@ -81,6 +81,13 @@ func TestMistakesAreRefused(t *testing.T) {
 			`{"id":"a","source":"/s","type":"t","specversion":"1.0","name":"","data":{}}`, `{"id":"a","source":"/s","type":"t","specversion":"1.0","data_base64":"e30="}`, `{"id":"a","source":"/s","type":"t","specversion":"1.0","n":9999999999,"data":{}}`,
 			`{"source":"/s","type":"t","specversion":"1.0","data":{}}`,
 		}},
+		"a text that stays in memory": {kafka, "ce_uid: " + strings.Repeat("u", 4096) + "\nce_name: " + strings.Repeat("n", 4097), []string{
+			"ce_uid: " + strings.Repeat("u", 4097), "ce_resourceversion: " + strings.Repeat("7", 4097), "ce_previousversion: " + strings.Repeat("7", 4097), "ce_apiversion: " + strings.Repeat("a", 4097),
+			"ce_resource: " + strings.Repeat("r", 4097), "ce_group: " + strings.Repeat("g", 4097),
+		}},
+		"a long id": {document, `{"id":"` + strings.Repeat("i", 4096) + `","source":"/s","type":"t","specversion":"1.0","data":{}}`, []string{
+			`{"id":"` + strings.Repeat("i", 4097) + `","source":"/s","type":"t","specversion":"1.0","data":{}}`,
+		}},
 		"claim": {claim, `{"uid":"a","claimed":"2026-01-01T00:00:00.5Z","epoch":0}`, []string{
 			``, `[]`, `{}`, `{"uid":"","claimed":"2026-01-01T00:00:00Z","epoch":0}`, `{"uid":"a","claimed":"yesterday","epoch":0}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":-1}`,
 			`{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":65536}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":"0"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":0,"replaces":""}`,
@@ -97,7 +104,7 @@ func TestMistakesAreRefused(t *testing.T) {
 			}
 			for _, s := range c.wrong {
 				if c.read(s) == nil {
-					t.Errorf("%q is read", s)
+					t.Errorf("%.200q is read", s)
 				}
 			}
 		})
