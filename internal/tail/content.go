@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -113,21 +115,45 @@ func annotate(root any) {
 }
 
 // quoteUnprintable double-quotes strings that have unprintable characters, because YAML has escapes
-// only in double-quoted strings.
+// only in double-quoted strings. Names of members are such strings too.
 func quoteUnprintable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
 			v[name] = quoteUnprintable(v[name])
 		}
+		if slices.ContainsFunc(slices.Collect(maps.Keys(v)), isUnprintable) {
+			return quoteNames(v)
+		}
 	case []any:
 		for i := range v {
 			v[i] = quoteUnprintable(v[i])
 		}
 	case string:
-		if !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }) {
-			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: v}
+		if isUnprintable(v) {
+			return quotedNode(v)
 		}
 	}
 	return v
+}
+
+func isUnprintable(s string) bool {
+	return !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) })
+}
+
+func quotedNode(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: s}
+}
+
+// quoteNames returns a mapping with double-quoted names.
+func quoteNames(members map[string]any) any {
+	mapping := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := &yaml.Node{}
+		if err := value.Encode(exactNumbers(members[name])); err != nil {
+			return members
+		}
+		mapping.Content = append(mapping.Content, quotedNode(name), value)
+	}
+	return mapping
 }

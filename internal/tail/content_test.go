@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
@@ -29,5 +31,25 @@ func TestContentTooDeep(t *testing.T) {
 		if err := write(&b, objects[:1], true); err == nil || b.Len() > 0 {
 			t.Errorf("%s: got %v and %s; want only an error", name, err, b.String())
 		}
+	}
+}
+
+// TestContentOfHostileNames verifies that the names of members don't change in YAML. Before the fix,
+// escapes of unprintable characters became a part of the names.
+func TestContentOfHostileNames(t *testing.T) {
+	p := readPresent(t, &Present{Whole: true}, web(t, event.Created, "1", "{\"a\u202eb\":{\"n\":1e400,\"s\":\"1\",\"c\u00a0\":[12345678901234567890]},\"d\":null,\"e\\n\":\"x\"}"))
+	objects, _ := p.Objects()
+	var b bytes.Buffer
+	if err := WriteYAML(&b, objects, true); err != nil {
+		t.Fatal(err)
+	}
+	var root map[string]any
+	if err := yaml.Unmarshal(b.Bytes(), &root); err != nil {
+		t.Fatalf("%v in %s", err, b.String())
+	}
+	spec, _ := root["spec"].(map[string]any)
+	inner, _ := spec["a\u202eb"].(map[string]any)
+	if len(spec) != 3 || spec["e\n"] != "x" || len(inner) != 3 || inner["s"] != "1" || inner["c\u00a0"] == nil || !strings.Contains(b.String(), "1e400") || strings.Contains(b.String(), "\u202e") {
+		t.Errorf("got %q from %s", spec, b.String())
 	}
 }
