@@ -81,9 +81,16 @@ func TestBusGone(t *testing.T) {
 	}
 }
 
-// TestStreamReplaced verifies that a run fails if positions start over, because the messages read
-// so far are then invalid.
+// TestStreamReplaced verifies that a run fails if the stream is created again, because the messages
+// read so far are then invalid. Positions start over, or continue above those of the removed stream,
+// as on a stream that a forwarder creates.
 func TestStreamReplaced(t *testing.T) {
+	for name, above := range map[string]uint64{"start over": 0, "continue": 1_000_000} {
+		t.Run(name, func(t *testing.T) { testStreamReplaced(t, above) })
+	}
+}
+
+func testStreamReplaced(t *testing.T, above uint64) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)
 	w.create(configMaps, "b", nil)
@@ -101,12 +108,14 @@ func TestStreamReplaced(t *testing.T) {
 		if err == nil {
 			err = w.js.DeleteStream(ctx, "KUBERELAY")
 		}
+		config := s.CachedInfo().Config
+		config.FirstSeq += above
 		if err == nil {
-			_, err = w.js.CreateStream(ctx, s.CachedInfo().Config)
+			_, err = w.js.CreateStream(ctx, config)
 			// A busy server can refuse while it removes the files of the deleted stream.
 			const createFailed = 10049 // JSStreamCreateErrF of the server
 			for api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == createFailed; {
-				_, err = w.js.CreateStream(ctx, s.CachedInfo().Config)
+				_, err = w.js.CreateStream(ctx, config)
 			}
 		}
 		if err == nil {
