@@ -3,8 +3,11 @@ package tail
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,11 +22,12 @@ import (
 
 // WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,
 // objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a List.
-// A truncated object has the annotation [event.TruncatedAnnotation].
+// A truncated object has the annotation [event.TruncatedAnnotation]. The error names the objects that
+// can't be written. A List has the others.
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
-	root, err := content(objects, single)
-	if err != nil {
-		return err
+	root, unshown := content(objects, single)
+	if root == nil {
+		return unshown
 	}
 	text, err := encode(root)
 	if err != nil {
@@ -34,15 +38,17 @@ func WriteJSON(w io.Writer, objects []Object, single bool) error {
 		return fmt.Errorf("write as JSON: %w", err)
 	}
 	indented.WriteByte('\n')
-	_, err = w.Write(indented.Bytes())
-	return err
+	if _, err = w.Write(indented.Bytes()); err != nil {
+		return err
+	}
+	return unshown
 }
 
 // WriteYAML writes the same content as [WriteJSON], as YAML.
 func WriteYAML(w io.Writer, objects []Object, single bool) error {
-	root, err := content(objects, single)
-	if err != nil {
-		return err
+	root, unshown := content(objects, single)
+	if root == nil {
+		return unshown
 	}
 	text, err := encodeYAML(quoteUnprintable(root))
 	if err != nil {
@@ -53,33 +59,46 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 			return err
 		}
 	}
-	return nil
+	return unshown
 }
 
-// content returns the object, or a List of the objects, as a tree. Numbers keep their spelling.
+// content returns the object, or a List of the objects, as a tree. Numbers keep their spelling. The
+// error names the objects that the tree lacks. Without the single object, there is no tree.
 func content(objects []Object, single bool) (any, error) {
-	items := make([]any, 0, len(objects))
+	items, unshown := make([]any, 0, len(objects)), []error(nil)
 	for _, o := range objects {
-		body, err := o.body.JSON()
+		root, err := o.tree()
 		if err != nil {
-			return nil, fmt.Errorf("show %s: %w", o.Key, err)
-		}
-		root, err := decode(body)
-		if err == nil && jsoncompare.IsDeeper(root, jsoncompare.MaxDepth) {
-			err = errTooDeep
-		}
-		if err != nil {
-			return nil, fmt.Errorf("show %s: %w", o.Key, err)
-		}
-		if o.Truncated {
-			annotate(root)
+			unshown = append(unshown, fmt.Errorf("show %s: %w", o.Key, err))
+			continue
 		}
 		items = append(items, root)
 	}
-	if single {
+	err := errors.Join(unshown...)
+	switch {
+	case single && err != nil:
+		return nil, err
+	case single:
 		return items[0], nil
 	}
-	return map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}, nil
+	return map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}, err
+}
+
+func (o Object) tree() (any, error) {
+	body, err := o.body.JSON()
+	if err != nil {
+		return nil, err
+	}
+	root, err := decode(body)
+	switch {
+	case err != nil:
+		return nil, err
+	case jsoncompare.IsDeeper(root, jsoncompare.MaxDepth):
+		return nil, errTooDeep
+	case o.Truncated:
+		annotate(root)
+	}
+	return root, nil
 }
 
 func annotate(root any) {
@@ -96,21 +115,45 @@ func annotate(root any) {
 }
 
 // quoteUnprintable double-quotes strings that have unprintable characters, because YAML has escapes
-// only in double-quoted strings.
+// only in double-quoted strings. Names of members are such strings too.
 func quoteUnprintable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
 			v[name] = quoteUnprintable(v[name])
 		}
+		if slices.ContainsFunc(slices.Collect(maps.Keys(v)), isUnprintable) {
+			return quoteNames(v)
+		}
 	case []any:
 		for i := range v {
 			v[i] = quoteUnprintable(v[i])
 		}
 	case string:
-		if !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }) {
-			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: v}
+		if isUnprintable(v) {
+			return quotedNode(v)
 		}
 	}
 	return v
+}
+
+func isUnprintable(s string) bool {
+	return !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) })
+}
+
+func quotedNode(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: s}
+}
+
+// quoteNames returns a mapping with double-quoted names.
+func quoteNames(members map[string]any) any {
+	mapping := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := &yaml.Node{}
+		if err := value.Encode(exactNumbers(members[name])); err != nil {
+			return members
+		}
+		mapping.Content = append(mapping.Content, quotedNode(name), value)
+	}
+	return mapping
 }

@@ -101,17 +101,19 @@ func (f Filter) keys() []event.Key {
 	}
 	var keys []event.Key
 	for _, s := range selectors {
-		group, plurals := s.resource.Group, s.plurals
-		if !s.resource.Grouped {
-			group = wild
+		groups, plurals := s.groups, s.plurals
+		if len(groups) == 0 {
+			groups = []string{wild}
 		}
 		if len(plurals) == 0 {
 			plurals = []string{wild}
 		}
-		for _, plural := range plurals {
-			for _, ns := range namespaces {
-				for _, name := range names {
-					keys = append(keys, event.Key{Group: group, Resource: plural, Namespace: ns, Name: name})
+		for _, group := range groups {
+			for _, plural := range plurals {
+				for _, ns := range namespaces {
+					for _, name := range names {
+						keys = append(keys, event.Key{Group: group, Resource: plural, Namespace: ns, Name: name})
+					}
 				}
 			}
 		}

@@ -111,7 +111,9 @@ func TestFilter(t *testing.T) {
 		{"Goose.example.com", "default", "", []string{"goose"}, []string{"k.*.example_com.*.default.*"}},
 		{"deployments.apps", "", "", []string{"deployment", "deployment marker"}, nil},
 		{"deployments.v1.apps", "", "", []string{"deployment", "deployment marker"}, nil},
-		{"deployments.v1beta1.apps", "default", "", []string{"deployment"}, []string{"k.*.apps.deployments.default.*", "k.*.apps.deploymentses.default.*"}},
+		{"deployments.v1beta1.apps", "default", "", []string{"deployment"}, []string{
+			"k.*.apps.deployments.default.*", "k.*.apps.deploymentses.default.*", "k.*.v1beta1_apps.deployments.default.*", "k.*.v1beta1_apps.deploymentses.default.*",
+		}},
 		{"deployments.example.com", "", "", nil, nil},
 		{"pods.core", "default", "", []string{"pod", "pod of staging"}, nil},
 		{"events", "", "", []string{"event", "new event"}, nil},
@@ -215,6 +217,23 @@ func TestFilterNames(t *testing.T) {
 	want := []string{"k.*.core.pods.default.*", "k.*.core.podses.default.*"}
 	if got := many.Subjects("k"); !slices.Equal(got, want) {
 		t.Errorf("of many names: got %q, want %q", got, want)
+	}
+}
+
+// TestFilterOfAGroupLikeAVersion verifies that a name with the group v2.example.com selects the events
+// of that group, as tail and get print it, and also those of version v2 of the group example.com.
+func TestFilterOfAGroupLikeAVersion(t *testing.T) {
+	f := Filter{Resources: selectors(t, "geese.v2.example.com")}
+	for _, group := range []string{"v2.example.com", "example.com"} {
+		r := odd
+		r.Group = group
+		for _, e := range []Event{change(t, event.Created, r, "default", "x", "1"), marker(t, event.SnapshotStarted, r, 1)} {
+			on := subject.Message("k", "prod", e.Message)
+			isDelivered := slices.ContainsFunc(f.Subjects("k"), func(filter string) bool { return matches(filter, on) })
+			if !f.Match(e) || !isDelivered {
+				t.Errorf("%s: matches %t, delivered %t", on, f.Match(e), isDelivered)
+			}
+		}
 	}
 }
 

@@ -18,13 +18,15 @@ import (
 // Selector selects resources.
 type Selector struct {
 	resource selector.Selector
+	groups   []string // groups that the resource can have; empty selects all
 	plurals  []string // names that the resource can have on the bus; empty selects by kind, or the whole group
 	kind     string   // in lower case
 }
 
 // ParseSelector parses a selector. It ignores the version in the selector, because an event on the
-// bus can have an object in any version. The group "core" is the group without a name. A selector
-// without a group selects resources of all groups.
+// bus can have an object in any version. What looks like a version can also be the first label of the
+// group. The group "core" is the group without a name. A selector without a group selects resources
+// of all groups.
 //
 // The name can be a plural, a singular, or the short name of a built-in resource. A name with a
 // capital letter is a Kind.
@@ -33,7 +35,14 @@ func ParseSelector(text string) (Selector, error) {
 	if err != nil {
 		return Selector{}, err
 	}
-	return newSelector(r), nil
+	s := newSelector(r)
+	if r.Grouped {
+		s.groups = []string{r.Group}
+	}
+	if r.Version != "" && r.Group != "" {
+		s.groups = append(s.groups, r.Version+"."+r.Group)
+	}
+	return s, nil
 }
 
 // ParseNamespace checks the name of a namespace.
@@ -97,7 +106,7 @@ func (s Selector) GroupResource() schema.GroupResource {
 
 func (s Selector) match(m *event.Message) bool {
 	switch {
-	case m.Key.Resource == "", !s.resource.HasGroup(m.Key.Group): // the marker of a writer or a cluster has no resource
+	case m.Key.Resource == "", len(s.groups) > 0 && !slices.Contains(s.groups, m.Key.Group): // the marker of a writer or a cluster has no resource
 		return false
 	case s.kind == "":
 		return len(s.plurals) == 0 || slices.Contains(s.plurals, m.Key.Resource)

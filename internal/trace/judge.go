@@ -118,7 +118,7 @@ func (d Document) judge() Verdict {
 		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s%s", d.since(d.Bus.Stored), d.unread())
 	case now.State == Absent && last.State == Absent:
 		return verdict(NoObject, "unknown object: neither the API server nor the bus has %s", d.Object)
-	case now.State == Exists && last.State == Exists && last.UID == now.UID && (last.Version == now.Version || d.isNewer(last)):
+	case now.State == Exists && last.State == Exists && last.UID == now.UID && (last.Version == now.Version || d.isNewer(last)) && !d.isForeign():
 		return d.onBus(last)
 	}
 	return d.why(last)
@@ -198,7 +198,7 @@ func (d Document) waits(last Entry) Verdict {
 		return verdict(WatchBehind, "behind: the watch does not show the delete%s", has)
 	case d.isLost():
 		return verdict(Lost, "lost: the forwarder published version %s at %s, and the bus does not have it%s", f.Checkpoint.Version, f.Checkpoint.Position, has)
-	case f.Decision == "unchanged" && f.Unsent == nil && last.State == Exists && last.UID == now.UID:
+	case f.Decision == "unchanged" && f.Unsent == nil && last.State == Exists && last.UID == now.UID && !d.isForeign():
 		return verdict(Unchanged, "on the bus: version %s; version %s differs only in fields that are not published%s", last.Version, now.Version, d.unread())
 	case f.Unpublishable:
 		return verdict(Refused, "waiting: the bus does not take it%s%s", colon(messageOf(e)), has)
@@ -221,6 +221,13 @@ func (d Document) waits(last Entry) Verdict {
 func (d Document) isLost() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus
 	return c != nil && !c.Foreign && c.State == Exists && d.Forwarder.Unsent == nil && b.State != Unknown && (b.UID != c.UID || b.Version != c.Version)
+}
+
+// isForeign reports whether another writer may have written the last event on the bus. Its content
+// can then be wrong in any version.
+func (d Document) isForeign() bool {
+	c, b := d.Forwarder.Checkpoint, d.Bus
+	return c != nil && c.Foreign && b.State != Unknown && b.Position == c.Position
 }
 
 // decisions describes the decisions of package forward that make a key wait for something other

@@ -62,6 +62,9 @@ var (
 	refused   = func(d *Document) {
 		d.Forwarder.PublishError = &PublishError{Message: "maximum bytes exceeded", Since: ago(5 * time.Minute)}
 	}
+	forged = func(d *Document) {
+		d.Bus.Position, d.Forwarder.Checkpoint.Position, d.Forwarder.Checkpoint.Foreign = "1043", "1043", true
+	}
 	fails = func(d *Document) {
 		d.Forwarder.Watch.State, d.Forwarder.Watch.Error = "degraded", &Error{"no leader", ago(time.Minute)}
 	}
@@ -148,6 +151,9 @@ var cases = []struct {
 		"waiting: the bus does not take other objects of deployments.apps for 5m: maximum bytes exceeded; the bus has version 812"},
 	{"hold", set(seen, decides("hold")), Waiting, "waiting: an owner of the object is not known yet; the bus has version 812"},
 	{"foreign", set(seen, decides("foreign")), Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
+	{"foreign, in the current version", set(forged, decides("foreign")), Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
+	{"foreign, and not decided", forged, Waiting, "waiting: the API server has version 812; the bus has version 812"},
+	{"foreign, and repaired meanwhile", set(forged, func(d *Document) { d.Bus.Position = "1044" }), OnBus, "on the bus: version 812, stored 41s ago"},
 	{"published meanwhile", set(seen, at("in_flight"), func(d *Document) { d.Bus.Version = "814" }), Waiting, "waiting: the event is on its way to the bus for 3m; the bus has version 814"},
 	{"queued", set(seen, at("queued")), Waiting, "waiting: the event is in the queue for 3m; the bus has version 812"},
 

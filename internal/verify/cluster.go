@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,7 +147,7 @@ func (c *cluster) listOnce(ctx context.Context, r resource, as view, each func(i
 	for n := 0; n < len(namespaces); n++ {
 		version, err := c.list(ctx, r, c.scope(namespaces[n], "", as), covered)
 		if namespaces[n] == "" && err != nil {
-			if one, ok := c.whereAllowed(ctx, err); ok {
+			if one, ok := c.whereAllowed(ctx, r, err); ok {
 				namespaces, n = one, -1
 				continue
 			}
@@ -221,24 +222,52 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 	}
 }
 
+// readPage reads one item after the other, because an item can be nested as deep as the parser
+// allows for a whole text.
 func readPage(r resource, body []byte, each func(item) error) (version, next string, err error) {
-	var page struct {
-		Metadata struct{ ResourceVersion, Continue string } `json:"metadata"`
-		Items    []json.RawMessage                          `json:"items"`
-	}
-	if err := json.Unmarshal(body, &page); err != nil {
+	var metadata struct{ ResourceVersion, Continue string }
+	d := json.NewDecoder(bytes.NewReader(body))
+	err = readMembers(d, json.Delim('{'), func() error {
+		switch name, err := d.Token(); {
+		case err != nil:
+			return err
+		case name == "metadata":
+			return d.Decode(&metadata)
+		case name == "items":
+			return readMembers(d, json.Delim('['), func() error {
+				i, err := readItem(r, d)
+				if err != nil {
+					return err
+				}
+				return each(i)
+			})
+		}
+		return d.Decode(&json.RawMessage{})
+	})
+	if err != nil {
 		return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
 	}
-	for _, raw := range page.Items {
-		i, err := readItem(r, raw)
-		if err == nil {
-			err = each(i)
-		}
-		if err != nil {
-			return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
+	return metadata.ResourceVersion, metadata.Continue, nil
+}
+
+// readMembers calls each for every member of an object or every element of an array. each must read
+// the member. A null has no members.
+func readMembers(d *json.Decoder, open json.Delim, each func() error) error {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return err
+	case t == nil:
+		return nil
+	case t != open:
+		return errors.New("it is not a list")
+	}
+	for d.More() {
+		if err := each(); err != nil {
+			return err
 		}
 	}
-	return page.Metadata.ResourceVersion, page.Metadata.Continue, nil
+	_, err := d.Token()
+	return err
 }
 
 // isUnserved reports whether the API server does not serve the path of a list.

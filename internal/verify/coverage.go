@@ -106,8 +106,8 @@ func (c *cluster) selectedNamespaces() []string {
 
 // whereAllowed returns the namespaces to list separately after a list of all namespaces failed with
 // err. It returns false if separate lists can't replace the failed one.
-func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) {
-	if !apierrors.IsForbidden(err) || c.coverage.all() {
+func (c *cluster) whereAllowed(ctx context.Context, r resource, err error) ([]string, bool) {
+	if !apierrors.IsForbidden(err) || !r.Namespaced || c.coverage.all() {
 		return nil, false
 	}
 	if c.coverage.selector == nil && c.learnNamespaces(ctx) != nil {

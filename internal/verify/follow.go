@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,6 +53,9 @@ func (v *verification) follow(ctx context.Context) error {
 		due = due[:len(due)-1]
 		r, ok := v.selection.kinds[next.ref.kind]
 		if !ok {
+			if err := v.selection.failed[next.ref.kind.Group]; err != nil {
+				v.unlisted["*."+next.ref.kind.Group] = fmt.Sprintf("discovery: %v", err)
+			}
 			continue
 		}
 		if _, whole := v.selection.selected[r.GroupResource()]; whole {
@@ -84,8 +88,8 @@ func (v *verification) follow(ctx context.Context) error {
 	return nil
 }
 
-// listReferences lists a resource and calls each with the references of each object. It ignores a
-// resource that can't be listed, because the comparison reports such a resource.
+// listReferences lists a resource and calls each with the references of each object. It records a
+// resource that can't be listed, because verify then doesn't know everything that is selected.
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
 	_, err := v.cluster.listAll(ctx, r, view{selected: selected}, func() {}, func(i item) error {
 		var refs []reference
@@ -99,10 +103,13 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 		return nil
 	})
 	switch {
-	case err == nil, isRefused(err), isUnserved(err):
+	case err == nil, isUnserved(err):
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case isRefused(err):
+		v.unlisted[r.GroupResource().String()] = whatFailed(r.GroupResource(), err)
+		return nil
 	}
 	return errors.New(whatFailed(r.GroupResource(), err))
 }

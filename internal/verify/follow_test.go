@@ -1,15 +1,22 @@
 package verify
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
 func labelSelector(t *testing.T, s string) labels.Selector {
@@ -62,5 +69,98 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	if _, err := w.verify(); err == nil || !strings.Contains(err.Error(), "belongs to another cluster on this bus") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestReferencesCouldNotBeRead verifies that the report is not clean if the API server refused the
+// list of the objects that refer to others, although it served the same list later. Before the fix,
+// verify compared none of the objects that are selected by reference, and the report was clean.
+func TestReferencesCouldNotBeRead(t *testing.T) {
+	w := newWorld(t)
+	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
+	owner := w.create(accounts, "missing", nil)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
+		"apiVersion": "v1", "kind": "ServiceAccount", "name": owner.GetName(), "uid": string(owner.GetUID()),
+	}}}}))
+	w.opts.Follow = []string{"ownerReferences"}
+	want(t, w.found(), "missing missing")
+
+	var once sync.Once
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (res *http.Response, err error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				once.Do(func() {
+					body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}`
+					res = &http.Response{
+						StatusCode: http.StatusInternalServerError, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+					}
+				})
+			}
+			if res != nil {
+				return res, nil
+			}
+			return rt.RoundTrip(r)
+		})
+	})
+	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "configmaps" {
+		t.Errorf("got %+v, %v; want an error about configmaps", r, err)
+	}
+}
+
+// TestForgedClaim verifies that a malformed message in place of the claim names no owner. The
+// forwarder ignores such a message. Before the fix, verify compared nothing.
+func TestForgedClaim(t *testing.T) {
+	w := newWorld(t)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
+	m, err := w.builder.ClusterClaimed(event.Claim{UID: "another", Claimed: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := natsgo.NewMsg(subject.Claim("kuberelay", clusterName))
+	forged.Data = m.Data
+	for _, a := range m.Attributes {
+		forged.Header["ce-"+a.Name] = []string{a.Value}
+	}
+	forged.Header["ce-type"] = []string{"com.example.claimed"}
+	if _, err := w.js.PublishMsg(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.found(), `malformed : unknown type "com.example.claimed" of a marker`)
+}
+
+// TestReferenceToAnUnknownGroup verifies that the report is not clean if a selected object refers to a
+// group whose discovery fails. Before the fix, verify ignored the reference.
+func TestReferenceToAnUnknownGroup(t *testing.T) {
+	w := newWorld(t)
+	owner := w.create(roles, "missing", nil)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
+		"apiVersion": roles.APIVersion(), "kind": "Role", "name": owner.GetName(), "uid": string(owner.GetUID()),
+	}}}}))
+	w.opts.Follow = []string{"ownerReferences"}
+	want(t, w.found(), "missing missing")
+
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			res, err := rt.RoundTrip(r)
+			if err != nil || r.URL.Path != "/apis" {
+				return res, err
+			}
+			defer func() { _ = res.Body.Close() }()
+			var document tree
+			if err := json.NewDecoder(res.Body).Decode(&document); err != nil {
+				return nil, err
+			}
+			for _, group := range document["items"].([]any) {
+				if group.(tree)["metadata"].(tree)["name"] == roles.Group {
+					group.(tree)["versions"].([]any)[0].(tree)["freshness"] = "Stale"
+				}
+			}
+			body, err := json.Marshal(document)
+			res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			return res, err
+		})
+	})
+	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "*."+roles.Group {
+		t.Errorf("got %+v, %v; want an error about the group", r, err)
 	}
 }

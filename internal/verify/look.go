@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,7 +15,7 @@ import (
 // sighting is the state of one key in the cluster.
 type sighting struct {
 	present bool
-	left    bool // the object exists, but its content is not selected
+	left    bool // the object exists, but its content is not selected; only uid is set then
 	uid     string
 	version string // of the object, or of the list if the object is absent; "" if the resource is not served
 	asOf    string // the version of the list; "" if the resource is not served
@@ -40,7 +41,13 @@ type item struct {
 	tree    tree
 }
 
-func readItem(r resource, raw []byte) (item, error) {
+// readItem reads the next item of a list.
+func readItem(r resource, d *json.Decoder) (item, error) {
+	var raw json.RawMessage
+	err := d.Decode(&raw)
+	if err != nil {
+		return item{}, err
+	}
 	t, err := wire.ParseTree(raw)
 	if err != nil {
 		return item{}, err
@@ -59,7 +66,7 @@ func readItem(r resource, raw []byte) (item, error) {
 // is not selected counts as absent.
 func (c *cluster) see(r resource, i item) sighting {
 	if !c.selectsContent(r, i.tree) {
-		return sighting{left: true}
+		return sighting{left: true, uid: i.uid}
 	}
 	shape := c.shapeOf(r)
 	var project normal.Project

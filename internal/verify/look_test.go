@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,9 +81,16 @@ func TestBusGone(t *testing.T) {
 	}
 }
 
-// TestStreamReplaced verifies that a run fails if positions start over, because the messages read
-// so far are then invalid.
+// TestStreamReplaced verifies that a run fails if the stream is created again, because the messages
+// read so far are then invalid. Positions start over, or continue above those of the removed stream,
+// as on a stream that a forwarder creates.
 func TestStreamReplaced(t *testing.T) {
+	for name, above := range map[string]uint64{"start over": 0, "continue": 1_000_000} {
+		t.Run(name, func(t *testing.T) { testStreamReplaced(t, above) })
+	}
+}
+
+func testStreamReplaced(t *testing.T, above uint64) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)
 	w.create(configMaps, "b", nil)
@@ -99,12 +108,14 @@ func TestStreamReplaced(t *testing.T) {
 		if err == nil {
 			err = w.js.DeleteStream(ctx, "KUBERELAY")
 		}
+		config := s.CachedInfo().Config
+		config.FirstSeq += above
 		if err == nil {
-			_, err = w.js.CreateStream(ctx, s.CachedInfo().Config)
+			_, err = w.js.CreateStream(ctx, config)
 			// A busy server can refuse while it removes the files of the deleted stream.
 			const createFailed = 10049 // JSStreamCreateErrF of the server
 			for api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == createFailed; {
-				_, err = w.js.CreateStream(ctx, s.CachedInfo().Config)
+				_, err = w.js.CreateStream(ctx, config)
 			}
 		}
 		if err == nil {
@@ -138,6 +149,36 @@ func TestPartlyForbidden(t *testing.T) {
 		return err != nil && len(r.Unlisted) == 1 && r.Unlisted[0].Resource == "roles.rbac.authorization.k8s.io in "+w.namespace &&
 			len(r.Problems) == 1 && r.Problems[0].Name == "a" && !r.Clean()
 	})
+}
+
+// TestForbiddenWithoutNamespaces verifies that a resource without namespaces counts as not read if the
+// API server refuses its list. Before the fix, verify listed such a resource in the selected
+// namespaces: it reported that the resource is not served, or nothing if no namespace is selected.
+func TestForbiddenWithoutNamespaces(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"one namespace": func(*Options) {},
+		"no namespace":  func(o *Options) { o.ExcludeNamespaces = o.Namespaces },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					if !strings.HasSuffix(r.URL.Path, "/v1/clusterroles") {
+						return rt.RoundTrip(r)
+					}
+					body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"no access","code":403}`
+					return &http.Response{
+						StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+					}, nil
+				})
+			})
+			w.opts.Resources = []string{"clusterroles"}
+			change(&w.opts)
+			if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || !strings.Contains(r.Unlisted[0].Reason, "no access") {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+	}
 }
 
 // TestStructured verifies that verify reads events in structured mode.
@@ -180,6 +221,35 @@ func TestSecrets(t *testing.T) {
 	want(t, got, "different s: same version, other data: data.password", "malformed s: a value of the Secret is not redacted")
 	if strings.Contains(fmt.Sprint(got), "hunter2") || strings.Contains(fmt.Sprint(got), "aHVudGVyMg") {
 		t.Errorf("%q shows it", got)
+	}
+}
+
+// TestSecretsInChanges verifies that verify finds the value of a Secret in the previous state that an
+// event has. Before the fix, it looked for values in the object only.
+func TestSecretsInChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*event.Change) // of the first event
+		want   []string
+	}{
+		"a hash":  {func(*event.Change) {}, nil},
+		"a value": {body(func(t tree) { t["data"].(tree)["password"] = "aHVudGVyMg==" }), []string{"malformed s: a value of the Secret is not redacted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.builder.Data = event.DataChange
+			w.opts.Resources = []string{"secrets"}
+			s := w.create(secrets, "s", map[string]any{"stringData": map[string]any{"password": "hunter2"}})
+			var first event.Change
+			w.publish(event.Created, secrets, s, func(c *event.Change) { first = *c })
+			tc.change(&first)
+			s = w.update(secrets, s, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
+			w.publish(event.Updated, secrets, s, func(c *event.Change) { c.Before = first.Object })
+			got := w.found()
+			want(t, got, tc.want...)
+			if strings.Contains(fmt.Sprint(got), "aHVudGVyMg") {
+				t.Errorf("%q shows it", got)
+			}
+		})
 	}
 }
 

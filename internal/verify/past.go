@@ -59,7 +59,7 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 		s.first = true
 		_, err := c.list(ctx, r, s, func(item) error { return nil })
 		if namespaces[n] == "" && err != nil {
-			if one, ok := c.whereAllowed(ctx, err); ok {
+			if one, ok := c.whereAllowed(ctx, r, err); ok {
 				namespaces, n = one, -1
 				continue
 			}
@@ -154,13 +154,13 @@ func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (m
 	}
 	var absent []event.Key
 	for k, s := range found {
-		if !s.present {
+		if !s.present && !s.left {
 			absent = append(absent, k)
 		}
 	}
 	whole, err := v.cluster.look(ctx, q.resource, absent, view{at: q.at})
 	for k, s := range whole {
-		if s.present {
+		if s.present || s.left {
 			delete(found, k)
 		}
 	}

@@ -129,6 +129,37 @@ func TestScope(t *testing.T) {
 	}
 }
 
+// TestAnotherScope verifies that an event in a namespace of a resource that has none, or without the
+// namespace of a resource that needs one, is extra. Before the fix, verify could not list its path,
+// and compared no other object of the resource.
+func TestAnotherScope(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Resources, w.opts.Namespaces = []string{"cm", "clusterroles"}, nil
+	w.opts.LabelSelector = "test=" + w.namespace
+	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{"test": w.namespace}}}
+	clusterRoles := event.Resource{Group: roles.Group, Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"}
+	missing, err := w.dynamic.Resource(clusterRoles.GroupVersionResource()).Create(t.Context(), newObject(clusterRoles, w.namespace, labels), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.dynamic.Resource(clusterRoles.GroupVersionResource()).Delete(context.Background(), missing.GetName(), metav1.DeleteOptions{})
+	})
+	a := w.create(configMaps, "a", labels)
+	w.publish(event.Created, configMaps, a)
+	a.SetNamespace("")
+	a.SetUID("invented")
+	w.publish(event.Created, configMaps, a)
+	role := newObject(clusterRoles, "r", labels)
+	role.SetNamespace(w.namespace)
+	role.SetUID("invented")
+	role.SetResourceVersion(a.GetResourceVersion())
+	namespaced := clusterRoles
+	namespaced.Namespaced = true
+	w.publish(event.Created, namespaced, role)
+	want(t, w.found(), "missing "+w.namespace, "extra r: uid", "extra a: uid")
+}
+
 // TestDefinition verifies that the objects of a resource count as deleted if the cluster no longer
 // serves the resource.
 func TestDefinition(t *testing.T) {

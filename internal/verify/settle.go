@@ -120,7 +120,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 	}
 	gone := map[schema.GroupResource][]event.Key{}
 	for k, o := range observations {
-		if !o.cluster.present && o.bus.Live() && v.covers(k) {
+		if !o.cluster.present && !o.cluster.left && o.bus.Live() && v.covers(k) {
 			gone[k.GroupResource()] = append(gone[k.GroupResource()], k)
 		}
 	}
@@ -129,7 +129,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 		return err
 	}
 	for k, s := range found {
-		if s.present && s.uid == observations[k].bus.UID {
+		if s.uid == observations[k].bus.UID { // also if the filter doesn't select it
 			v.report.OutOfScope++
 			delete(v.candidates, k)
 			delete(observations, k)
@@ -195,12 +195,13 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 	return absent, nil // the rest is served, but not selected: out of scope
 }
 
-// lookCovered reads the keys that are selected. The others count as absent.
+// lookCovered reads the keys that are selected. The others count as absent, and so does a key with a
+// namespace of a resource without namespaces, or the reverse.
 func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	var covered []event.Key
 	absent := map[event.Key]sighting{}
 	for _, k := range keys {
-		if v.covers(k) {
+		if v.covers(k) && (k.Namespace != "") == r.Namespaced {
 			covered = append(covered, k)
 		} else {
 			absent[k] = sighting{}

@@ -129,3 +129,28 @@ func TestNothingIsSent(t *testing.T) {
 	w.publish(event.Created, configMaps, a)
 	want(t, w.found(), "extra a: it is in the cluster, and KUBERELAY_FILTER does not select it")
 }
+
+// TestShapedAndLabeled verifies that an object that left both the label selector and the filter while
+// no forwarder ran is out of scope, because the forwarder leaves it on the bus. Before the fix, it
+// was extra.
+func TestShapedAndLabeled(t *testing.T) {
+	for name, pointed := range map[string]bool{"at a point": true, "by settling": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.opts.Shape, w.opts.LabelSelector = shaped, "app=web"
+			labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}, "data": map[string]any{"signal": "1"}}
+			both, hidden := w.create(configMaps, "both", labels), w.create(configMaps, "hidden", labels)
+			w.publish(event.Created, configMaps, both)
+			w.publish(event.Created, configMaps, hidden)
+			w.update(configMaps, w.set(both, "hidden", "1"), func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+			w.set(hidden, "hidden", "1")
+			if pointed {
+				w.point(w.version())
+			}
+			want(t, w.found(), "extra hidden: it is in the cluster, and KUBERELAY_FILTER does not select it")
+			if r, err := w.verify(); err != nil || r.OutOfScope != 1 {
+				t.Errorf("got %+v, %v; want one object out of scope", r, err)
+			}
+		})
+	}
+}

@@ -58,6 +58,9 @@ func (f Form) OfCluster(resource string, t tree, project Project) {
 	if IsSecret(resource) {
 		f.secretOfCluster(o, t)
 	}
+	if f.Key == nil {
+		forget(t) // values of the cluster that look like hashes, as OfBus does
+	}
 }
 
 // Strip removes the fields that every event leaves out, and adds apiVersion and kind if they are

@@ -191,6 +191,7 @@ func TestConverted(t *testing.T) {
 		`{"metadata":{"name":"x","annotations":null}}`,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"spec":{"n":1,"f":1.5,"s":"<&>","l":[null,{}]}}`,
 		`{"metadata":{"name":"x"},"Metadata":{"name":"y"},"data":{"a":"b"}}`,
+		`{"metadata":{"name":"x"},"data":{"copy":"hmac-sha256:` + strings.Repeat("0f", 32) + `"}}`, // copied from the bus
 	} {
 		o, err := decode.NewConverter(nil, "").Decoder(configMaps, nil, nil, decode.Shape{}).Decode([]byte(s))
 		if err != nil {

@@ -81,8 +81,7 @@ func (h *history) add(e Event, problems []string) error {
 	}
 	o.count++
 	switch {
-	case e.Repairs != 0:
-		h.repair(o, e)
+	case e.Repairs != 0 && h.repair(o, e):
 	case !h.isElsewhere(o, e):
 		if err := h.check(o, e); err != nil {
 			return err
@@ -126,8 +125,9 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 }
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. It drops the doubts about these messages.
-func (h *history) repair(o *object, e Event) {
+// because another writer can have published several. It drops the doubts about these messages. It
+// reports whether it has seen the message that e repairs. Otherwise e must match the event before it.
+func (h *history) repair(o *object, e Event) bool {
 	of := func(p report.Problem) bool {
 		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
 	}
@@ -141,7 +141,9 @@ func (h *history) repair(o *object, e Event) {
 	h.doubts = slices.DeleteFunc(h.doubts, func(d doubt) bool { return of(d.problem) })
 	if !found && o.last.Position == e.Repairs {
 		h.report(Event{Key: e.Key, Position: e.Repairs, Version: o.last.Version}, report.Foreign, "another writer published the event; the forwarder published the state of the object again after it")
+		found = true
 	}
+	return found
 }
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,

@@ -252,15 +252,17 @@ func TestHistoryOfRepairs(t *testing.T) {
 		script []string
 		want   string // kinds and positions
 	}{
-		"forged delete":          {[]string{"created A 5", "deleted A 5 <5", "created A 5 <5 repairs", "updated A 6 <5"}, "foreign 2"},
-		"forged version":         {[]string{"created A 5", "updated A 99 <7", "updated A 5 <5 repairs", "updated A 6 <5"}, "foreign 2"},
-		"forged epoch":           {[]string{"created A 5", "updated A 6 <5 e7", "updated A 5 <5 repairs", "deleted A 6 <5"}, "foreign 2"},
-		"several":                {[]string{"created A 5", "updated A 99 <7", "foreign", "created A 5 <5 repairs"}, "foreign 2, foreign 3"},
-		"not an event":           {[]string{"created A 5", "foreign", "updated A 5 <5 repairs"}, "foreign 2"},
-		"gone":                   {[]string{"created A 5", "deleted A 6 <5", "created B 99", "deleted B 6 repairs", "created C 7"}, "foreign 3"},
-		"after it":               {[]string{"created A 5", "deleted A 5 <5", "created A 5 <5 repairs", "updated A 4 <5"}, "foreign 2, misordered 4"},
-		"no repair":              {[]string{"created A 5", "updated A 99 <7"}, "misordered 2"},
-		"the forged was dropped": {[]string{"created A 5", "wait 3", "updated A 5 <5 repairs"}, ""},
+		"forged delete":                      {[]string{"created A 5", "deleted A 5 <5", "created A 5 <5 repairs", "updated A 6 <5"}, "foreign 2"},
+		"forged version":                     {[]string{"created A 5", "updated A 99 <7", "updated A 5 <5 repairs", "updated A 6 <5"}, "foreign 2"},
+		"forged epoch":                       {[]string{"created A 5", "updated A 6 <5 e7", "updated A 5 <5 repairs", "deleted A 6 <5"}, "foreign 2"},
+		"several":                            {[]string{"created A 5", "updated A 99 <7", "foreign", "created A 5 <5 repairs"}, "foreign 2, foreign 3"},
+		"not an event":                       {[]string{"created A 5", "foreign", "updated A 5 <5 repairs"}, "foreign 2"},
+		"gone":                               {[]string{"created A 5", "deleted A 6 <5", "created B 99", "deleted B 6 repairs", "created C 7"}, "foreign 3"},
+		"after it":                           {[]string{"created A 5", "deleted A 5 <5", "created A 5 <5 repairs", "updated A 4 <5"}, "foreign 2, misordered 4"},
+		"no repair":                          {[]string{"created A 5", "updated A 99 <7"}, "misordered 2"},
+		"the forged was dropped":             {[]string{"created A 5", "wait 3", "updated A 5 <5 repairs"}, ""},
+		"a state before the forged was lost": {[]string{"created A 5", "wait 3", "updated A 9 <7 repairs"}, "misordered 5"},
+		"both were dropped":                  {[]string{"created A 5", "drop 1", "wait 3", "updated A 9 <7 repairs", "updated A 10 <9", "updated A 11 <10", "updated A 12 <11"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := fold(t, tc.script)

@@ -82,13 +82,17 @@ func (s natsSource) filter() string { return wire.ClusterFilter(s.Prefix, s.Clus
 func (s natsSource) run(ctx context.Context, f *Follower) {
 	f.askWith(ctx)
 	err := s.SubscribeRaw(ctx, publish.SubscribeOptions{
-		Filters: []string{s.filter()},
-		From:    publish.FromStart,
-		Notify:  func(err error) { f.change(func() { f.trouble = err }) },
+		Filters:   []string{s.filter()},
+		From:      publish.FromStart,
+		UntilLost: true,
+		Notify:    func(err error) { f.change(func() { f.trouble = err }) },
 	}, func(m natsreader.Raw) error {
 		return f.take(publish.Delivery{Subject: m.Subject, Position: m.Position, Stored: m.Stored},
 			func() (wire.Event, error) { return wire.FromNATS(m.Header, m.Data) })
 	})
+	if errors.Is(err, publish.ErrLost) {
+		err = ErrChanged
+	}
 	f.change(func() {
 		if f.ended == nil {
 			f.ended = err

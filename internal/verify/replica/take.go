@@ -52,7 +52,7 @@ func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) 
 	return f.advance(d, func() error {
 		f.history.addMarker(event.Key(a.Object), d.Subject, m.Get("id"), d.Position, problems)
 		switch {
-		case a.Kind == wire.OfClaim && claimErr == nil:
+		case a.Kind == wire.OfClaim && claimErr == nil && len(problems) == 0:
 			f.history.claim = claim.UID
 		case a.Kind == wire.OfResolved && pointErr == nil && len(problems) == 0:
 			f.history.points.add(point, d.Log.Partition, d.Stored)
@@ -156,8 +156,15 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 		}
 	}
 	f.OfBus(e.Key.GroupResource().String(), t)
-	if normal.IsSecret(e.Key.GroupResource().String()) && normal.HasPlainValue(t) {
-		problems.add("a value of the Secret is not redacted")
+	if normal.IsSecret(e.Key.GroupResource().String()) {
+		plain := normal.HasPlainValue(t)
+		for _, other := range m.OthersOf() {
+			f.OfBus(e.Key.GroupResource().String(), other)
+			plain = plain || normal.HasPlainValue(other)
+		}
+		if plain {
+			problems.add("a value of the Secret is not redacted")
+		}
 	}
 	if !e.Live() {
 		return problems

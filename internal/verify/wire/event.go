@@ -24,6 +24,11 @@ func (e Event) Get(name string) string { return e.attributes[name] }
 // percent-encoded.
 func (e Event) Text(name string) (string, error) { return text(e.Get(name), false) }
 
+// maxText is the maximum length in bytes of the attributes that a verification keeps in memory. A
+// forwarder writes no longer ones. A compressed record of a few kilobytes can have an attribute of
+// many megabytes.
+const maxText = 4096
+
 const structuredJSON = "application/cloudevents+json"
 
 // FromNATS parses a NATS message, in either content mode.
@@ -143,6 +148,11 @@ func (e Event) withMode(mode string) (Event, error) {
 	for _, name := range []string{"id", "source", "specversion", "type"} {
 		if e.Get(name) == "" {
 			return Event{}, fmt.Errorf("it has no attribute %s", name)
+		}
+	}
+	for _, name := range []string{"id", "uid", "resourceversion", "previousversion", "apiversion", "group", "resource"} {
+		if n := len(e.Get(name)); n > maxText {
+			return Event{}, fmt.Errorf("attribute %s has %d bytes", name, n)
 		}
 	}
 	if v := e.Get("specversion"); v != "1.0" {

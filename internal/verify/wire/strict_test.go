@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -80,6 +81,13 @@ func TestMistakesAreRefused(t *testing.T) {
 			`{"id":"a","source":"/s","type":"t","specversion":"1.0","name":"","data":{}}`, `{"id":"a","source":"/s","type":"t","specversion":"1.0","data_base64":"e30="}`, `{"id":"a","source":"/s","type":"t","specversion":"1.0","n":9999999999,"data":{}}`,
 			`{"source":"/s","type":"t","specversion":"1.0","data":{}}`,
 		}},
+		"a text that stays in memory": {kafka, "ce_uid: " + strings.Repeat("u", 4096) + "\nce_name: " + strings.Repeat("n", 4097), []string{
+			"ce_uid: " + strings.Repeat("u", 4097), "ce_resourceversion: " + strings.Repeat("7", 4097), "ce_previousversion: " + strings.Repeat("7", 4097), "ce_apiversion: " + strings.Repeat("a", 4097),
+			"ce_resource: " + strings.Repeat("r", 4097), "ce_group: " + strings.Repeat("g", 4097),
+		}},
+		"a long id": {document, `{"id":"` + strings.Repeat("i", 4096) + `","source":"/s","type":"t","specversion":"1.0","data":{}}`, []string{
+			`{"id":"` + strings.Repeat("i", 4097) + `","source":"/s","type":"t","specversion":"1.0","data":{}}`,
+		}},
 		"claim": {claim, `{"uid":"a","claimed":"2026-01-01T00:00:00.5Z","epoch":0}`, []string{
 			``, `[]`, `{}`, `{"uid":"","claimed":"2026-01-01T00:00:00Z","epoch":0}`, `{"uid":"a","claimed":"yesterday","epoch":0}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":-1}`,
 			`{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":65536}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":"0"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":0,"replaces":""}`,
@@ -96,7 +104,7 @@ func TestMistakesAreRefused(t *testing.T) {
 			}
 			for _, s := range c.wrong {
 				if c.read(s) == nil {
-					t.Errorf("%q is read", s)
+					t.Errorf("%.200q is read", s)
 				}
 			}
 		})
@@ -116,6 +124,23 @@ func TestObjectOf(t *testing.T) {
 		e := Event{attributes: map[string]string{"dataschema": schema}, Data: []byte(s)}
 		if got, err := e.ObjectOf(); err == nil {
 			t.Errorf("%q: got %v", schema, got)
+		}
+	}
+}
+
+// TestOthersOf verifies that OthersOf returns every value in the data of a change that is not in the
+// object.
+func TestOthersOf(t *testing.T) {
+	const data = `{"object":{"a":1},"previous":{"data":{"x":"1"}},"patch":[{"op":"replace","path":"/data/y","value":"2"},{"op":"remove","path":"/data/z"},
+		{"op":"add","path":"/data","value":{"v":"3"}},{"op":"replace","path":"","value":{"data":{"w":"4"}}},{"op":"add","path":"","value":5},7]}`
+	for schema, want := range map[string]string{changeSchema: "[map[data:map[x:1]] map[data:map[y:2]] map[data:map[v:3]] map[data:map[w:4]]]", "": "[]", "other": "[]"} {
+		if got := fmt.Sprint(Event{attributes: map[string]string{"dataschema": schema}, Data: []byte(data)}.OthersOf()); got != want {
+			t.Errorf("%q: got %s, want %s", schema, got, want)
+		}
+	}
+	for _, text := range []string{`{"object":{},"previous":null,"patch":null}`, `{`, `[]`, `{"previous":[],"patch":{}}`} {
+		if got := (Event{attributes: map[string]string{"dataschema": changeSchema}, Data: []byte(text)}).OthersOf(); len(got) != 0 {
+			t.Errorf("%s: got %v", text, got)
 		}
 	}
 }

@@ -111,6 +111,36 @@ func (e Event) ObjectOf() (Tree, error) {
 	}
 }
 
+// OthersOf returns what the data of a change shows in addition to the object: the previous state, and
+// each value of the patch as an object that has only this value. It returns nil for other data.
+func (e Event) OthersOf() (others []Tree) {
+	t, err := ParseTree(e.Data)
+	if err != nil || e.Get("dataschema") != changeSchema {
+		return nil
+	}
+	add := func(v any) {
+		if other, ok := v.(Tree); ok {
+			others = append(others, other)
+		}
+	}
+	add(t["previous"])
+	patch, _ := t["patch"].([]any)
+	for _, element := range patch {
+		operation, _ := element.(Tree)
+		value, has := operation["value"]
+		if !has {
+			continue
+		}
+		path, _ := operation["path"].(string)
+		names := strings.Split(path, "/")
+		for i := len(names) - 1; i > 0; i-- {
+			value = Tree{names[i]: value}
+		}
+		add(value)
+	}
+	return others
+}
+
 // Unversioned returns an object without resourceVersion and generation. It does not change the
 // object.
 func Unversioned(object Tree) Tree {
