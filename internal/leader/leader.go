@@ -30,6 +30,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
@@ -245,7 +246,10 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 	}
 	now := metav1.NewTime(e.Now())
 	record.HolderIdentity, record.LeaseDurationSeconds, record.AcquireTime, record.RenewTime = "", 1, now, now
-	if err := l.Update(ctx, *record); err != nil {
+	switch err := l.Update(ctx, *record); {
+	case apierrors.IsConflict(err): // the API server has just stored a renewal that was canceled
+		return e.release(ctx, l)
+	case err != nil:
 		return err
 	}
 	e.observe(&resourcelock.LeaderElectionRecord{}, nil)
