@@ -47,3 +47,34 @@ func TestTheLeaseIsReleasedDespiteALateRenewal(t *testing.T) {
 		}
 	})
 }
+
+// unanswered is a fake API server that stores a Lease but does not respond.
+type unanswered struct{ *leases }
+
+func (u unanswered) Leases(string) coordinationclient.LeaseInterface { return u }
+
+func (u unanswered) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	if _, err := u.leases.Create(ctx, lease, o); err != nil {
+		return nil, err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestALeaseThatIsAcquiredAtTheEndIsReleased verifies that the Lease is released if a candidate is
+// told to end while its request to acquire the Lease has no response.
+func TestALeaseThatIsAcquiredAtTheEndIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, unanswered{on}, "a")
+		synctest.Wait()
+		if got := on.holder(); got != "a" {
+			t.Fatalf("the lease is %q's", got)
+		}
+		a.asked()
+		synctest.Wait()
+		if got := on.holder(); got != "" || a.led() > 0 {
+			t.Errorf("the lease is %q's, and a has led %d times", got, a.led())
+		}
+	})
+}
