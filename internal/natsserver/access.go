@@ -40,11 +40,18 @@ type Access struct {
 // the file if its [Access] has no credentials. Only the user that runs the server can read the file.
 func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
 
-// makeToken creates the token file if it doesn't exist.
+// makeToken creates the token file if it doesn't exist. It also writes a token into an empty file,
+// because a crash can leave one behind.
 func makeToken(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
+		if err := os.Chmod(path, 0o600); err != nil { // kubelet lets a pod's fsGroup read the files of a volume
+			return err
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() > 0 {
+			return err
+		}
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	}
 	if err != nil {
 		return err
