@@ -50,22 +50,31 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 				t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 			}
 			s := start(t, Options{
-				ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(dir, "nats"), MaxBytes: 32 << 20,
+				ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(dir, "nats"),
 				Logger: slog.New(slog.DiscardHandler), restartDelay: time.Millisecond,
 			})
 			js, url, before := forwarder(t, s), s.ClientURL(), s.current()
 			if _, err := js.Publish(t.Context(), "kuberelay.a", []byte("acknowledged")); err != nil {
 				t.Fatal(err)
 			}
-			c.fill(t, s, js, dir)
-			c.free(t, s, js, dir)
-			before.WaitForShutdown()
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			for _, err := js.Publish(ctx, "kuberelay.b", []byte("afterward")); err != nil; _, err = js.Publish(ctx, "kuberelay.b", []byte("afterward")) {
+			c.fill(t, s, js, dir)
+			before.WaitForShutdown()
+			for _, err := js.AccountInfo(ctx); err != nil; _, err = js.AccountInfo(ctx) { // until it has started again
 				if ctx.Err() != nil {
 					t.Fatal(err)
 				}
+			}
+			c.free(t, s, js, dir)
+			large := make([]byte, 1<<20)
+			for _, err := js.Publish(ctx, "kuberelay.b", large); err != nil; _, err = js.Publish(ctx, "kuberelay.b", large) {
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := js.Publish(ctx, "kuberelay.b", large); err != nil {
+				t.Errorf("the limit has changed: %v", err)
 			}
 			st, err := js.Stream(ctx, "KUBERELAY")
 			if err != nil {

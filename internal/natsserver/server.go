@@ -167,6 +167,9 @@ func (s *Server) launch(ctx context.Context) error {
 	if at, ok := ns.Addr().(*net.TCPAddr); ok {
 		s.port = at.Port // a restart keeps the port
 	}
+	if is := ns.JetStreamConfig(); is != nil {
+		s.opts.MaxBytes = is.MaxStore // a restart on a full volume keeps the limit
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ns = ns
