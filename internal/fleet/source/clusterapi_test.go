@@ -26,7 +26,7 @@ type management struct {
 func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	version := *m.version.Load()
-	group := fmt.Sprintf(`{"groupVersion":"cluster.x-k8s.io/%s","version":"%s"}`, version, version)
+	group := fmt.Sprintf(`{"groupVersion":"cluster.x-k8s.io/%s","version":%q}`, version, version)
 	of := "/apis/cluster.x-k8s.io/" + version + "/namespaces/fleet/clusters"
 	switch watches := q.URL.Query().Get("watch") != ""; {
 	case q.URL.Path == "/api":
