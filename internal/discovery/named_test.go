@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,15 +22,17 @@ import (
 // existing is an API server with these namespaces.
 type existing struct {
 	dynamic.NamespaceableResourceInterface
-	names []string
+	names atomic.Pointer[[]string]
 }
+
+func (e *existing) have(names ...string) { e.names.Store(&names) }
 
 func (e *existing) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	return e
 }
 
 func (e *existing) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
-	if !slices.Contains(e.names, name) {
+	if !slices.Contains(*e.names.Load(), name) {
 		return nil, apierrors.NewNotFound(NamespaceResource.GroupResource(), name)
 	}
 	return &unstructured.Unstructured{}, nil
@@ -47,7 +50,8 @@ func (gets) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessR
 // also while another one has been missing all the time.
 func TestNamespacesThatAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		on := &existing{names: []string{"a", "b"}}
+		on := &existing{}
+		on.have("a", "b")
 		n := NewNamespaces(NamespaceSelection{Include: []string{"a", "b", "c"}})
 		ctx, end := context.WithCancel(t.Context())
 		running := Watcher{Logger: slog.New(slog.DiscardHandler)}.FindNamespaces(ctx, n, on, NewAccess(gets{}, nil, time.Now))
@@ -60,9 +64,9 @@ func TestNamespacesThatAreRemoved(t *testing.T) {
 			}
 		}
 		missing(0, "c")
-		on.names = []string{"b"}
+		on.have("b")
 		missing(time.Hour, "a,c")
-		on.names = []string{"a", "b"}
+		on.have("a", "b")
 		missing(time.Minute, "c")
 		end()
 		running.Wait()
