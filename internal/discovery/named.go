@@ -18,8 +18,8 @@ import (
 
 // The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second // while a namespace is missing or the API server doesn't respond
-	existingInterval = 10 * time.Minute // while all namespaces exist
+	missingInterval  = 10 * time.Second // for the missing ones, and for all while the API server doesn't respond
+	existingInterval = 10 * time.Minute // for the namespaces that exist
 )
 
 // FindNamespaces starts a goroutine that repeatedly checks which of the included namespaces exist,
@@ -31,15 +31,19 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 		return &running
 	}
 	running.Go(func() {
-		due := n.Named()
+		var due []string
+		var checked time.Time // when all of them were checked
 		for ctx.Err() == nil {
+			if len(due) == 0 || time.Since(checked) >= existingInterval {
+				due, checked = n.Named(), time.Now()
+			}
 			answered := w.findNamed(ctx, n, due, reads, a)
 			pause := existingInterval
 			if due = slices.Sorted(maps.Keys(n.Missing())); len(due) > 0 || !answered {
 				pause = missingInterval
 			}
-			if !answered || len(due) == 0 {
-				due = n.Named()
+			if !answered {
+				due = nil
 			}
 			timer := time.NewTimer(pause)
 			select {

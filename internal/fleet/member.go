@@ -36,7 +36,8 @@ type member struct {
 	relay    *relay.Relay         // nil while none runs
 	registry *prometheus.Registry // of the Relay
 	failed   error                // why no Relay runs
-	failedAt time.Time
+	last     string               // text of the last failure, also while a Relay runs
+	failedAt time.Time            // when that failure first occurred; zero after a Relay that ran for long
 }
 
 func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
@@ -149,13 +150,16 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	m.mu.Lock()
 	m.relay, m.registry, m.failed = r, registry, nil
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.relay, m.registry = nil, nil
+		if m.relay, m.registry = nil, nil; time.Since(began) > maxDelay {
+			m.failedAt = time.Time{}
+		}
 	}()
 	return cmp.Or(r.Run(ctx), errStopped)
 }
@@ -187,10 +191,10 @@ func leaseName(lease, cluster string) string {
 func (m *member) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if text(m.failed) != text(err) || m.failedAt.IsZero() {
+	if m.last != text(err) || m.failedAt.IsZero() {
 		m.failedAt = time.Now()
 	}
-	m.failed = err
+	m.failed, m.last = err, text(err)
 	m.log.Error("a cluster cannot be copied, retrying", "err", err)
 }
 

@@ -159,6 +159,7 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 	case err != nil:
 		f.Logger.Warn("comparison with the state on the bus failed, publishing the object", append(attributes(c.Key), "err", err)...)
 	case same:
+		f.outcomes.of(c.Key.GroupResource()).resolve(c.Key)
 		f.unchanged(c.Key, c.Object, acked)
 		done(false, nil)
 		return
@@ -174,11 +175,6 @@ func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Ack
 	}
 	acked.ResourceVersion = live.ResourceVersion // the live version can differ only in unpublished fields
 	f.settle(key, acked)
-}
-
-func (f *Forwarder) settle(key event.Key, acked event.Acked) {
-	f.Ledger.Settle(key, acked, f.Informers.Interest(key))
-	f.Informers.Settled(key)
 }
 
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {

@@ -171,3 +171,24 @@ func TestPublished(t *testing.T) {
 		t.Errorf("told of nothing new: %+v", told)
 	}
 }
+
+// TestOutcomeOfAnUnchangedState verifies that the error of a key is cleared when a comparison with
+// the state on the bus shows that no publish is needed anymore.
+func TestOutcomeOfAnUnchangedState(t *testing.T) {
+	b := &bench{ // the event on the bus has no digest, so only its state shows whether it differs
+		view: view(withDigest(t, sent("A", "11", `"spec":2`))), acked: live("A", "10"), last: sent("A", "10", `"spec":1`),
+		answer: []answer{{err: publish.ErrNotSent}},
+	}
+	f := b.forwarder()
+	_, _ = syncOnce(t, f)
+	if got := f.Outcome(key.GroupResource()); !errors.Is(got.Err, publish.ErrNotSent) {
+		t.Fatalf("the bus is away: got %+v", got)
+	}
+	b.view = view(withDigest(t, sent("A", "12", `"spec":1`))) // changed back
+	if _, err := syncOnce(t, f); err != nil || len(b.sent) != 1 {
+		t.Fatalf("sent %d events (%v), want no second event", len(b.sent), err)
+	}
+	if got := f.Outcome(key.GroupResource()); got.Err != nil {
+		t.Errorf("nothing waits for a publish: got %+v", got)
+	}
+}

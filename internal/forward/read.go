@@ -67,3 +67,8 @@ func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.
 	f.Ledger.Unanswered(key, acked, sent, c, f.Informers.Interest(key))
 	f.Informers.Settled(key)
 }
+
+func (f *Forwarder) settle(key event.Key, acked event.Acked) {
+	f.Ledger.Settle(key, acked, f.Informers.Interest(key))
+	f.Informers.Settled(key)
+}

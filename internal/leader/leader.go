@@ -30,6 +30,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
@@ -220,22 +221,24 @@ func (e *Election) newLock() *resourcelock.LeaseLock {
 	}
 }
 
-// resign releases the Lease if this process holds it, so that no candidate has to wait until it
+// resign releases the Lease if this process may hold it, so that no candidate has to wait until it
 // expires. It does not use client-go's ReleaseOnCancel, which releases the Lease before anyone
 // learns that leadership ended.
 func (e *Election) resign(ctx context.Context, l *lock) {
 	e.revoke()
-	if !l.led() {
+	led, maybe := l.led()
+	if !maybe {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.RetryPeriod)
 	defer cancel()
-	err := e.release(ctx, l.Interface)
-	if err != nil {
+	switch err := e.release(ctx, l.Interface); {
+	case !led: // usually another candidate acquired the Lease
+	case err != nil:
 		e.Logger.Warn("stopped leading, but cannot release the lease; it expires by itself", "lease", l.Describe(), "err", err)
-		return
+	default:
+		e.Logger.Info("stopped leading", "lease", l.Describe(), "identity", e.Identity)
 	}
-	e.Logger.Info("stopped leading", "lease", l.Describe(), "identity", e.Identity)
 }
 
 func (e *Election) release(ctx context.Context, l resourcelock.Interface) error {
@@ -245,7 +248,10 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 	}
 	now := metav1.NewTime(e.Now())
 	record.HolderIdentity, record.LeaseDurationSeconds, record.AcquireTime, record.RenewTime = "", 1, now, now
-	if err := l.Update(ctx, *record); err != nil {
+	switch err := l.Update(ctx, *record); {
+	case apierrors.IsConflict(err): // the API server has just stored a renewal that was canceled
+		return e.release(ctx, l)
+	case err != nil:
 		return err
 	}
 	e.observe(&resourcelock.LeaderElectionRecord{}, nil)

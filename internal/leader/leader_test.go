@@ -136,7 +136,7 @@ type candidate struct {
 	now    func() time.Time
 }
 
-func stand(t *testing.T, on *leases, name string) *candidate {
+func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candidate {
 	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1), now: time.Now}
 	c.drained <- struct{}{}
 	c.Election = New(Config{

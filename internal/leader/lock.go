@@ -23,6 +23,7 @@ type lock struct {
 	over func() // ends the candidacy
 
 	mu      sync.Mutex
+	asked   bool // the Lease may be held, because a request to acquire it was sent
 	leading bool // true from the first time that the Lease is held, for the rest of the candidacy
 	lost    bool
 	failing bool // the last request failed, and the failure was logged
@@ -32,10 +33,11 @@ var _ resourcelock.Interface = (*lock)(nil)
 
 var errLost = errors.New("leadership ended")
 
-func (l *lock) led() bool {
+// led reports whether the Lease was held, and whether it may be.
+func (l *lock) led() (led, maybe bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.leading
+	return l.leading, l.asked
 }
 
 // Get implements [resourcelock.Interface].
@@ -80,6 +82,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 		defer l.mu.Unlock()
 		return l.lose("")
 	}
+	l.asked = true
 	l.mu.Unlock()
 	return l.renewed(l.e.Now(), l.Interface.Create(ctx, record))
 }
@@ -97,6 +100,9 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if l.e.fresh(asked) {
 		return nil
 	}
+	l.mu.Lock()
+	l.asked = true
+	l.mu.Unlock()
 	return l.renewed(asked, l.Interface.Update(ctx, record))
 }
 

@@ -3,6 +3,7 @@ package natsserver
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -13,6 +14,8 @@ import (
 type bridge struct {
 	log   *slog.Logger
 	fatal chan string // holds the first fatal message
+
+	broken chan struct{} // has an element after a failed write of the server
 }
 
 var _ server.Logger = (*bridge)(nil)
@@ -28,7 +31,30 @@ func (b *bridge) Warnf(format string, args ...any) {
 }
 
 func (b *bridge) Errorf(format string, args ...any) {
-	b.log.Error(message, "text", fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	b.log.Error(message, "text", text)
+	if strings.Contains(strings.ToLower(text), "critical write error") { // of a stream or its files (nats-server, setWriteErr)
+		b.fail()
+	}
+}
+
+// reset forgets the failures of a server that has stopped.
+func (b *bridge) reset() {
+	select {
+	case <-b.broken:
+	default:
+	}
+	select {
+	case <-b.fatal:
+	default:
+	}
+}
+
+func (b *bridge) fail() {
+	select {
+	case b.broken <- struct{}{}:
+	default:
+	}
 }
 
 // Fatalf does not end the process, unlike the server's own logger.

@@ -10,6 +10,7 @@
 //   - Its files are in one directory, which only the current user can access and only one server
 //     can use at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
+//   - After a failed write, for example to a full disk, it accepts messages again as soon as it can.
 //
 // Limits:
 //
@@ -71,14 +72,24 @@ type Options struct {
 	// Logger receives the log of the server, with notices at level debug. If nil, the log is
 	// discarded.
 	Logger *slog.Logger
+
+	restartDelay time.Duration // tests shorten it
 }
 
 // Server is a running server. It implements nats.go's InProcessConnProvider.
 type Server struct {
-	ns       *server.Server
-	unlock   func()
-	shutdown sync.Once
-	down     chan struct{} // closed when the server has stopped
+	opts   Options
+	host   string
+	port   int
+	unlock func()
+	log    *bridge
+	down   chan struct{} // closed when the server has stopped
+
+	running context.Context // ends when the server is told to stop
+	stop    context.CancelFunc
+
+	mu sync.Mutex
+	ns *server.Server
 }
 
 // Start starts a server. It returns when the server has read its files, which can take a while for
@@ -88,6 +99,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	o.ListenAddr = cmp.Or(o.ListenAddr, DefaultListenAddr)
 	o.MaxPayload = cmp.Or(o.MaxPayload, defaultMaxPayload)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.restartDelay = cmp.Or(o.restartDelay, restartDelay)
 	host, port, err := splitAddr(o.ListenAddr)
 	if err != nil {
 		return nil, err
@@ -96,21 +108,34 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := o.Access.authenticator(o.StoreDir, o.Logger)
-	if err != nil {
+	s := &Server{
+		opts: o, host: host, port: port, unlock: unlock, down: make(chan struct{}),
+		log: &bridge{log: o.Logger, fatal: make(chan string, 1), broken: make(chan struct{}, 1)},
+	}
+	if err := s.launch(ctx); err != nil {
 		unlock()
 		return nil, err
+	}
+	s.running, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go s.supervise()
+	return s, nil
+}
+
+// launch starts a server on the files and the address. If it fails, nothing runs.
+func (s *Server) launch(ctx context.Context) error {
+	o := s.opts
+	clients, err := o.Access.authenticator(o.StoreDir, o.Logger)
+	if err != nil {
+		return err
 	}
 	tlsConfig, err := o.Access.tls(o.Logger)
 	if err != nil {
-		unlock()
-		return nil, err
+		return err
 	}
-	log := &bridge{log: o.Logger, fatal: make(chan string, 1)}
 	ns, err := server.NewServer(&server.Options{
 		ServerName:         "kuberelay",
-		Host:               host,
-		Port:               port,
+		Host:               s.host,
+		Port:               s.port,
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
 		SyncAlways:         o.SyncAlways,
@@ -126,28 +151,77 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		NoLog:                  true, // bridge replaces the server's own logger
 		DisableJetStreamBanner: true,
 	})
-	if err != nil {
-		unlock()
-		return nil, fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
-	}
-	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
-	ns.Start() // reads the files, then listens in the background
-	err = clients.isolateReaders(ns)
 	if err == nil {
-		err = s.await(ctx, log.fatal)
+		ns.SetLoggerV2(s.log, false, false, false)
+		ns.Start() // reads the files, then listens in the background
+		if err = clients.isolateReaders(ns); err == nil {
+			err = await(ctx, ns, s.log.fatal)
+		}
+		if err != nil {
+			end(ns)
+		}
 	}
 	if err != nil {
-		s.end()
-		<-s.down
-		return nil, fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
+		return fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
-	return s, nil
+	if at, ok := ns.Addr().(*net.TCPAddr); ok {
+		s.port = at.Port // a restart keeps the port
+	}
+	if is := ns.JetStreamConfig(); is != nil {
+		s.opts.MaxBytes = is.MaxStore // a restart on a full volume keeps the limit
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ns = ns
+	return nil
+}
+
+// restartDelay is the pause before a restart.
+const restartDelay = 10 * time.Second
+
+// supervise starts the server again after a failed write, for example when the disk was full: the
+// server then refuses all messages of the stream until it starts again. supervise returns when the
+// server has been told to stop and has stopped.
+func (s *Server) supervise() {
+	defer close(s.down)
+	defer s.unlock()
+	for {
+		select {
+		case <-s.running.Done():
+		case <-s.log.broken:
+			select {
+			case <-s.running.Done():
+			case <-time.After(s.opts.restartDelay):
+			}
+		}
+		end(s.current())
+		if s.running.Err() != nil {
+			return
+		}
+		s.opts.Logger.Warn("built-in NATS server starts again after a failed write")
+		s.log.reset()
+		if err := s.launch(s.running); err != nil && s.running.Err() == nil {
+			s.opts.Logger.Error("built-in NATS server cannot start again, retrying", "err", err)
+			s.log.fail()
+		}
+	}
+}
+
+func (s *Server) current() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ns
+}
+
+// end stops a server. It returns when the server has written its files.
+func end(ns *server.Server) {
+	ns.Shutdown()
+	ns.WaitForShutdown()
 }
 
 // await blocks until the server is ready or has failed.
-func (s *Server) await(ctx context.Context, fatal <-chan string) error {
-	for !s.ns.ReadyForConnections(50 * time.Millisecond) {
+func await(ctx context.Context, ns *server.Server, fatal <-chan string) error {
+	for !ns.ReadyForConnections(50 * time.Millisecond) {
 		select {
 		case text := <-fatal:
 			return errors.New(text)
@@ -203,30 +277,19 @@ func prepareDir(dir string) (unlock func(), err error) {
 }
 
 // ClientURL returns the address for clients outside of this process.
-func (s *Server) ClientURL() string { return s.ns.ClientURL() }
+func (s *Server) ClientURL() string { return s.current().ClientURL() }
 
 // InProcessConn returns a connection without a socket.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
+func (s *Server) InProcessConn() (net.Conn, error) { return s.current().InProcessConn() }
 
 // Shutdown stops the server and waits until it has written its files or ctx ends. You can call it
 // again.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.end()
+	s.stop()
 	select {
 	case <-s.down:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop the built-in NATS server: %w", ctx.Err())
 	}
-}
-
-func (s *Server) end() {
-	s.shutdown.Do(func() {
-		go func() {
-			s.ns.Shutdown()
-			s.ns.WaitForShutdown()
-			s.unlock()
-			close(s.down)
-		}()
-	})
 }

@@ -28,7 +28,7 @@ func (r *Relay) Status() status.Document {
 	d.Bus = status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused}
 	d.ConsistencyPointsOff = r.Settings.Work.ResolvedInterval == 0
 	running, election := r.state.describe(&d)
-	if r.Settings.Leader.Election {
+	if election != nil { // otherwise the holder of the lease is not known yet
 		d.Lease = r.leaseStatus(election)
 	}
 	if !running {
@@ -70,9 +70,6 @@ func (s *readiness) describe(d *status.Document) (running bool, e *leader.Electi
 
 func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 	l := &status.Lease{Name: r.Settings.Leader.Namespace + "/" + r.Settings.Leader.LeaseName}
-	if e == nil {
-		return l
-	}
 	is := e.Standing()
 	l.Leading, l.Holder = is.Leading, is.Holder
 	if !is.Leading && is.Holder == "" {

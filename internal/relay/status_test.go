@@ -3,8 +3,12 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
@@ -29,5 +33,23 @@ func TestNamespacesOfAResource(t *testing.T) {
 	}
 	if len(shown) != 2 || shown["forbidden no right"] != status.MaxNamespaceErrors || shown["failing no answer"] != status.MaxNamespaceErrors {
 		t.Errorf("got the errors %v", shown)
+	}
+}
+
+// TestLeaseOfAStartingForwarder verifies that a forwarder that has not read the Lease yet does not
+// report that nobody holds it.
+func TestLeaseOfAStartingForwarder(t *testing.T) {
+	settings := config.Config{Leader: config.Leader{Election: true, Namespace: "apps", LeaseName: "kuberelay"}}
+	r, err := New(Config{Settings: settings, Identity: "me", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, why := range map[string]error{"it starts": nil, "the API server is away": errors.New("the API server x is unreachable")} {
+		r.state.waitFor(func() error { return why })
+		for _, f := range status.Judge(r.Status()).Verdict.Findings {
+			if f.Reason == status.NoLeader {
+				t.Errorf("%s: %s", what, f.Message)
+			}
+		}
 	}
 }

@@ -56,7 +56,7 @@ type Document struct {
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
 	Bus    Bus    `json:"bus"`
-	Lease  *Lease `json:"lease,omitempty"` // absent without leader election
+	Lease  *Lease `json:"lease,omitempty"` // absent without leader election, and before the cluster is connected
 	Memory Memory `json:"memory"`
 }
 

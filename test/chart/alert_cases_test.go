@@ -46,6 +46,24 @@ func alertCases() []alertCase {
 			firing: [][]string{{`kuberelay_leader{of,pod="a"} 0x40`, `kuberelay_leader{of,pod="b"} 0x40`}},
 			quiet:  [][]string{{`kuberelay_leader{of,pod="a"} 0x40`, `kuberelay_leader{of,pod="b"} 1x40`}, {`kuberelay_leader{of,pod="a"} 1x20 0x20`}},
 		},
+		{ // a forwarder of several clusters
+			alert:  "KuberelayNobodyLeads",
+			firing: [][]string{{`kuberelay_leader{of,cluster="a"} 0x40`, `kuberelay_leader{of,cluster="b"} 1x40`}},
+			quiet:  [][]string{{`kuberelay_leader{of,cluster="a",pod="a"} 0x40`, `kuberelay_leader{of,cluster="a",pod="b"} 1x40`}},
+			labels: map[string]string{"cluster": "a"},
+		},
+		{
+			alert: "KuberelayBusAway",
+			firing: [][]string{
+				{`kuberelay_nats_connected{of,cluster="a"} 0x40`, `kuberelay_nats_connected{of,cluster="b"} 1x40`},
+				{
+					`kuberelay_nats_connected{of,cluster="a"} 1x40`, `kuberelay_oldest_unsent_change_seconds{of,cluster="a"} 120x40`,
+					`kuberelay_events_published_total{of,cluster="a",type="created"} 7x40`, `kuberelay_events_published_total{of,cluster="b",type="created"} 0+7x40`,
+				},
+			},
+			quiet:  [][]string{{`kuberelay_nats_connected{of,cluster="a",pod="a"} 0x40`, `kuberelay_nats_connected{of,cluster="a",pod="b"} 1x40`}},
+			labels: map[string]string{"cluster": "a"},
+		},
 		{
 			alert:  "KuberelayBehind",
 			firing: [][]string{{`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 0x10 90x30`}},

@@ -1,4 +1,4 @@
-{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading of its name in docs/troubleshooting.md, a unit test in test/chart/testdata/alerts, and a fault in test/e2e. With "wait", the condition must hold for the configured time. */}}
+{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading of its name in docs/troubleshooting.md, a unit test in test/chart/testdata/alerts, and a fault in test/e2e. With "wait", the condition must hold for the configured time. The label cluster exists only if a forwarder copies several clusters. */}}
 {{- define "kuberelay.alerts" -}}
 {{- $rule := .Values.prometheusRule }}
 {{- $of := printf "namespace=%q,service=%q" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
@@ -16,7 +16,7 @@
 - alert: KuberelayBusAway
   severity: critical
   wait: true
-  expr: 'max({{ $ready }}{ {{- $of -}} }) == 0 or (max(kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless sum(increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
+  expr: 'max by (cluster) ({{ $ready }}{ {{- $of -}} }) == 0 or (max by (cluster) (kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless sum by (cluster) (increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
   summary: {{ ternary "Kafka cannot be reached or acknowledges nothing, or another forwarder has taken over." "NATS cannot be reached, or acknowledges nothing." (eq $bus "kafka") }}
   description: Nothing is lost, and nothing arrives. The forwarder's log says why.
 - alert: KuberelayPublishRejected
@@ -30,7 +30,7 @@
 - alert: KuberelayNobodyLeads
   severity: critical
   wait: true
-  expr: 'max(kuberelay_leader{ {{- $of -}} }) == 0'
+  expr: 'max by (cluster) (kuberelay_leader{ {{- $of -}} }) == 0'
   summary: No forwarder holds the lease.
   description: The bus gets no changes. /readyz of each forwarder, and its log, say why it cannot get the lease.
 {{- end }}

@@ -152,16 +152,19 @@ func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cl
 // Watch implements [Source]. While the management cluster does not respond, the clusters stay.
 func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
 	retry := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 30 * time.Second}
-	var resource schema.GroupVersionResource
-	err := retry.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
-		var err error
-		resource, err = s.clusters()
-		failed(err)
-		return err == nil, nil
+	// The error only shows that ctx has ended.
+	_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		resource, err := s.clusters()
+		if failed(err); err == nil {
+			s.watch(ctx, resource, found, failed)
+		}
+		return false, nil
 	})
-	if err != nil {
-		return // ctx has ended
-	}
+}
+
+// watch is Watch for one version of the Cluster objects. It returns when the management cluster no
+// longer serves that version, or ctx ends.
+func (s *clusterAPI) watch(ctx context.Context, resource schema.GroupVersionResource, found func([]Cluster), failed func(error)) {
 	w := watch{clusterAPI: s, changed: make(chan struct{}, 1), failed: make(chan error, 1)}
 	for _, ns := range s.namespaces() {
 		w.objects = append(w.objects, w.informer(ns, resource, nil))
@@ -169,6 +172,8 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	for _, i := range slices.Concat(w.objects, w.secrets) {
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
@@ -185,6 +190,9 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 			if !w.synced() {
 				failed(err)
 			}
+			if apierrors.IsNotFound(err) {
+				return
+			}
 		case <-w.changed:
 			if w.synced() {
 				failed(nil)
@@ -194,7 +202,7 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 	}
 }
 
-// watch is the state of one call of Watch.
+// watch is the state of one call of [clusterAPI.watch].
 type watch struct {
 	*clusterAPI
 	objects, secrets []cache.SharedIndexInformer

@@ -1,0 +1,43 @@
+package fleet
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/relay"
+)
+
+// TestSinceWhenAClusterFails verifies that a cluster whose copy fails again with the same error has
+// failed since the first failure.
+func TestSinceWhenAClusterFails(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	f := New(Config{
+		Relay:  relay.Config{Settings: config.Config{Event: config.Event{Sink: config.SinkStdout}}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	m := newMember(f, source.Cluster{Name: "prod", Kube: &rest.Config{Host: server.URL}}, func() {})
+	failure := func() (string, time.Time) {
+		err, changed := m.runOnce(t.Context())
+		if err == nil || changed {
+			t.Fatalf("got %v, changed is %v", err, changed)
+		}
+		m.fail(err)
+		_, failed, since := m.state()
+		return text(failed), since
+	}
+	first, since := failure()
+	if again, at := failure(); again != first || !at.Equal(since) {
+		t.Errorf("%q since %s, and then %q since %s", first, since, again, at)
+	}
+}

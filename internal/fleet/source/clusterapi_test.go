@@ -1,0 +1,108 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// management is the API server of a management cluster, which serves Cluster objects in one version.
+type management struct {
+	version atomic.Pointer[string]
+	upgrade chan struct{} // closed when the watches end, because the server serves another version now
+}
+
+func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	version := *m.version.Load()
+	group := fmt.Sprintf(`{"groupVersion":"cluster.x-k8s.io/%s","version":%q}`, version, version)
+	of := "/apis/cluster.x-k8s.io/" + version + "/namespaces/fleet/clusters"
+	switch watches := q.URL.Query().Get("watch") != ""; {
+	case q.URL.Path == "/api":
+		_, _ = io.WriteString(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case q.URL.Path == "/apis":
+		_, _ = io.WriteString(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"cluster.x-k8s.io","versions":[`+group+`],"preferredVersion":`+group+`}]}`)
+	case q.URL.Path != of && q.URL.Path != "/api/v1/namespaces/fleet/secrets":
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	case watches && q.URL.Query().Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity) // the client lists instead
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+	case watches:
+		w.(http.Flusher).Flush()
+		upgrade := m.upgrade
+		if q.URL.Path != of || version != "v1beta1" {
+			upgrade = nil
+		}
+		select {
+		case <-upgrade:
+		case <-q.Context().Done():
+		}
+	case strings.HasSuffix(of, q.URL.Path):
+		_, _ = io.WriteString(w, `{"kind":"ClusterList","apiVersion":"cluster.x-k8s.io/`+version+`","metadata":{"resourceVersion":"1"},"items":[
+			{"kind":"Cluster","apiVersion":"cluster.x-k8s.io/`+version+`","metadata":{"name":"in-`+version+`","namespace":"fleet","resourceVersion":"1"}}]}`)
+	default:
+		_, _ = io.WriteString(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	}
+}
+
+// TestClusterAPIVersion verifies that clusters come and go after the management cluster no longer
+// serves the version of Cluster API in which they were watched.
+func TestClusterAPIVersion(t *testing.T) {
+	m := &management{upgrade: make(chan struct{})}
+	before, after := "v1beta1", "v1beta2"
+	m.version.Store(&before)
+	server := httptest.NewServer(m)
+	defer server.Close()
+	s, err := New(Config{
+		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
+		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended, names := make(chan struct{}), make(chan string)
+	go func() {
+		defer close(ended)
+		s.Watch(ctx, func(all []Cluster) {
+			var found []string
+			for _, c := range all {
+				found = append(found, c.Name)
+			}
+			select {
+			case names <- strings.Join(found, ","):
+			case <-ctx.Done():
+			}
+		}, func(error) {})
+	}()
+	defer func() { end(); <-ended }()
+	await := func(want string) {
+		t.Helper()
+		for timeout := time.After(time.Minute); ; {
+			select {
+			case got := <-names:
+				if got == want {
+					return
+				}
+			case <-timeout:
+				t.Fatalf("the source does not find %s", want)
+			}
+		}
+	}
+	await("fleet.in-v1beta1")
+	m.version.Store(&after)
+	close(m.upgrade)
+	await("fleet.in-v1beta2")
+}

@@ -1,0 +1,80 @@
+package leader
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// delayed is a fake API server that calls a function before it stores an update.
+type delayed struct {
+	*leases
+	before func(*coordinationv1.Lease)
+}
+
+func (d *delayed) Leases(string) coordinationclient.LeaseInterface { return d }
+
+func (d *delayed) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	d.before(lease)
+	return d.leases.Update(ctx, lease, o)
+}
+
+// TestTheLeaseIsReleasedDespiteALateRenewal verifies that the Lease is released even if the API
+// server stores the last renewal, which the end of the term canceled, in the middle of the release.
+func TestTheLeaseIsReleasedDespiteALateRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on, late := &leases{}, 1
+		d := &delayed{leases: on}
+		d.before = func(lease *coordinationv1.Lease) {
+			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" || late == 0 {
+				return // not a release
+			}
+			late--
+			on.take("a")
+		}
+		a := stand(t, d, "a")
+		pass(time.Second)
+		a.asked()
+		synctest.Wait()
+		if got := on.holder(); got != "" || late > 0 {
+			t.Errorf("the lease is %q's, %d late renewals are left", got, late)
+		}
+	})
+}
+
+// unanswered is a fake API server that stores a Lease but does not respond.
+type unanswered struct{ *leases }
+
+func (u unanswered) Leases(string) coordinationclient.LeaseInterface { return u }
+
+func (u unanswered) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	if _, err := u.leases.Create(ctx, lease, o); err != nil {
+		return nil, err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestALeaseThatIsAcquiredAtTheEndIsReleased verifies that the Lease is released if a candidate is
+// told to end while its request to acquire the Lease has no response.
+func TestALeaseThatIsAcquiredAtTheEndIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, unanswered{on}, "a")
+		synctest.Wait()
+		if got := on.holder(); got != "a" {
+			t.Fatalf("the lease is %q's", got)
+		}
+		a.asked()
+		synctest.Wait()
+		if got := on.holder(); got != "" || a.led() > 0 {
+			t.Errorf("the lease is %q's, and a has led %d times", got, a.led())
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package natsserver
+
+import (
+	"context"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestRestartAfterAFailedWrite verifies that the server accepts messages again after a failed write,
+// at the same address and without the loss of a message that it acknowledged.
+func TestRestartAfterAFailedWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		fill, free func(t *testing.T, s *Server, js jetstream.JetStream, dir string)
+	}{
+		"the server reports it": {
+			fill: func(_ *testing.T, s *Server, _ jetstream.JetStream, _ string) {
+				s.log.Errorf("Filestore [%s] Critical write error: %v", "KUBERELAY", "no space")
+			},
+			free: func(*testing.T, *Server, jetstream.JetStream, string) {},
+		},
+		"the volume is full": {
+			fill: func(t *testing.T, _ *Server, js jetstream.JetStream, dir string) {
+				if err := exec.Command("mount", "-o", "remount,size=200k", dir).Run(); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if _, err := js.Publish(ctx, "kuberelay.a", make([]byte, 300<<10)); err == nil {
+					t.Fatal("the message was stored")
+				}
+			},
+			free: func(t *testing.T, _ *Server, _ jetstream.JetStream, dir string) {
+				if err := exec.Command("mount", "-o", "remount,size=64m", dir).Run(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if name == "the volume is full" {
+				if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", dir).Run(); err != nil {
+					t.Skipf("cannot mount a volume: %v", err)
+				}
+				t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+			}
+			s := start(t, Options{
+				ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(dir, "nats"),
+				Logger: slog.New(slog.DiscardHandler), restartDelay: time.Millisecond,
+			})
+			js, url, before := forwarder(t, s), s.ClientURL(), s.current()
+			if _, err := js.Publish(t.Context(), "kuberelay.a", []byte("acknowledged")); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			c.fill(t, s, js, dir)
+			before.WaitForShutdown()
+			for _, err := js.AccountInfo(ctx); err != nil; _, err = js.AccountInfo(ctx) { // until it has started again
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+			c.free(t, s, js, dir)
+			large := make([]byte, 1<<20)
+			for _, err := js.Publish(ctx, "kuberelay.b", large); err != nil; _, err = js.Publish(ctx, "kuberelay.b", large) {
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := js.Publish(ctx, "kuberelay.b", large); err != nil {
+				t.Errorf("the limit has changed: %v", err)
+			}
+			st, err := js.Stream(ctx, "KUBERELAY")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, err := st.GetLastMsgForSubject(ctx, "kuberelay.a"); err != nil || string(m.Data) != "acknowledged" {
+				t.Errorf("got %v (%v)", m, err)
+			}
+			if s.ClientURL() != url {
+				t.Errorf("clients connect to %s, want %s", s.ClientURL(), url)
+			}
+		})
+	}
+}
