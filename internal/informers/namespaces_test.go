@@ -323,3 +323,24 @@ func (r *running) again(t *testing.T) {
 	t.Helper()
 	r.eachWatched((*watched).requestAlign)
 }
+
+// TestANamespaceThatIsSelectedForAMoment verifies that a comparison is requested if a namespace loses
+// its label before its informer has started. If an informer covers the namespace, the end of that
+// informer requests the comparison.
+func TestANamespaceThatIsSelectedForAMoment(t *testing.T) {
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: selector(t, "sync=yes")}}, testResource)
+	b.namespaces.Put("covered", map[string]string{"sync": "yes"})
+	b.namespaces.Synced()
+	b.watched.informers["covered"] = b.watched.informers[""]
+	delete(b.watched.informers, "")
+	for _, namespace := range []string{"covered", "new"} {
+		b.namespaces.Put(namespace, map[string]string{"sync": "yes"})
+		if b.namespaceChanged(namespace); len(b.compared) > 0 {
+			t.Errorf("namespace %s is selected: compared %v", namespace, b.compared)
+		}
+		b.namespaces.Put(namespace, nil)
+		if b.namespaceChanged(namespace); (len(b.compared) > 0) != (namespace == "new") {
+			t.Errorf("namespace %s is not selected: compared %v", namespace, b.compared)
+		}
+	}
+}

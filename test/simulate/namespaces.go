@@ -134,6 +134,9 @@ func (p *process) showSpace(skip uint8) {
 				p.enqueue(keyOf(object))
 			}
 		}
+		if !s.view.Selects(namespace) && !s.isCovered {
+			p.compareResource()
+		}
 	}
 }
 
