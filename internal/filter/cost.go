@@ -104,7 +104,7 @@ func size(v ref.Val) int {
 
 // guards estimate the size of a result in bytes before the call, for functions whose result
 // can be many times larger than their arguments. For functions that compare each element of a list
-// with each of a list, they return the size of a text with the same cost as the comparisons.
+// with each of another list, they return the size of a text with the same cost as the comparisons.
 var guards = map[string]func(args []ref.Val) int{
 	"join":    joinedSize,
 	"replace": replacedSize,
@@ -128,7 +128,7 @@ func comparisons(factor float64, a, b ref.Val) int {
 }
 
 // maxExponent is the largest exponent of a quantity. Operations write out the digits of a quantity, and
-// larger ones than about 1e19 are cut off at that anyway.
+// cap a quantity at about 1e19.
 const maxExponent = 1000
 
 // quantitySize returns math.MaxInt for a quantity with a larger exponent, such as 1e999999999.

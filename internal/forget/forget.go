@@ -209,3 +209,6 @@ func (d departed) Settled(event.Key) {}
 // Unpublishable implements [forward.Informers]. It does nothing, because a delete can be published
 // without a state.
 func (d departed) Unpublishable(event.Key) {}
+
+// Unreported implements [forward.Informers].
+func (d departed) Unreported(event.Key) {}

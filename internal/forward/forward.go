@@ -35,6 +35,9 @@ type Informers interface {
 	Interest(event.Key) ledger.Interest
 	// Settled is called when the bus may have received missing changes of this key.
 	Settled(event.Key)
+	// Unreported is called when the bus has acknowledged an event of an object that the informers have
+	// forgotten. They may never report its delete, so a consistency point needs a comparison first.
+	Unreported(event.Key)
 	// Unpublishable is called when the current state of this key cannot be published and a retry
 	// cannot help.
 	Unpublishable(event.Key)
@@ -211,6 +214,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 	m.Acked.Position = position
 	m.Acked.StoredAt(f.Now())
 	if reported := f.record(c, m); !reported && !c.Type.IsRemoval() {
+		f.Informers.Unreported(c.Key)
 		f.Recheck(c.Key) // its informer may have ended, and nothing may have reported a delete since
 	}
 	if c.Repairs {

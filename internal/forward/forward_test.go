@@ -47,20 +47,20 @@ type answer struct {
 // bench is a test bench for one key: the informers' view of the key, its entry in the term, and a
 // bus that returns the results that the test sets.
 type bench struct {
-	view      event.View
-	acked     event.Acked // the entry of the key in the term; a test can change it
-	term      *ledger.Term
-	settled   []event.Acked
-	answer    []answer // in order of publishes
-	sent      []*event.Message
-	last      *event.Object
-	truncated event.Body
-	shown     event.Acked // the entry of the event that At returns
-	readErr   error
-	rechecked []event.Key
-	lost      bool            // result of Lost
-	abandoned bool            // the informer of the object ended while an event was on its way
-	states    []*event.Object // arguments of Acknowledge
+	view                  event.View
+	acked                 event.Acked // the entry of the key in the term; a test can change it
+	term                  *ledger.Term
+	settled               []event.Acked
+	answer                []answer // in order of publishes
+	sent                  []*event.Message
+	last                  *event.Object
+	truncated             event.Body
+	shown                 event.Acked // the entry of the event that At returns
+	readErr               error
+	rechecked, unreported []event.Key
+	lost                  bool            // result of Lost
+	abandoned             bool            // the informer of the object ended while an event was on its way
+	states                []*event.Object // arguments of Acknowledge
 
 	attempted     []string // the attempted UID after each call of Settle, Acknowledge and Unanswered
 	unpublishable int
@@ -72,7 +72,8 @@ func (b *bench) Reported(event.Key) string   { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Settled(event.Key) {}
+func (b *bench) Settled(event.Key)      {}
+func (b *bench) Unreported(k event.Key) { b.unreported = append(b.unreported, k) }
 func (b *bench) Unpublishable(event.Key) {
 	b.unpublishable++
 	b.view.Unpublishable = true
@@ -306,8 +307,8 @@ func TestSyncOfAnAbandonedObject(t *testing.T) {
 }
 
 // TestSyncRepeatsAnUnansweredCreate verifies that a create is published until the bus answers, even if
-// the informer of the object has ended. Until then, the key is dirty, so no consistency point
-// precedes the delete of an object that the bus may show.
+// the informer of the object has ended. Until then, the key is dirty. After that, a comparison looks
+// for a delete, and no consistency point precedes it.
 func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	b := &bench{view: view(object("A", "11")), abandoned: true, answer: []answer{{err: errors.New("no answer")}, {err: errors.New("no answer")}, {position: 5}}}
 	l := ledger.New()
@@ -335,8 +336,8 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 			t.Errorf("sent %s after position %d", m.ID, m.Expected)
 		}
 	}
-	if len(b.sent) != 3 || b.acked.UID != "A" || b.acked.Position != 5 || len(b.rechecked) == 0 {
-		t.Errorf("%d publishes, acked %+v, rechecked %v", len(b.sent), b.acked, b.rechecked)
+	if len(b.sent) != 3 || b.acked.UID != "A" || b.acked.Position != 5 || len(b.rechecked) == 0 || len(b.unreported) == 0 {
+		t.Errorf("%d publishes, acked %+v, rechecked %v, unreported %v", len(b.sent), b.acked, b.rechecked, b.unreported)
 	}
 }
 

@@ -192,15 +192,9 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 }
 
 // forgetUnlisted forgets the states of the objects that an informer doesn't show after its first list.
-// The informer before it reported them, and no notification follows. forgetUnlisted also enqueues the
-// keys whose deselections Lookup hid during the list.
+// The informer before it reported them, and no notification follows.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
 	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
-	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
-		if i.covers(k) && s.ledger.HasTombstone(k) {
-			s.EnqueueLowPriority(k)
-		}
-	}
 	w.firstSync.Advance()
 }
 
@@ -232,11 +226,19 @@ func (s *Set) drop(w *watched, i *informer) {
 // abandon forgets the reported states of the matching keys of a resource, although the bus may lack
 // them. It changes [Set.Selection] first, so a consistency point that waits for these states is
 // discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten.
+//
+// It enqueues the keys that stay dirty, because their turn may have passed while the informers had no
+// answer: a deselection that Lookup hid during a list, or an event without an acknowledgement.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
 	w.abandoning.Lock()
-	defer w.abandoning.Unlock()
 	s.reselect(w)
 	s.ledger.Abandon(matches)
+	w.abandoning.Unlock()
+	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
+		if matches(k) {
+			s.EnqueueLowPriority(k)
+		}
+	}
 }
 
 // stop stops the informers of the resources and waits until they have ended. It forgets the states

@@ -60,6 +60,9 @@ func (s *Set) countAt(i *informer, version string, selection uint64) (objects in
 	if !i.followed {
 		return s.lenOf(i), true
 	}
+	if i.version() != version {
+		return 0, false
+	}
 	if i.counted.version != version || i.counted.selection != selection {
 		n := s.lenOf(i)
 		if i.version() != version {
@@ -113,6 +116,14 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // reselect gives a resource a new number for [Set.Selection]. Call it before anything that uses
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
+
+// Unreported discards the points that the bus has not reached, because the bus has acknowledged an
+// event of an object that no informer may report again.
+func (s *Set) Unreported(k event.Key) {
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		s.reselect(w)
+	}
+}
 
 // Marked returns the point with a new mark. The bus reaches the new mark only when it has every
 // change that was reported before this call.

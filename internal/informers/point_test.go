@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -101,6 +102,30 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	}
 	if b.Selection(r.GroupResource()) == point.Selection {
 		t.Error("the point would be published")
+	}
+}
+
+// TestDropEnqueuesAnUnansweredCreate verifies that the end of an informer enqueues the key of a create
+// without an answer, which may have left the queue, and that the answer discards the points that the
+// bus has not reached, because no informer may report the delete of the object.
+func TestDropEnqueuesAnUnansweredCreate(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
+	o := object("A", "5")
+	b.add(o)
+	k := r.Key(o.Namespace, o.Name)
+	b.term.Unanswered(k, event.Acked{}, event.Acked{UID: "A", ResourceVersion: "5"}, &event.Change{Object: o}, b.Interest(k))
+	dropped := b.watched.informers["default"]
+	delete(b.watched.informers, "default")
+	dropped.cancel = func() { close(dropped.stopped) }
+	b.takeEnqueued()
+	b.drop(b.watched, dropped)
+	if got := b.takeEnqueued(); !slices.Equal(got, []event.Key{k}) {
+		t.Errorf("enqueued %v, want %v", got, k)
+	}
+	before := b.Selection(r.GroupResource())
+	if b.Unreported(k); b.Selection(r.GroupResource()) == before {
+		t.Error("a point that the bus has not reached would be published")
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.references.Update(k)
 			s.EnqueueLowPriority(k)
 		}
-		if !s.namespaces.Selects(namespace) && w.informer(w.resource.Key(namespace, "")) == nil {
+		if !s.namespaces.Selects(namespace) && w.hasAligned() && w.informer(w.resource.Key(namespace, "")) == nil && !w.isDenied(namespace) {
 			// The namespace was selected for so short a time that no informer started. A comparison may
 			// wait for that informer.
 			s.config.Compare(w.groupResource())

@@ -150,13 +150,17 @@ func TestUnansweredCreate(t *testing.T) {
 		then  func(*Ledger)
 		dirty bool
 	}{
-		"no answer":            {dirty: true, then: func(*Ledger) {}},
-		"still no answer":      {dirty: true, then: func(d *Ledger) { d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, nil, wanted) }},
-		"a load without it":    {dirty: true, then: func(d *Ledger) { load(d.term, nil, func() {}) }},
-		"a load with it":       {then: func(d *Ledger) { load(d.term, map[event.Key]event.Acked{testKey: live("A", "11")}, func() {}) }},
-		"it is acknowledged":   {then: func(d *Ledger) { d.term.Acknowledge(testKey, live("A", "11"), created.Object, wanted) }},
-		"a conflict":           {then: func(d *Ledger) { d.term.Put(testKey, live("B", "9")) }},
-		"the term ends":        {then: func(d *Ledger) { d.term.End() }},
+		"no answer":          {dirty: true, then: func(*Ledger) {}},
+		"still no answer":    {dirty: true, then: func(d *Ledger) { d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, nil, wanted) }},
+		"a load without it":  {dirty: true, then: func(d *Ledger) { load(d.term, nil, func() {}) }},
+		"a load with it":     {then: func(d *Ledger) { load(d.term, map[event.Key]event.Acked{testKey: live("A", "11")}, func() {}) }},
+		"it is acknowledged": {then: func(d *Ledger) { d.term.Acknowledge(testKey, live("A", "11"), created.Object, wanted) }},
+		"a conflict":         {then: func(d *Ledger) { d.term.Put(testKey, live("B", "9")) }},
+		"the term ends":      {then: func(d *Ledger) { d.term.End() }},
+		"another writer's event": {then: func(d *Ledger) {
+			was := d.term.Get(testKey)
+			d.term.Adopt(testKey, was, at(live("C", "5"), 0)) // at the position that the attempt expects
+		}},
 		"the object was known": {acked: live("A", "10"), then: func(*Ledger) {}},
 	} {
 		t.Run(name, func(t *testing.T) {

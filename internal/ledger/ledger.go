@@ -9,11 +9,11 @@
 // lock, and does not block on anything else.
 //
 // A key is dirty while the bus may lack its current state, and while an event that shows its object
-// for the first time is unacknowledged. For a dirty key, the ledger also stores
-// what an informer's cache does not contain: tombstones, the cause and time of the state, and
-// whether the state belongs to the first sync. During an outage of the bus, each changed object
-// therefore costs the memory of its key and one state: the state on the bus or, after a delete, the
-// last state.
+// for the first time is unacknowledged. For a dirty key, the ledger also stores what an informer's
+// cache does not contain: tombstones, the cause and time of the state, and whether the state belongs
+// to the first sync. During an outage of the bus, each changed object therefore costs the memory of
+// its key and one state: the state on the bus or, after a delete, the last state. If the first event
+// of the object was in flight, the ledger also keeps the state in that event.
 //
 // The reports of the informers outlive a leadership term. The record of the bus does not, because
 // another process may publish between two terms. See [Term].
@@ -211,7 +211,7 @@ func (l *Ledger) prune(t *table, r *record) {
 			d.outlived = nil // it confirms a removal or a foreign event
 		}
 	}
-	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil || others.attempts.hasChange() {
+	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil || others.attempts.hasChange() && !r.acked().Live() {
 		return
 	}
 	t.removeFromFirstSync(d)

@@ -105,6 +105,9 @@ func (p *process) Interest(k event.Key) ledger.Interest {
 // Settled implements [forward.Informers].
 func (p *process) Settled(event.Key) {}
 
+// Unreported implements [forward.Informers].
+func (p *process) Unreported(event.Key) { p.reselect() }
+
 // Unpublishable implements [forward.Informers].
 func (p *process) Unpublishable(k event.Key) { p.ledger.MarkUnpublishable(k) }
 

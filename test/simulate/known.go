@@ -18,14 +18,14 @@ import (
 //   - It takes the event for foreign, and repairs it with an event of the object that it knows,
 //     because a list or a restore of etcd hid the state in the event from its watch, or because its
 //     ledger has dropped the tombstone of that object. It doesn't do so before its watch has
-//     reached the version of the event, unless the labels of the namespace deselect the object, or its
-//     informer is new and has not listed yet.
+//     reached the version of the event, unless the labels of the namespace may deselect the object, or
+//     its informer is new and has not listed yet.
 //
 // The event is also allowed if the bus lost the event before it, and the other forwarder used the
 // position of the lost event again.
 func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, last published, by *process) bool {
 	reported := by.reported[object]
-	waits := reported != "" && !(e.Deselected && by.config.scope.usesLabels())
+	waits := reported != "" && !by.config.scope.usesLabels()
 	switch {
 	case o.world.writers == 1:
 		return false

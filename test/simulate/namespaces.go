@@ -185,21 +185,26 @@ func (p *process) drop() {
 			p.enqueue(k)
 		}
 	}
-	p.ledger.Abandon(func(event.Key) bool { return true })
+	p.abandon(func(event.Key) bool { return true })
 	p.compareResource()
 }
 
 // noteSynced is called when the informer has reported its first list.
 func (p *process) noteSynced() {
 	if p.reflector.notFirst {
-		p.ledger.Abandon(func(k event.Key) bool { return p.reflector.indexer[objectOf(k)] == nil })
-		for _, k := range p.ledger.Dirty() {
-			if p.ledger.HasTombstone(k) {
-				p.enqueue(k)
-			}
-		}
+		p.abandon(func(k event.Key) bool { return p.reflector.indexer[objectOf(k)] == nil })
 	}
 	p.compareResource()
+}
+
+func (p *process) abandon(matches func(event.Key) bool) {
+	p.reselect()
+	p.ledger.Abandon(matches)
+	for _, k := range p.ledger.Dirty() {
+		if matches(k) {
+			p.enqueue(k)
+		}
+	}
 }
 
 func (p *process) selects(k event.Key) bool { return p.spaces.view.Selects(k.Namespace) }
