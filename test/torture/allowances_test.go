@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -296,6 +297,8 @@ func TestLogsUnanswered(t *testing.T) {
 		"before the last event":        {line("WARN", "u.4", ""), false},
 		"after this event":             {line("WARN", "u.10", ""), false},
 		"another object":               {line("WARN", "o.7", ""), false},
+		"others may be suppressed":     {strings.Repeat(line("WARN", "o.7", ""), 5), true},
+		"four lines":                   {strings.Repeat(line("WARN", "o.7", ""), 4), false},
 		"stands for other objects too": {line("WARN", "o.7", `,"suppressed":3`), true},
 	} {
 		if got := logsUnanswered(test.log, last, m); got != test.is {

@@ -189,9 +189,10 @@ func (w *world) isUnanswered(last, m harness.Received) bool {
 }
 
 // logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two
-// events of an object. The forwarder suppresses some of these lines when it logs many. A line that
-// stands for suppressed lines counts for every object.
+// events of an object. The forwarder suppresses some of these lines when it logs many: the lines after
+// the first five, until a line says how many. Both count for every object.
 func logsUnanswered(log string, last, m harness.Received) bool {
+	written := 0
 	for line := range strings.Lines(log) {
 		var is struct {
 			Level, Msg string
@@ -203,7 +204,7 @@ func logsUnanswered(log string, last, m harness.Received) bool {
 		}
 		uid, version, _ := strings.Cut(is.EventID, ".")
 		version, _, _ = strings.Cut(version, ".")
-		if is.Suppressed > 0 || uid == m.Attributes["uid"] &&
+		if written++; written == 5 || is.Suppressed > 0 || uid == m.Attributes["uid"] &&
 			isBetween(last.Attributes["resourceversion"], version, m.Attributes["resourceversion"]) {
 			return true
 		}
