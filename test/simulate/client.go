@@ -167,8 +167,8 @@ func (w *world) reuses(f *flight) bool {
 	if w.oracle.forged[f.object] != nil { // the expected event may be forged
 		return false
 	}
-	// A forwarder adopts the event of another forwarder without its version.
-	isOther := w.writers == 1 && last.ResourceVersion != f.follows.ResourceVersion
+	// A forwarder adopts the event of another forwarder, or of a killed one, without its version.
+	isOther := w.writers == 1 && f.follows.ResourceVersion != "" && last.ResourceVersion != f.follows.ResourceVersion
 	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }
