@@ -2,6 +2,7 @@ package natsserver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
@@ -60,20 +61,21 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			c.fill(t, s, js, dir)
-			before.WaitForShutdown()
-			for _, err := js.AccountInfo(ctx); err != nil; _, err = js.AccountInfo(ctx) { // until it has started again
-				if ctx.Err() != nil {
-					t.Fatal(err)
+			eventually(ctx, t, func(ctx context.Context) error { // it has started again
+				_, err := js.AccountInfo(ctx)
+				if err == nil && s.current() == before {
+					return errors.New("the server has not stopped")
 				}
-			}
+				return err
+			})
 			c.free(t, s, js, dir)
 			large := make([]byte, 1<<20)
-			for _, err := js.Publish(ctx, "kuberelay.b", large); err != nil; _, err = js.Publish(ctx, "kuberelay.b", large) {
-				if ctx.Err() != nil {
-					t.Fatal(err)
-				}
+			store := func(ctx context.Context) error {
+				_, err := js.Publish(ctx, "kuberelay.b", large)
+				return err
 			}
-			if _, err := js.Publish(ctx, "kuberelay.b", large); err != nil {
+			eventually(ctx, t, store)
+			if err := store(ctx); err != nil {
 				t.Errorf("the limit has changed: %v", err)
 			}
 			st, err := js.Stream(ctx, "KUBERELAY")
@@ -87,5 +89,21 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 				t.Errorf("clients connect to %s, want %s", s.ClientURL(), url)
 			}
 		})
+	}
+}
+
+// eventually repeats a request until it succeeds. A request to a server that stops may get no answer.
+func eventually(ctx context.Context, t *testing.T, request func(context.Context) error) {
+	t.Helper()
+	for {
+		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := request(once)
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case ctx.Err() != nil:
+			t.Fatal(err)
+		}
 	}
 }
