@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -90,6 +93,43 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRestartDelay verifies that the pause before a restart doubles while the server fails soon after
+// its start, because each restart disconnects the readers.
+func TestRestartDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log buffer
+		s := &Server{
+			opts: Options{restartDelay: restartDelay, Logger: slog.New(slog.NewTextHandler(&log, nil)), Access: Access{TokenFile: "missing"}},
+			log:  &bridge{broken: make(chan struct{}, 1)}, down: make(chan struct{}), unlock: func() {}, ns: first,
+		}
+		s.running, s.stop = context.WithCancel(t.Context())
+		go s.supervise()
+		defer stop(t, s)
+		s.log.fail()
+		var after time.Duration
+		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			time.Sleep(delay*time.Second - 1)
+			synctest.Wait()
+			if got := strings.Count(log.String(), "cannot start again"); got != i {
+				t.Errorf("after %v: %d restarts, want %d", after, got, i)
+			}
+			time.Sleep(1)
+			synctest.Wait()
+			after += delay * time.Second
+		}
+		if got := strings.Count(log.String(), "cannot start again"); got != 7 {
+			t.Errorf("after %v: %d restarts, want 7", after, got)
+		}
+		if got := s.opts.nextDelay(maxRestartDelay, 6*time.Minute); got != restartDelay {
+			t.Errorf("a server that ran for 6 minutes starts again after %v", got)
+		}
+	})
 }
 
 // eventually repeats a request until it succeeds. A request to a server that stops may get no answer.
