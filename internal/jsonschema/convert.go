@@ -32,25 +32,27 @@ func (c *converter) addDefinition(name string) error {
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(name, builtIn) {
+	if slices.ContainsFunc(builtIn, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 		acceptNulls(s, converted)
 	}
 	c.defs[name] = converted
 	return nil
 }
 
-// builtIn is the prefix of the names of built-in types.
-const builtIn = "io.k8s."
+// builtIn lists the prefixes of the names of built-in types. A custom resource in a group such as
+// gateway.networking.k8s.io has another name below io.k8s.
+var builtIn = []string{"io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.kube-aggregator.", "io.k8s.apiextensions-apiserver."}
 
 // acceptNulls makes the optional properties of a built-in type accept null. For some of them the API
 // server writes null instead of leaving them out, for example for the apiGroup of a volume's data
-// source, and the document doesn't say for which. A property with a default is never null.
+// source, and the document doesn't say for which. A property with a default is never null, and neither
+// is the metadata of an object.
 func acceptNulls(from, to schema) {
 	required, _ := from["required"].([]any)
 	properties, _ := from["properties"].(schema)
 	for name, property := range properties {
 		p, ok := property.(schema)
-		if ok && p["default"] == nil && !slices.Contains(required, any(name)) {
+		if ok && name != "metadata" && p["default"] == nil && !slices.Contains(required, any(name)) {
 			converted := to["properties"].(schema)
 			converted[name] = orNull(converted[name].(schema))
 		}

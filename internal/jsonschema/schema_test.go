@@ -20,32 +20,40 @@ func documentOf(spec string) []byte {
 		"com.example.v1.ThingList":{"type":"object","properties":{"items":{"type":"array","items":{"$ref":"#/components/schemas/com.example.v1.Thing"}}}},
 		"ObjectMeta":{"type":"object","properties":{"name":{"type":"string"}}},
 		"Tree":{"type":"object","properties":{"children":{"type":"array","items":{"$ref":"#/components/schemas/Tree"}}}},
-		"io.k8s.Reference":` + reference + `,
+		"io.k8s.api.core.v1.Reference":` + reference + `,
+		"io.k8s.networking.gateway.v1.Reference":` + reference + `,
 		"Unused":{"type":"string"}}}}`)
 }
 
 // reference is the schema of a built-in type.
 const reference = `{"type":"object","required":["kind","owner"],"properties":{"apiGroup":{"type":"string"},"kind":{"type":"string","default":""},
 	"owner":{"$ref":"#/components/schemas/Tree"},"other":{"$ref":"#/components/schemas/Tree"},"meta":{"default":{},"allOf":[{"$ref":"#/components/schemas/Tree"}]},
-	"names":{"type":"array","items":{"type":"string"}}}}`
+	"metadata":{"$ref":"#/components/schemas/Tree"},"names":{"type":"array","items":{"type":"string"}}}}`
 
-// TestNullsOfBuiltInTypes verifies that the optional fields of a built-in type accept null.
+// TestNullsOfBuiltInTypes verifies that the optional fields of a built-in type accept null, but not
+// its metadata, nor the fields of a custom resource in a group of Kubernetes.
 func TestNullsOfBuiltInTypes(t *testing.T) {
-	const want = `{"type":"object","required":["kind","owner"],"properties":{"apiGroup":{"type":["string","null"]},"kind":{"type":"string"},
-		"owner":{"$ref":"#/$defs/Tree"},"other":{"anyOf":[{"$ref":"#/$defs/Tree"},{"type":"null"}]},"meta":{"allOf":[{"$ref":"#/$defs/Tree"}]},
-		"names":{"type":["array","null"],"items":{"type":"string"}}}}`
-	text, err := Of(documentOf(`{"$ref":"#/components/schemas/io.k8s.Reference"}`), things, event.DataObject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Defs map[string]json.RawMessage `json:"$defs"`
-	}
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(canonical(t, want), canonical(t, string(got.Defs["io.k8s.Reference"]))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for name, want := range map[string]string{
+		"io.k8s.api.core.v1.Reference": `{"type":"object","required":["kind","owner"],"properties":{"apiGroup":{"type":["string","null"]},"kind":{"type":"string"},
+			"owner":{"$ref":"#/$defs/Tree"},"other":{"anyOf":[{"$ref":"#/$defs/Tree"},{"type":"null"}]},"meta":{"allOf":[{"$ref":"#/$defs/Tree"}]},
+			"metadata":{"$ref":"#/$defs/Tree"},"names":{"type":["array","null"],"items":{"type":"string"}}}}`,
+		"io.k8s.networking.gateway.v1.Reference": `{"type":"object","required":["kind","owner"],"properties":{"apiGroup":{"type":"string"},"kind":{"type":"string"},
+			"owner":{"$ref":"#/$defs/Tree"},"other":{"$ref":"#/$defs/Tree"},"meta":{"allOf":[{"$ref":"#/$defs/Tree"}]},
+			"metadata":{"$ref":"#/$defs/Tree"},"names":{"type":["array","null"],"items":{"type":"string"}}}}`,
+	} {
+		text, err := Of(documentOf(`{"$ref":"#/components/schemas/`+name+`"}`), things, event.DataObject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Defs map[string]json.RawMessage `json:"$defs"`
+		}
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(canonical(t, want), canonical(t, string(got.Defs[name]))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -233,10 +233,11 @@ func (e *Election) resign(ctx context.Context, l *lock) {
 	ctx, cancel := context.WithTimeout(ctx, e.RetryPeriod)
 	defer cancel()
 	switch err := e.release(ctx, l.Interface); {
-	case !led: // usually another candidate acquired the Lease
-	case err != nil:
+	case err != nil && led:
 		e.Logger.Warn("stopped leading, but cannot release the lease; it expires by itself", "lease", l.Describe(), "err", err)
-	default:
+	case err != nil: // this process may hold the Lease if a request to acquire it had no response
+		e.Logger.Debug("cannot release the lease; it expires by itself if this process holds it", "lease", l.Describe(), "err", err)
+	case led: // otherwise another candidate usually acquired the Lease
 		e.Logger.Info("stopped leading", "lease", l.Describe(), "identity", e.Identity)
 	}
 }

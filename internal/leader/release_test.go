@@ -1,11 +1,16 @@
 package leader
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -77,4 +82,22 @@ func TestALeaseThatIsAcquiredAtTheEndIsReleased(t *testing.T) {
 			t.Errorf("the lease is %q's, and a has led %d times", got, a.led())
 		}
 	})
+}
+
+// TestAReleaseThatFailsIsLogged verifies that the log has the error of a failed release also if this
+// process doesn't know whether it acquired the Lease.
+func TestAReleaseThatFailsIsLogged(t *testing.T) {
+	for level, leading := range map[string]bool{"DEBUG": false, "WARN": true} {
+		var log bytes.Buffer
+		on := &leases{}
+		on.fail(errors.New("no answer"))
+		e := New(Config{
+			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Second, Now: time.Now,
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: prometheus.NewRegistry(),
+		})
+		e.resign(t.Context(), &lock{Interface: e.newLock(), e: e, asked: true, leading: leading})
+		if got := log.String(); !strings.Contains(got, "level="+level) || !strings.Contains(got, "no answer") {
+			t.Errorf("leading is %v, and the log says %q", leading, got)
+		}
+	}
 }

@@ -3,7 +3,7 @@ package natsserver
 import (
 	"fmt"
 	"log/slog"
-	"strings"
+	"regexp"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -33,10 +33,14 @@ func (b *bridge) Warnf(format string, args ...any) {
 func (b *bridge) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	b.log.Error(message, "text", text)
-	if strings.Contains(strings.ToLower(text), "critical write error") { // of a stream or its files (nats-server, setWriteErr)
+	if failedWrite.MatchString(text) {
 		b.fail()
 	}
 }
+
+// failedWrite matches the message after which a stream refuses all messages (nats-server, setWriteErr).
+// The names have no spaces. A message with text that a client chose begins with the client's address.
+var failedWrite = regexp.MustCompile(`^(Filestore \[\S*\]|JetStream (stream|consumer) '\S+ > \S+( > \S+)?') [Cc]ritical write error: `)
 
 // reset forgets the failures of a server that has stopped.
 func (b *bridge) reset() {

@@ -2,12 +2,16 @@ package natsserver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -60,20 +64,21 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			c.fill(t, s, js, dir)
-			before.WaitForShutdown()
-			for _, err := js.AccountInfo(ctx); err != nil; _, err = js.AccountInfo(ctx) { // until it has started again
-				if ctx.Err() != nil {
-					t.Fatal(err)
+			eventually(ctx, t, func(ctx context.Context) error { // it has started again
+				_, err := js.AccountInfo(ctx)
+				if err == nil && s.current() == before {
+					return errors.New("the server has not stopped")
 				}
-			}
+				return err
+			})
 			c.free(t, s, js, dir)
 			large := make([]byte, 1<<20)
-			for _, err := js.Publish(ctx, "kuberelay.b", large); err != nil; _, err = js.Publish(ctx, "kuberelay.b", large) {
-				if ctx.Err() != nil {
-					t.Fatal(err)
-				}
+			store := func(ctx context.Context) error {
+				_, err := js.Publish(ctx, "kuberelay.b", large)
+				return err
 			}
-			if _, err := js.Publish(ctx, "kuberelay.b", large); err != nil {
+			eventually(ctx, t, store)
+			if err := store(ctx); err != nil {
 				t.Errorf("the limit has changed: %v", err)
 			}
 			st, err := js.Stream(ctx, "KUBERELAY")
@@ -87,5 +92,58 @@ func TestRestartAfterAFailedWrite(t *testing.T) {
 				t.Errorf("clients connect to %s, want %s", s.ClientURL(), url)
 			}
 		})
+	}
+}
+
+// TestRestartDelay verifies that the pause before a restart doubles while the server fails soon after
+// its start, because each restart disconnects the readers.
+func TestRestartDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log buffer
+		s := &Server{
+			opts: Options{restartDelay: restartDelay, Logger: slog.New(slog.NewTextHandler(&log, nil)), Access: Access{TokenFile: "missing"}},
+			log:  &bridge{broken: make(chan struct{}, 1)}, down: make(chan struct{}), unlock: func() {}, ns: first,
+		}
+		s.running, s.stop = context.WithCancel(t.Context())
+		go s.supervise()
+		defer stop(t, s)
+		s.log.fail()
+		var after time.Duration
+		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			time.Sleep(delay*time.Second - 1)
+			synctest.Wait()
+			if got := strings.Count(log.String(), "cannot start again"); got != i {
+				t.Errorf("after %v: %d restarts, want %d", after, got, i)
+			}
+			time.Sleep(1)
+			synctest.Wait()
+			after += delay * time.Second
+		}
+		if got := strings.Count(log.String(), "cannot start again"); got != 7 {
+			t.Errorf("after %v: %d restarts, want 7", after, got)
+		}
+		if got := s.opts.nextDelay(maxRestartDelay, 6*time.Minute); got != restartDelay {
+			t.Errorf("a server that ran for 6 minutes starts again after %v", got)
+		}
+	})
+}
+
+// eventually repeats a request until it succeeds. A request to a server that stops may get no answer.
+func eventually(ctx context.Context, t *testing.T, request func(context.Context) error) {
+	t.Helper()
+	for {
+		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := request(once)
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case ctx.Err() != nil:
+			t.Fatal(err)
+		}
 	}
 }

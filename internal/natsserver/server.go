@@ -10,7 +10,7 @@
 //   - Its files are in one directory, which only the current user can access and only one server
 //     can use at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
-//   - After a failed write, for example to a full disk, it accepts messages again as soon as it can.
+//   - After a failed write, for example to a full disk, it starts again, and then accepts messages if it can.
 //
 // Limits:
 //
@@ -174,37 +174,6 @@ func (s *Server) launch(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.ns = ns
 	return nil
-}
-
-// restartDelay is the pause before a restart.
-const restartDelay = 10 * time.Second
-
-// supervise starts the server again after a failed write, for example when the disk was full: the
-// server then refuses all messages of the stream until it starts again. supervise returns when the
-// server has been told to stop and has stopped.
-func (s *Server) supervise() {
-	defer close(s.down)
-	defer s.unlock()
-	for {
-		select {
-		case <-s.running.Done():
-		case <-s.log.broken:
-			select {
-			case <-s.running.Done():
-			case <-time.After(s.opts.restartDelay):
-			}
-		}
-		end(s.current())
-		if s.running.Err() != nil {
-			return
-		}
-		s.opts.Logger.Warn("built-in NATS server starts again after a failed write")
-		s.log.reset()
-		if err := s.launch(s.running); err != nil && s.running.Err() == nil {
-			s.opts.Logger.Error("built-in NATS server cannot start again, retrying", "err", err)
-			s.log.fail()
-		}
-	}
 }
 
 func (s *Server) current() *server.Server {

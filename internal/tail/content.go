@@ -50,7 +50,11 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 	if root == nil {
 		return unshown
 	}
-	text, err := encodeYAML(quoteUnprintable(root))
+	quoted, err := quoteUnprintable(root)
+	if err != nil {
+		return err
+	}
+	text, err := encodeYAML(quoted)
 	if err != nil {
 		return err
 	}
@@ -116,25 +120,30 @@ func annotate(root any) {
 
 // quoteUnprintable double-quotes strings that have unprintable characters, because YAML has escapes
 // only in double-quoted strings. Names of members are such strings too.
-func quoteUnprintable(v any) any {
+func quoteUnprintable(v any) (any, error) {
+	var err error
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			v[name] = quoteUnprintable(v[name])
+			if v[name], err = quoteUnprintable(v[name]); err != nil {
+				return nil, err
+			}
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(v)), isUnprintable) {
 			return quoteNames(v)
 		}
 	case []any:
 		for i := range v {
-			v[i] = quoteUnprintable(v[i])
+			if v[i], err = quoteUnprintable(v[i]); err != nil {
+				return nil, err
+			}
 		}
 	case string:
 		if isUnprintable(v) {
-			return quotedNode(v)
+			return quotedNode(v), nil
 		}
 	}
-	return v
+	return v, nil
 }
 
 func isUnprintable(s string) bool {
@@ -146,14 +155,14 @@ func quotedNode(s string) *yaml.Node {
 }
 
 // quoteNames returns a mapping with double-quoted names.
-func quoteNames(members map[string]any) any {
+func quoteNames(members map[string]any) (*yaml.Node, error) {
 	mapping := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := &yaml.Node{}
 		if err := value.Encode(exactNumbers(members[name])); err != nil {
-			return members
+			return nil, fmt.Errorf("write the field %q as YAML: %w", name, err)
 		}
 		mapping.Content = append(mapping.Content, quotedNode(name), value)
 	}
-	return mapping
+	return mapping, nil
 }

@@ -53,3 +53,11 @@ func TestContentOfHostileNames(t *testing.T) {
 		t.Errorf("got %q from %s", spec, b.String())
 	}
 }
+
+// TestUnprintableNamesWithAValueThatYAMLRefuses verifies that the error reaches the caller.
+func TestUnprintableNamesWithAValueThatYAMLRefuses(t *testing.T) {
+	got, err := quoteUnprintable([]any{map[string]any{"\x01": "\xff"}})
+	if err == nil {
+		t.Errorf("got %v, want an error", got)
+	}
+}

@@ -213,6 +213,9 @@ func (d Document) waits(last Entry) Verdict {
 	if text, ok := queues[f.Queue]; ok {
 		return verdict(Waiting, "waiting: the event is %s%s%s", text, d.lasting(f.Unsent), has)
 	}
+	if d.isForeign() {
+		return verdict(Waiting, "waiting: %s%s", decisions["foreign"], has)
+	}
 	return verdict(Waiting, "waiting: %s%s", d.present(), has)
 }
 

@@ -152,7 +152,7 @@ var cases = []struct {
 	{"hold", set(seen, decides("hold")), Waiting, "waiting: an owner of the object is not known yet; the bus has version 812"},
 	{"foreign", set(seen, decides("foreign")), Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
 	{"foreign, in the current version", set(forged, decides("foreign")), Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
-	{"foreign, and not decided", forged, Waiting, "waiting: the API server has version 812; the bus has version 812"},
+	{"foreign, and not decided", forged, Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
 	{"foreign, and repaired meanwhile", set(forged, func(d *Document) { d.Bus.Position = "1044" }), OnBus, "on the bus: version 812, stored 41s ago"},
 	{"published meanwhile", set(seen, at("in_flight"), func(d *Document) { d.Bus.Version = "814" }), Waiting, "waiting: the event is on its way to the bus for 3m; the bus has version 814"},
 	{"queued", set(seen, at("queued")), Waiting, "waiting: the event is in the queue for 3m; the bus has version 812"},

@@ -85,6 +85,12 @@ func TestStatusPageDocument_Slow(t *testing.T) {
 	p.says("#summary", "Standing by, the leader is kuberelay-1")
 	p.says("#role", "standby")
 	p.Await("there is no long work", `document.querySelector("#work").hidden`)
+
+	mu.Lock()
+	d.Lease, d.WaitingFor = nil, status.ForCluster // the election doesn't exist yet
+	mu.Unlock()
+	p.says("#role", "starting")
+	p.says("#lease", "not known yet")
 	p.clean()
 }
 

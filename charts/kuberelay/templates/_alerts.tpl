@@ -12,11 +12,11 @@
   summary: No forwarder runs.
   description: The bus gets no changes. What happens meanwhile is published when a forwarder runs again.
 {{- if ne $bus "stdout" }}
-{{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published. */}}
+{{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published, of any cluster: all clusters have one bus. */}}
 - alert: KuberelayBusAway
   severity: critical
   wait: true
-  expr: 'max by (cluster) ({{ $ready }}{ {{- $of -}} }) == 0 or (max by (cluster) (kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless sum by (cluster) (increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
+  expr: 'max by (cluster) ({{ $ready }}{ {{- $of -}} }) == 0 or (max by (cluster) (kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless on () sum(increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
   summary: {{ ternary "Kafka cannot be reached or acknowledges nothing, or another forwarder has taken over." "NATS cannot be reached, or acknowledges nothing." (eq $bus "kafka") }}
   description: Nothing is lost, and nothing arrives. The forwarder's log says why.
 - alert: KuberelayPublishRejected

@@ -61,6 +61,7 @@ export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export function showFacts(d) {
   fact("bus", busNames[d.bus.sink] ?? d.bus.sink, ...busWords(d.bus));
   if (d.lease) fact("lease", ...leaseWords(d.lease));
+  else if (d.waitingFor) fact("lease", "not known yet", "the forwarder is starting");
   else fact("lease", "none", "leader election is off");
   fact("copy", ...copyWords(d));
   fact("selection", counted(d.resources.length, "resource"), d.selectors.length > 0 ? d.selectors.join(", ") : "all their objects");
