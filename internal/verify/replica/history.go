@@ -125,25 +125,28 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 }
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. It drops the doubts about these messages. It
-// reports whether it has seen the message that e repairs. Otherwise e must match the event before it.
+// because another writer can have published several. It drops the doubts about these messages. If
+// history hasn't seen the message that e repairs, repair changes nothing and returns false.
+// Otherwise a message that the bus lost would count as foreign.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(p report.Problem) bool {
 		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
 	}
-	found := false
+	seen := o.last.Position == e.Repairs
+	reported := slices.ContainsFunc(h.problems, func(p report.Problem) bool { return p.Position == e.Repairs && p.IsOf(e.Key) })
+	if !seen && !reported {
+		return false
+	}
 	for i, p := range h.problems {
 		if (p.Kind == report.Misordered || p.Kind == report.Malformed) && of(p) {
 			h.problems[i].Kind = report.Foreign
-			found = found || p.Position == e.Repairs
 		}
 	}
 	h.doubts = slices.DeleteFunc(h.doubts, func(d doubt) bool { return of(d.problem) })
-	if !found && o.last.Position == e.Repairs {
+	if !reported {
 		h.report(Event{Key: e.Key, Position: e.Repairs, Version: o.last.Version}, report.Foreign, "another writer published the event; the forwarder published the state of the object again after it")
-		found = true
 	}
-	return found
+	return true
 }
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,

@@ -262,6 +262,7 @@ func TestHistoryOfRepairs(t *testing.T) {
 		"no repair":                          {[]string{"created A 5", "updated A 99 <7"}, "misordered 2"},
 		"the forged was dropped":             {[]string{"created A 5", "wait 3", "updated A 5 <5 repairs"}, ""},
 		"a state before the forged was lost": {[]string{"created A 5", "wait 3", "updated A 9 <7 repairs"}, "misordered 5"},
+		"a state before the last was lost":   {[]string{"created A 5", "updated A 9 <7", "wait 3", "updated A 9 <9 repairs"}, "misordered 2"},
 		"both were dropped":                  {[]string{"created A 5", "drop 1", "wait 3", "updated A 9 <7 repairs", "updated A 10 <9", "updated A 11 <10", "updated A 12 <11"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
