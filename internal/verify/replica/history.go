@@ -83,7 +83,11 @@ func (h *history) add(e Event, problems []string) error {
 	switch {
 	case e.Repairs != 0 && h.repair(o, e):
 	case !h.isElsewhere(o, e):
-		if err := h.check(o, e); err != nil {
+		check := h.check
+		if e.Repairs != 0 {
+			check = h.checkRepair
+		}
+		if err := check(o, e); err != nil {
 			return err
 		}
 	case e.Epoch == o.last.Epoch && Newer(o.last.Version, e.Version):
