@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -76,6 +77,7 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 		history: &history{
 			depth: depth, retention: retention, now: time.Now, show: decimal,
 			objects: map[event.Key]*object{}, markers: map[markerLog]string{}, points: newPoints(),
+			doubts: map[event.Key][]doubt{}, open: map[event.Key][]int{},
 		},
 	}
 }
@@ -169,11 +171,9 @@ func (f *Follower) openDoubts(upTo uint64) []event.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var keys []event.Key
-	seen := map[event.Key]bool{}
-	for _, d := range f.history.doubts {
-		if d.problem.Position <= upTo && !seen[d.key] && !f.history.excused(d) {
-			seen[d.key] = true
-			keys = append(keys, d.key)
+	for k, doubts := range f.history.doubts {
+		if slices.ContainsFunc(doubts, func(d doubt) bool { return d.problem.Position <= upTo && !f.history.excused(k, d) }) {
+			keys = append(keys, k)
 		}
 	}
 	return keys

@@ -47,7 +47,7 @@ func fold(t *testing.T, script []string, change ...func(*history)) *history {
 	h := &history{
 		points: newPoints(),
 		depth:  testDepth, retention: time.Hour, show: decimal,
-		objects: map[event.Key]*object{}, markers: map[markerLog]string{},
+		objects: map[event.Key]*object{}, markers: map[markerLog]string{}, doubts: map[event.Key][]doubt{}, open: map[event.Key][]int{},
 	}
 	for _, f := range change {
 		f(h)
@@ -279,6 +279,32 @@ func TestHistoryOfRepairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			expect(t, tc.script, tc.want)
 		})
+	}
+}
+
+// TestFloodOfForeignMessages verifies that the time for many foreign messages and repairs of a few
+// objects is in proportion to their number. Before the fix, 200,000 messages took minutes.
+func TestFloodOfForeignMessages(t *testing.T) {
+	const messages, keys = 200_000, 4
+	h := fold(t, nil)
+	began := time.Now()
+	for n := uint64(1); n <= messages; n++ {
+		k := web
+		k.Name = fmt.Sprint(n / 2 % keys)
+		if n%2 == 0 {
+			h.addForeign(k, "s", n, errors.New("nonsense"))
+			continue
+		}
+		e := Event{Key: k, Position: n, Type: wire.Updated, UID: "A", ID: fmt.Sprint("A.5.repaired.", n-1), Version: "5", Previous: "5", Again: true, Repairs: n - 1}
+		if err := h.add(e, nil); err != nil {
+			t.Fatal(err)
+		}
+		if spent := time.Since(began); spent > 20*time.Second {
+			t.Fatalf("%d messages took %s", n, spent)
+		}
+	}
+	if n := len(h.problems); n != messages/2 {
+		t.Errorf("got %d problems, want %d", n, messages/2)
 	}
 }
 
