@@ -2,7 +2,7 @@ package replica
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -39,8 +39,8 @@ type source interface {
 }
 
 // ErrChanged means that the bus changed in a way that invalidates the messages that were already
-// read.
-var ErrChanged = errors.New("the bus lost messages, or was created again, while verify read it; run verify again")
+// read, or that it was out of reach for so long that it can have changed in this way.
+var ErrChanged = fmt.Errorf("while verify read the bus, it lost messages, was created again, or was out of reach for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {
