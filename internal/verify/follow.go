@@ -25,12 +25,13 @@ type reference struct {
 	namespace, name string
 }
 
-// follow finds the objects that selected objects refer to, directly or through others.
+// follow finds the objects that selected objects refer to, directly or through others. It records in
+// unfollowed what it couldn't read.
 func (v *verification) follow(ctx context.Context) error {
 	if len(v.opts.Follow) == 0 {
 		return nil
 	}
-	v.followed = map[schema.GroupResource]*followedSet{}
+	v.followed, v.unfollowed = map[schema.GroupResource]*followedSet{}, map[string]string{}
 	sets := map[schema.GroupResource]*followedSet{}
 	type found struct {
 		from event.Key
@@ -54,7 +55,7 @@ func (v *verification) follow(ctx context.Context) error {
 		r, ok := v.selection.kinds[next.ref.kind]
 		if !ok {
 			if err := v.selection.failed[next.ref.kind.Group]; err != nil {
-				v.unlisted["*."+next.ref.kind.Group] = fmt.Sprintf("discovery: %v", err)
+				v.unfollowed["*."+next.ref.kind.Group] = fmt.Sprintf("discovery: %v", err)
 			}
 			continue
 		}
@@ -108,7 +109,7 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case isRefused(err):
-		v.unlisted[r.GroupResource().String()] = whatFailed(r.GroupResource(), err)
+		v.unfollowed[r.GroupResource().String()] = whatFailed(r.GroupResource(), err)
 		return nil
 	}
 	return errors.New(whatFailed(r.GroupResource(), err))

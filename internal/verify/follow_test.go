@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,39 @@ func TestReferencesCouldNotBeRead(t *testing.T) {
 	})
 	if r, err := w.verify(); err == nil || len(r.Unlisted) != 1 || r.Unlisted[0].Resource != "configmaps" {
 		t.Errorf("got %+v, %v; want an error about configmaps", r, err)
+	}
+}
+
+// TestReferencesCouldBeReadAgain verifies that an error of the API server in one of the settle rounds
+// has no effect if a later round reads the references. Before the fix, the report was incomplete.
+func TestReferencesCouldBeReadAgain(t *testing.T) {
+	w := newWorld(t)
+	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
+	owner := w.create(accounts, "missing", nil)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
+		"apiVersion": "v1", "kind": "ServiceAccount", "name": owner.GetName(), "uid": string(owner.GetUID()),
+	}}}}))
+	w.opts.Follow = []string{"ownerReferences"}
+	var rounds, failed atomic.Int32
+	w.opts.Logger = logger(func(message string) {
+		if message == "waiting for events in flight" {
+			rounds.Add(1)
+		}
+	})
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if rounds.Load() != 2 || !strings.HasSuffix(r.URL.Path, "/configmaps") || failed.Add(1) > 1 {
+				return rt.RoundTrip(r)
+			}
+			body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}`
+			return &http.Response{
+				StatusCode: http.StatusInternalServerError, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+			}, nil
+		})
+	})
+	want(t, w.found(), "missing missing")
+	if failed.Load() == 0 {
+		t.Error("no round failed")
 	}
 }
 

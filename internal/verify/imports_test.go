@@ -19,7 +19,7 @@ var shared = map[string][]string{
 	"internal/event":        {"Key", "Resource"},
 	"internal/event/decode": {"Shape"}, // the caller says which parts of an object are sent
 	"internal/publish": {
-		"Delivery", "ErrLost", "ErrMissing", "ErrUnreachable", "FromStart", "Log", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
+		"Delivery", "ErrLost", "ErrMissing", "ErrUnreachable", "FromStart", "Log", "MaxAway", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
 	},
 	"internal/publish/nats/reader":  {"Bus", "Connect", "ErrMisconfigured", "ErrStreamMissing", "Options", "Raw"},
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},

@@ -224,15 +224,16 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretsInChanges verifies that verify finds the value of a Secret in the previous state that an
-// event has. Before the fix, it looked for values in the object only.
+// TestSecretsInChanges verifies that verify finds the value or an annotation of a Secret in the
+// previous state that an event has. Before the fix, it looked for values in the object only.
 func TestSecretsInChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*event.Change) // of the first event
 		want   []string
 	}{
-		"a hash":  {func(*event.Change) {}, nil},
-		"a value": {body(func(t tree) { t["data"].(tree)["password"] = "aHVudGVyMg==" }), []string{"malformed s: a value of the Secret is not redacted"}},
+		"a hash":        {func(*event.Change) {}, nil},
+		"a value":       {body(func(t tree) { t["data"].(tree)["password"] = "aHVudGVyMg==" }), []string{"malformed s: a value of the Secret is not redacted"}},
+		"an annotation": {body(func(t tree) { t["metadata"].(tree)["annotations"] = tree{"copy": "aHVudGVyMg=="} }), []string{"malformed s: a value of the Secret is not redacted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

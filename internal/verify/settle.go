@@ -39,11 +39,15 @@ func (v *verification) settle(ctx context.Context) error {
 	return nil
 }
 
-// round reads every candidate once.
+// round reads every candidate once, unless the selection can't be read at the moment.
 func (v *verification) round(ctx context.Context) error {
 	if err := v.lookAtScope(ctx); err != nil {
 		return err
 	}
+	if len(v.unfollowed) > 0 && time.Since(v.followedAt) < v.opts.Settle {
+		return nil // the next round may read everything; without all references, this one could misjudge candidates
+	}
+	maps.Copy(v.unlisted, v.unfollowed)
 	first, err := v.look(ctx, v.keysOf(), true)
 	if err != nil {
 		return err

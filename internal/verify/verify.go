@@ -64,6 +64,8 @@ type verification struct {
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
 	followed   map[schema.GroupResource]*followedSet
+	unfollowed map[string]string             // as unlisted: what the last call of follow couldn't read
+	followedAt time.Time                     // when a call of follow last read everything
 	atPoints   map[schema.GroupResource]bool // resources whose differences are judged at consistency points
 	settled    map[schema.GroupResource]int  // objects that were read again, until both sides agreed or the settle time was over
 	report     report.Report
@@ -118,7 +120,9 @@ func (v *verification) selectResources(ctx context.Context) error {
 	for _, group := range v.selectors.undecidedGroups(s) {
 		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
 	}
-	return v.lookAtScope(ctx)
+	err = v.lookAtScope(ctx)
+	maps.Copy(v.unlisted, v.unfollowed) // the result is used, although it isn't complete
+	return err
 }
 
 // lookAtScope reads everything else that the selection depends on: the labels of namespaces, and
@@ -127,7 +131,11 @@ func (v *verification) lookAtScope(ctx context.Context) error {
 	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
 		return err
 	}
-	return v.follow(ctx)
+	err := v.follow(ctx)
+	if len(v.unfollowed) == 0 {
+		v.followedAt = time.Now()
+	}
+	return err
 }
 
 // compareAll lists the cluster and turns each difference into a candidate.

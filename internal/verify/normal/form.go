@@ -85,14 +85,16 @@ func (f Form) Strip(apiVersion, kind string, t tree) {
 }
 
 // OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so that a
-// field that must not be in an event is a difference.
-func (f Form) OfBus(resource string, t tree) {
+// field that must not be in an event is a difference. OfBus reports whether a value, label or
+// annotation of a Secret is not redacted.
+func (f Form) OfBus(resource string, t tree) (plain bool) {
 	if IsSecret(resource) {
-		secretOfBus(t)
+		plain = secretOfBus(t)
 	}
 	if f.Key == nil {
 		forget(t)
 	}
+	return plain
 }
 
 // MetadataOnly returns the part of an object that a truncated event has.

@@ -144,20 +144,25 @@ func TestSecret(t *testing.T) {
 		"a label, with the key":                     {redactionKey, func(c, _ tree) { c["metadata"].(tree)["labels"].(tree)["team"] = "b" }, false, false, ""},
 		"a label's name, with the key":              {redactionKey, func(c, _ tree) { c["metadata"].(tree)["labels"] = tree{"crew": "a", "helm.sh/chart": "web-1"} }, false, false, ""},
 		"a well-known label, without the key":       {nil, func(c, _ tree) { c["metadata"].(tree)["labels"].(tree)["helm.sh/chart"] = "web-2" }, false, false, ""},
-		"a plain label on the bus":                  {redactionKey, func(_, b tree) { b["metadata"].(tree)["labels"].(tree)["team"] = "a" }, false, false, ""},
-		"a plain label on the bus, without the key": {nil, func(_, b tree) { b["metadata"].(tree)["labels"].(tree)["team"] = "a" }, false, false, ""},
-		"other value, with the key":                 {redactionKey, func(c, _ tree) { c["data"].(tree)["password"] = "b3RoZXI=" }, false, false, ""},
-		"other value, without the key":              {nil, func(c, _ tree) { c["data"].(tree)["password"] = "b3RoZXI=" }, true, false, ""},
-		"other name, without the key":               {nil, func(c, _ tree) { c["data"].(tree)["token"] = "b3RoZXI=" }, false, false, ""},
-		"other annotation, with the key":            {redactionKey, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["plain"] = "x" }, false, false, ""},
-		"other long annotation, with the key":       {redactionKey, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["copy"] = "{}" }, false, false, ""},
-		"other annotation, without the key":         {nil, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["plain"] = "x" }, true, false, ""},
-		"other type":                                {redactionKey, func(c, _ tree) { c["type"] = "other" }, false, false, ""},
-		"other type, without the key":               {nil, func(c, _ tree) { c["type"] = "other" }, false, false, ""},
-		"plain on the bus":                          {redactionKey, func(c, b tree) { b["data"].(tree)["password"] = c["data"].(tree)["password"] }, false, true, ""},
-		"plain on the bus, without the key":         {nil, func(c, b tree) { b["data"].(tree)["password"] = c["data"].(tree)["password"] }, false, true, ""},
-		"stringData on the bus, without a key":      {nil, func(_, b tree) { b["stringData"] = tree{"password": "hunter2"} }, false, true, ""},
-		"a number on the bus":                       {nil, func(_, b tree) { b["data"].(tree)["password"] = json.Number("7") }, false, true, ""},
+		"a plain label on the bus":                  {redactionKey, func(_, b tree) { b["metadata"].(tree)["labels"].(tree)["team"] = "a" }, false, true, ""},
+		"a plain label on the bus, without the key": {nil, func(_, b tree) { b["metadata"].(tree)["labels"].(tree)["team"] = "a" }, false, true, ""},
+		"a plain label beside hashes, without a key": {nil, func(_, b tree) {
+			labels := b["metadata"].(tree)["labels"].(tree)
+			labels[hashPrefix+strings.Repeat("0", 64)] = "a"
+		}, false, true, ""},
+		"a plain annotation on the bus":        {nil, func(_, b tree) { b["metadata"].(tree)["annotations"].(tree)["plain"] = "x" }, false, true, ""},
+		"other value, with the key":            {redactionKey, func(c, _ tree) { c["data"].(tree)["password"] = "b3RoZXI=" }, false, false, ""},
+		"other value, without the key":         {nil, func(c, _ tree) { c["data"].(tree)["password"] = "b3RoZXI=" }, true, false, ""},
+		"other name, without the key":          {nil, func(c, _ tree) { c["data"].(tree)["token"] = "b3RoZXI=" }, false, false, ""},
+		"other annotation, with the key":       {redactionKey, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["plain"] = "x" }, false, false, ""},
+		"other long annotation, with the key":  {redactionKey, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["copy"] = "{}" }, false, false, ""},
+		"other annotation, without the key":    {nil, func(c, _ tree) { c["metadata"].(tree)["annotations"].(tree)["plain"] = "x" }, true, false, ""},
+		"other type":                           {redactionKey, func(c, _ tree) { c["type"] = "other" }, false, false, ""},
+		"other type, without the key":          {nil, func(c, _ tree) { c["type"] = "other" }, false, false, ""},
+		"plain on the bus":                     {redactionKey, func(c, b tree) { b["data"].(tree)["password"] = c["data"].(tree)["password"] }, false, true, ""},
+		"plain on the bus, without the key":    {nil, func(c, b tree) { b["data"].(tree)["password"] = c["data"].(tree)["password"] }, false, true, ""},
+		"stringData on the bus, without a key": {nil, func(_, b tree) { b["stringData"] = tree{"password": "hunter2"} }, false, true, ""},
+		"a number on the bus":                  {nil, func(_, b tree) { b["data"].(tree)["password"] = json.Number("7") }, false, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, b := mustDecode(t, clusterSecret), mustDecode(t, textOf(t, converted))
@@ -165,11 +170,11 @@ func TestSecret(t *testing.T) {
 			f := Form{Key: tc.key, Cluster: cmp.Or(tc.cluster, "prod")}
 			f.Strip("v1", "Secret", c)
 			f.OfCluster("secrets", c, nil)
-			f.OfBus("secrets", b)
+			plain := f.OfBus("secrets", b)
 			if same := DigestOf(c) == DigestOf(b); same != tc.same {
 				t.Errorf("same is %t; differences: %s", same, Differences(c, b))
 			}
-			if HasPlainValue(b) != tc.plain {
+			if plain != tc.plain {
 				t.Errorf("a plain value is found: %t", !tc.plain)
 			}
 			if out, _ := json.Marshal(c); bytes.Contains(out, []byte("aHVudGVyMg")) {

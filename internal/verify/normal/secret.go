@@ -102,8 +102,9 @@ func (f Form) secretOfCluster(o object, t tree) {
 	}
 }
 
-// secretOfBus marks the values in an event of a Secret that should be hashes and are not.
-func secretOfBus(t tree) {
+// secretOfBus marks what should be a hash in an event of a Secret and is not. It reports whether
+// there is anything to mark.
+func secretOfBus(t tree) (plain bool) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)
 		for name, v := range fields {
@@ -113,7 +114,7 @@ func secretOfBus(t tree) {
 				s = string(decoded)
 			}
 			if !isHash(s) {
-				s = notRedacted
+				s, plain = notRedacted, true
 			}
 			fields[name] = s
 		}
@@ -122,25 +123,13 @@ func secretOfBus(t tree) {
 	for _, section := range []string{"labels", "annotations"} {
 		fields, _ := metadata[section].(tree)
 		for name, v := range fields {
-			if s, _ := v.(string); !slices.Contains(readable, name) && (!isHash(name) || !isHash(s)) {
-				fields[name] = notRedacted
+			s, _ := v.(string)
+			if !slices.Contains(readable, name) && (!isHash(name) || v != nil && !isHash(s)) { // a patch removes a name without a value
+				fields[name], plain = notRedacted, true
 			}
 		}
 	}
-}
-
-// HasPlainValue reports whether the data of a Secret on the bus, in normal form, has a value that
-// is not redacted.
-func HasPlainValue(t tree) bool {
-	for _, section := range []string{"data", "stringData"} {
-		fields, _ := t[section].(tree)
-		for _, v := range fields {
-			if v == notRedacted {
-				return true
-			}
-		}
-	}
-	return false
+	return plain
 }
 
 // hash returns the hash that the bus must have for a value in the cluster, or a fixed text if the

@@ -7,14 +7,13 @@ import (
 
 // doubt is a violation that may have a legitimate reason.
 type doubt struct {
-	key     event.Key
 	problem report.Problem
 	from    int  // object.count at the event that violates the rule
 	purge   bool // a purge explains the violation
 }
 
 func (h *history) report(e Event, kind report.Kind, detail string) {
-	h.keep(busProblem(e, kind, detail))
+	h.keep(e.Key, busProblem(e, kind, detail))
 }
 
 // suspect reports a violation if it is certain. Otherwise it records a doubt.
@@ -23,7 +22,7 @@ func (h *history) suspect(o *object, e Event, certain, purge bool, detail string
 		h.report(e, report.Misordered, detail)
 		return
 	}
-	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, report.Misordered, detail), o.count, purge})
+	h.doubts[e.Key] = append(h.doubts[e.Key], doubt{busProblem(e, report.Misordered, detail), o.count, purge})
 }
 
 func busProblem(e Event, kind report.Kind, detail string) report.Problem {
@@ -32,19 +31,21 @@ func busProblem(e Event, kind report.Kind, detail string) report.Problem {
 	return p
 }
 
-// excused reports whether a legitimate reason for a doubt is known by now. Later messages can
+// excused reports whether a legitimate reason for a doubt about an object is known by now. Later messages can
 // provide one.
-func (h *history) excused(d doubt) bool {
-	return d.purge || h.objects[d.key].count-d.from+1 >= h.depth
+func (h *history) excused(k event.Key, d doubt) bool {
+	return d.purge || h.objects[k].count-d.from+1 >= h.depth
 }
 
 // settleDoubts reports the doubts up to a position that are not excused, and drops all doubts. Call
 // it at the end, when every object in doubt has been read to its last message.
 func (h *history) settleDoubts(upTo uint64) {
-	for _, d := range h.doubts {
-		if d.problem.Position <= upTo && !h.excused(d) {
-			h.keep(d.problem)
+	for k, doubts := range h.doubts {
+		for _, d := range doubts {
+			if d.problem.Position <= upTo && !h.excused(k, d) {
+				h.keep(k, d.problem)
+			}
 		}
 	}
-	h.doubts = nil
+	clear(h.doubts)
 }

@@ -2,7 +2,8 @@ package replica
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -38,8 +39,8 @@ type source interface {
 }
 
 // ErrChanged means that the bus changed in a way that invalidates the messages that were already
-// read.
-var ErrChanged = errors.New("the bus lost messages, or was created again, while verify read it; run verify again")
+// read, or that it was out of reach for so long that it can have changed in this way.
+var ErrChanged = fmt.Errorf("while verify read the bus, it lost messages, was created again, or was out of reach for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {
@@ -76,6 +77,7 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 		history: &history{
 			depth: depth, retention: retention, now: time.Now, show: decimal,
 			objects: map[event.Key]*object{}, markers: map[markerLog]string{}, points: newPoints(),
+			doubts: map[event.Key][]doubt{}, open: map[event.Key][]int{},
 		},
 	}
 }
@@ -169,11 +171,9 @@ func (f *Follower) openDoubts(upTo uint64) []event.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var keys []event.Key
-	seen := map[event.Key]bool{}
-	for _, d := range f.history.doubts {
-		if d.problem.Position <= upTo && !seen[d.key] && !f.history.excused(d) {
-			seen[d.key] = true
-			keys = append(keys, d.key)
+	for k, doubts := range f.history.doubts {
+		if slices.ContainsFunc(doubts, func(d doubt) bool { return d.problem.Position <= upTo && !f.history.excused(k, d) }) {
+			keys = append(keys, k)
 		}
 	}
 	return keys

@@ -269,3 +269,21 @@ func newPod() *unstructured.Unstructured {
 	u.Object["spec"] = map[string]any{"containers": containers}
 	return u
 }
+
+// lostStream is a stream whose subscription can't continue after an outage.
+type lostStream struct{ stream }
+
+func (lostStream) SubscribeRaw(context.Context, publish.SubscribeOptions, func(natsreader.Raw) error) error {
+	return publish.ErrLost
+}
+
+// TestErrorNamesTheOutage verifies that the error of a lost subscription is true after an outage, when
+// the stream can still be the same.
+func TestErrorNamesTheOutage(t *testing.T) {
+	s := natsSource{stream: lostStream{}}
+	f := newFollower(s, place{}, normal.Form{}, testDepth, time.Hour)
+	s.run(t.Context(), f)
+	if f.ended == nil || !strings.Contains(f.ended.Error(), "or was out of reach for more than 4m0s") {
+		t.Errorf("got %v", f.ended)
+	}
+}

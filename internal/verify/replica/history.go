@@ -51,7 +51,11 @@ type history struct {
 	points   points
 	messages int
 	problems []report.Problem
-	doubts   []doubt
+	doubts   map[event.Key][]doubt
+
+	// open contains the indexes of the problems that a repair of the object can turn into foreign
+	// events. It keeps a repair from reading all problems: a bus can have many repairs and problems.
+	open map[event.Key][]int
 }
 
 // object is the state of one key on the bus.
@@ -83,7 +87,11 @@ func (h *history) add(e Event, problems []string) error {
 	switch {
 	case e.Repairs != 0 && h.repair(o, e):
 	case !h.isElsewhere(o, e):
-		if err := h.check(o, e); err != nil {
+		check := h.check
+		if e.Repairs != 0 {
+			check = h.checkRepair
+		}
+		if err := check(o, e); err != nil {
 			return err
 		}
 	case e.Epoch == o.last.Epoch && Newer(o.last.Version, e.Version):
@@ -125,25 +133,30 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 }
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. It drops the doubts about these messages. It
-// reports whether it has seen the message that e repairs. Otherwise e must match the event before it.
+// because another writer can have published several. It drops the doubts about these messages. If
+// history hasn't seen the message that e repairs, repair changes nothing and returns false.
+// Otherwise a message that the bus lost would count as foreign.
 func (h *history) repair(o *object, e Event) bool {
-	of := func(p report.Problem) bool {
-		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
+	of := func(position uint64) bool {
+		return position <= e.Repairs && publish.Partition(position) == publish.Partition(e.Repairs)
 	}
-	found := false
-	for i, p := range h.problems {
-		if (p.Kind == report.Misordered || p.Kind == report.Malformed) && of(p) {
+	open := h.open[e.Key]
+	reported := slices.ContainsFunc(open, func(i int) bool { return h.problems[i].Position == e.Repairs })
+	if !reported && o.last.Position != e.Repairs {
+		return false
+	}
+	h.open[e.Key] = slices.DeleteFunc(open, func(i int) bool {
+		repaired := of(h.problems[i].Position)
+		if repaired {
 			h.problems[i].Kind = report.Foreign
-			found = found || p.Position == e.Repairs
 		}
-	}
-	h.doubts = slices.DeleteFunc(h.doubts, func(d doubt) bool { return of(d.problem) })
-	if !found && o.last.Position == e.Repairs {
+		return repaired
+	})
+	h.doubts[e.Key] = slices.DeleteFunc(h.doubts[e.Key], func(d doubt) bool { return of(d.problem.Position) })
+	if !reported {
 		h.report(Event{Key: e.Key, Position: e.Repairs, Version: o.last.Version}, report.Foreign, "another writer published the event; the forwarder published the state of the object again after it")
-		found = true
 	}
-	return found
+	return true
 }
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,
@@ -174,9 +187,13 @@ func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err er
 // many megabytes.
 const maxDetail = 1000
 
-func (h *history) keep(p report.Problem) {
+// keep stores a problem. k is the object that it is about, or the zero value for none.
+func (h *history) keep(k event.Key, p report.Problem) {
 	if len(p.Detail) > maxDetail {
 		p.Detail = strings.ToValidUTF8(p.Detail[:maxDetail], "") + "…"
+	}
+	if k.Name != "" && (p.Kind == report.Misordered || p.Kind == report.Malformed) {
+		h.open[k] = append(h.open[k], len(h.problems))
 	}
 	h.problems = append(h.problems, p)
 }
@@ -190,7 +207,7 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 		p.SetKey(k)
 		h.object(k).foreign = true
 	}
-	h.keep(p)
+	h.keep(k, p)
 }
 
 // addMarker accepts the next marker of a resource, a writer or the cluster.
@@ -200,12 +217,12 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 	p.SetKey(k)
 	for _, detail := range problems {
 		p.Kind, p.Detail = report.Malformed, detail
-		h.keep(p)
+		h.keep(k, p)
 	}
 	at := markerLog{subject, publish.Partition(position)}
 	if h.markers[at] == id && !h.repeats {
 		p.Kind, p.Detail = report.Misordered, fmt.Sprintf("the marker %q occurs twice", id)
-		h.keep(p)
+		h.keep(k, p)
 	}
 	h.markers[at] = id
 }

@@ -29,6 +29,9 @@ func TestKafkaHistory(t *testing.T) {
 		{name: "deselected, forgotten, and selected again", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 61", "created A 5 whole"}},
 		{name: "repeated", change: repeats, script: []string{"created A 5", "created A 5", "updated A 6 <5", "updated A 6 <5", "updated A 6 <5", "deleted A 6 <6", "deleted A 6 <6", "created B 7"}},
 
+		{name: "a repeated repair", change: repeats, script: []string{"created A 5", "foreign", "updated A 9 <5 repairs@2", "updated A 9 <5 repairs@2"}, want: "is not an event"},
+		{name: "a repeated repair of what was compacted", change: repeats, script: []string{"created A 5", "wait 2", "updated A 9 <5 repairs@2", "updated A 9 <5 repairs@2"}},
+
 		{name: "back too early", script: []string{"created A 5 whole", "deleted A 6 <5 whole", "wait 50", "created A 7 whole"}, want: `previousversion is "", the event before has "6"`},
 		{name: "deselected, and selected again too early", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 50", "created A 5 whole"}, want: "version 5 occurs twice"},
 		{name: "the beginning is missing, and was there", script: []string{"updated A 9 <7 whole"}},

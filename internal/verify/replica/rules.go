@@ -66,7 +66,7 @@ func follows(last, e Event) (detail string, purge bool) {
 	case last.Live() && e.Type.Begins():
 		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
 	case e.Previous != last.Version:
-		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.Type.Begins()
+		return otherPrevious(last, e), e.Type.Begins()
 	}
 	return "", false
 }
@@ -104,17 +104,39 @@ func (h *history) check(o *object, e Event) error {
 	if detail == "" || forgotten {
 		return nil
 	}
+	return h.contradict(o, e, anew, purge, detail)
+}
+
+// checkRepair compares a repair with the preceding event if the bus no longer has the message that
+// it repairs. That message can have been any event, so the repair can have any type and UID. If the
+// repair has a previousversion, it is the version of the event before the foreign messages.
+func (h *history) checkRepair(o *object, e Event) error {
+	last := o.last
+	isRepeated := h.repeats && e.ID == last.ID && e.Epoch == last.Epoch
+	if last.UID == "" || e.Previous == "" || e.Previous == last.Version || isRepeated {
+		return nil
+	}
+	return h.contradict(o, e, false, e.Type.Begins(), otherPrevious(last, e))
+}
+
+func otherPrevious(last, e Event) string {
+	return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version)
+}
+
+// contradict reports or suspects that e doesn't match the last event. anew excuses any doubt; purge
+// means that a purge between the two events explains the violation.
+func (h *history) contradict(o *object, e Event, anew, purge bool, detail string) error {
 	certain := e.Whole
 	if !certain {
 		var err error
-		if certain, err = h.kept(e.Key, last.Position); err != nil {
+		if certain, err = h.kept(e.Key, o.last.Position); err != nil {
 			return err
 		}
 	}
 	if anew && !certain {
 		return nil
 	}
-	purge = purge && h.now().Sub(last.Stored) >= h.retention
-	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
+	purge = purge && h.now().Sub(o.last.Stored) >= h.retention
+	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(o.last.Position))
 	return nil
 }

@@ -155,16 +155,14 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 			problems.add("digest is %q, that of the data is %q", named, is)
 		}
 	}
-	f.OfBus(e.Key.GroupResource().String(), t)
+	plain := f.OfBus(e.Key.GroupResource().String(), t)
 	if normal.IsSecret(e.Key.GroupResource().String()) {
-		plain := normal.HasPlainValue(t)
 		for _, other := range m.OthersOf() {
-			f.OfBus(e.Key.GroupResource().String(), other)
-			plain = plain || normal.HasPlainValue(other)
+			plain = f.OfBus(e.Key.GroupResource().String(), other) || plain
 		}
-		if plain {
-			problems.add("a value of the Secret is not redacted")
-		}
+	}
+	if plain {
+		problems.add("a value of the Secret is not redacted")
 	}
 	if !e.Live() {
 		return problems

@@ -149,11 +149,6 @@ func (r Report) isUnknown() bool { return r.Objects > 0 && r.Messages == 0 }
 // Clean reports whether the report has no problem and everything could be read.
 func (r Report) Clean() bool { return len(r.Problems) == 0 && len(r.Unlisted) == 0 }
 
-// IsOf reports whether a problem concerns the object.
-func (p *Problem) IsOf(k event.Key) bool {
-	return p.Namespace == k.Namespace && p.Name == k.Name && p.Resource == k.GroupResource().String()
-}
-
 // SetKey sets the fields that identify the object.
 func (p *Problem) SetKey(k event.Key) {
 	p.Resource, p.Namespace, p.Name = k.GroupResource().String(), k.Namespace, k.Name

@@ -132,8 +132,9 @@ func TestObjectOf(t *testing.T) {
 // object.
 func TestOthersOf(t *testing.T) {
 	const data = `{"object":{"a":1},"previous":{"data":{"x":"1"}},"patch":[{"op":"replace","path":"/data/y","value":"2"},{"op":"remove","path":"/data/z"},
-		{"op":"add","path":"/data","value":{"v":"3"}},{"op":"replace","path":"","value":{"data":{"w":"4"}}},{"op":"add","path":"","value":5},7]}`
-	for schema, want := range map[string]string{changeSchema: "[map[data:map[x:1]] map[data:map[y:2]] map[data:map[v:3]] map[data:map[w:4]]]", "": "[]", "other": "[]"} {
+		{"op":"add","path":"/data","value":{"v":"3"}},{"op":"replace","path":"","value":{"data":{"w":"4"}}},{"op":"add","path":"","value":5},7,
+		{"op":"add","path":"/metadata/labels/a~1b~01","value":"5"},{"op":"remove","path":"/metadata/labels/c"}]}`
+	for schema, want := range map[string]string{changeSchema: "[map[data:map[x:1]] map[data:map[y:2]] map[data:map[v:3]] map[data:map[w:4]] map[metadata:map[labels:map[a/b~1:5]]] map[metadata:map[labels:map[c:<nil>]]]]", "": "[]", "other": "[]"} {
 		if got := fmt.Sprint(Event{attributes: map[string]string{"dataschema": schema}, Data: []byte(data)}.OthersOf()); got != want {
 			t.Errorf("%q: got %s, want %s", schema, got, want)
 		}

@@ -111,8 +111,12 @@ func (e Event) ObjectOf() (Tree, error) {
 	}
 }
 
+// unescape decodes a name in a JSON pointer (RFC 6901).
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
 // OthersOf returns what the data of a change shows in addition to the object: the previous state, and
-// each value of the patch as an object that has only this value. It returns nil for other data.
+// each value of the patch as an object that has only this value. For metadata that the patch removes,
+// the value is nil, because the name can be secret too. OthersOf returns nil for other data.
 func (e Event) OthersOf() (others []Tree) {
 	t, err := ParseTree(e.Data)
 	if err != nil || e.Get("dataschema") != changeSchema {
@@ -128,13 +132,13 @@ func (e Event) OthersOf() (others []Tree) {
 	for _, element := range patch {
 		operation, _ := element.(Tree)
 		value, has := operation["value"]
-		if !has {
+		path, _ := operation["path"].(string)
+		if !has && !strings.HasPrefix(path, "/metadata/") {
 			continue
 		}
-		path, _ := operation["path"].(string)
 		names := strings.Split(path, "/")
 		for i := len(names) - 1; i > 0; i-- {
-			value = Tree{names[i]: value}
+			value = Tree{unescape.Replace(names[i]): value}
 		}
 		add(value)
 	}
