@@ -114,12 +114,12 @@ func TestRestartDelay(t *testing.T) {
 		s.log.fail()
 		var after time.Duration
 		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-			time.Sleep(delay*time.Second - 1)
+			time.Sleep(delay*time.Second - time.Nanosecond)
 			synctest.Wait()
 			if got := strings.Count(log.String(), "cannot start again"); got != i {
 				t.Errorf("after %v: %d restarts, want %d", after, got, i)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			after += delay * time.Second
 		}
