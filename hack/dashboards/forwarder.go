@@ -22,7 +22,7 @@ func forwarder() dashboard {
 			stat("Leading", "", "Whether this forwarder may write. A standby may not.", 3, nil, one("max(kuberelay_leader{of})", "")).yesNo("text"),
 			stat("Bus", "", "Whether the bus responds.", 3, nil, one(`max({__name__=~"kuberelay_nats_connected|kuberelay_kafka_ready",of})`, "")).yesNo("red"),
 			stat("Degraded resources", "", "Resources that can't be watched: forwarder resources says why.", 3, levels(1, 10), one(`count(kuberelay_informer_state{of,state="degraded"}) or vector(0)`, "")),
-			stat("Unpublished objects", "short", "Objects whose current state the bus has not acknowledged.", 3, levels(1, 10_000), one("max(kuberelay_dirty_objects{of})", "")),
+			stat("Unpublished objects", "short", "Objects whose current state or delete the bus has not acknowledged.", 3, levels(1, 10_000), one("max(kuberelay_dirty_objects{of})", "")),
 			stat("Oldest unpublished change", "s", "Age of the oldest change that the bus has not acknowledged.", 4, levels(60, 300), one("max(kuberelay_oldest_unsent_change_seconds{of})", "")),
 			stat("Oldest consistency point", "s", "Age of the cluster state that the bus has in full.", 4, levels(600, 900), one("max(kuberelay_resolved_age_seconds{of})", "")),
 			table("Resources", "One row for each watched resource. Reason says why it is degraded.", 9, []string{"resource", "state", "reason"},

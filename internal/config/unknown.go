@@ -12,7 +12,7 @@ import (
 
 // serviceName and servicePort match the variables that Kubernetes sets in every container for the
 // Services of its namespace. The variables of a Service named kuberelay, or kuberelay-something,
-// have the prefix too.
+// also begin with KUBERELAY_.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 var (
 	serviceName = regexp.MustCompile(`^KUBERELAY_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)

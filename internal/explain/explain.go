@@ -1,7 +1,7 @@
 // Package explain explains which resources a forwarder with a given configuration watches in a
 // cluster, and why it does not watch the others. Like the informers, it uses package discovery.
-// It starts nothing and changes nothing. Its output has no terminal control sequences, although
-// an aggregated API server can choose the text of an error.
+// It starts nothing and changes nothing. It removes terminal control sequences from its output,
+// because an aggregated API server can choose the text of an error.
 package explain
 
 import (

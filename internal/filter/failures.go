@@ -31,7 +31,7 @@ func (f *Failures) Add(of event.Resource, err error) {
 		return
 	}
 	if _, again := f.first.LoadOrStore(gr, failure{time.Now(), err}); !again {
-		f.log.Warn("KUBERELAY_FILTER failed for an object, publishing the object; logged once per resource", "resource", gr, "err", err)
+		f.log.Warn("KUBERELAY_FILTER failed for an object, so the object is published; logged once per resource", "resource", gr, "err", err)
 	}
 }
 

@@ -146,9 +146,13 @@ func (f *Fleet) start(ctx context.Context, c source.Cluster) {
 		if f.Gone != nil {
 			f.Gone(c.Name)
 		}
-		if again, ok := f.wanted[c.Name]; ok { // the cluster returned while its member ended
-			f.start(ctx, again)
+		again, ok := f.wanted[c.Name]
+		if !ok {
+			m.log.Info("the cluster is no longer copied; its objects stay on the bus")
+			return
 		}
+		m.log.Info("copy ended")
+		f.start(ctx, again) // the cluster returned while its member ended, or the process ends
 	})
 }
 

@@ -103,10 +103,9 @@ func (m *member) run(ctx context.Context) {
 		case <-time.After(backoff.Step()):
 		}
 	}
-	m.log.Info("the cluster is no longer copied; its objects stay on the bus")
 }
 
-// maxDelay is the longest time between two attempts.
+// maxDelay is the longest back-off, before jitter. With jitter, it is up to about 80 seconds.
 const maxDelay = time.Minute
 
 func newBackoff() *wait.Backoff {
@@ -195,7 +194,7 @@ func (m *member) fail(err error) {
 		m.failedAt = time.Now()
 	}
 	m.failed, m.last = err, text(err)
-	m.log.Error("a cluster cannot be copied, retrying", "err", err)
+	m.log.Error("cannot copy the cluster, retrying", "err", err)
 }
 
 // metrics returns the metrics of the Relay, or nil if none runs.

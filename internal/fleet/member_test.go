@@ -1,10 +1,43 @@
 package fleet
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kuberelay/kuberelay/internal/fleet/source"
 )
+
+// TestLogOfTheEnd verifies that the log says that a cluster is no longer copied only if the source has
+// dropped the cluster. The end of the process also ends each copy.
+func TestLogOfTheEnd(t *testing.T) {
+	var log bytes.Buffer
+	f := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	dropped, kept := source.Cluster{Name: "dropped", Err: errors.New("no")}, source.Cluster{Name: "kept", Err: errors.New("no")}
+	ctx, cancel := context.WithCancel(t.Context())
+	f.update(ctx, []source.Cluster{dropped, kept})
+	f.update(ctx, []source.Cluster{kept})
+	cancel()
+	f.running.Wait()
+	for text, cluster := range map[string]string{"the cluster is no longer copied": "dropped", "copy ended": "kept"} {
+		n := 0
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, text) {
+				if n++; !strings.Contains(line, "cluster="+cluster+"\n") {
+					t.Errorf("got %q", line)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d lines have %q:\n%s", n, text, &log)
+		}
+	}
+}
 
 // TestLeaseName verifies that every cluster has its own lease, under a name that is valid for a
 // lease.

@@ -44,7 +44,7 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 			return
 		case <-timer.C:
 		}
-		s.log.Info("definition or APIService changed, listing again", "resource", w.groupResource().String())
+		s.log.Info("CustomResourceDefinition or APIService changed, listing the resource again", "resource", w.groupResource().String())
 		for _, i := range w.all() {
 			i.history.ListAgain()
 		}

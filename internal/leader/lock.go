@@ -155,11 +155,11 @@ func (l *lock) note(act, err error) {
 	l.mu.Unlock()
 	switch {
 	case is && !was && denied:
-		l.e.Logger.Error("lease access denied: need an existing namespace, and get, create and update on leases in it", "lease", l.Describe(), "err", err)
+		l.e.Logger.Error("lease access denied; leader election needs an existing namespace, and get, create and update on leases in it", "lease", l.Describe(), "err", err)
 	case is && !was:
 		l.e.Logger.Warn("cannot read or renew the lease, retrying", "lease", l.Describe(), "err", err)
 	case was && !is:
-		l.e.Logger.Info("lease access restored", "lease", l.Describe())
+		l.e.Logger.Info("lease can be read and renewed again", "lease", l.Describe())
 	}
 }
 

@@ -71,9 +71,9 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 	return nil
 }
 
-// pointOf returns the consistency point at which to judge an object, given the latest point on the
-// bus. verify reports a difference at that point without waiting for the settle time. The zero
-// value means that the object can't be judged at a point.
+// pointOf returns the consistency point at which verify judges an object, or the zero value if it
+// can't judge the object at a point. latest is the latest point on the bus. At a point, verify
+// reports a difference at once, without the settle time.
 func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point {
 	if !v.atPoints[k.GroupResource()] || !v.covers(k) {
 		return replica.Point{}

@@ -1,5 +1,5 @@
-// Package docs tests the documentation: its links, its commands, its quotation marks, and whether
-// it describes every log message that asks for action.
+// Package docs tests the documentation: its links, its tables, its commands, its quotation marks, and
+// whether it describes every log message that asks for action.
 package docs
 
 import (
@@ -83,6 +83,34 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s, and %s has no such heading", name, m[1], target)
 			}
 		}
+	}
+}
+
+// TestTables verifies that each row of a table has a line of its own, and as many cells as the header.
+func TestTables(t *testing.T) {
+	rule := regexp.MustCompile(`^ *\|(?: *:?-+:? *\|)+$`)
+	cells := func(row string) int { return strings.Count(strings.ReplaceAll(row, `\|`, ""), "|") - 1 }
+	n := 0
+	for name, page := range pages(t) {
+		lines := strings.Split(fence.ReplaceAllString(page, ""), "\n")
+		for i, line := range lines {
+			if !rule.MatchString(line) || i == 0 {
+				continue
+			}
+			n++
+			end := i + 1
+			for end < len(lines) && strings.HasPrefix(strings.TrimSpace(lines[end]), "|") {
+				end++
+			}
+			for _, row := range lines[i-1 : end] {
+				if cells(row) != cells(line) || !strings.HasSuffix(row, "|") {
+					t.Errorf("%s has a row that is not one line of %d cells: %.80q", name, cells(line), row)
+				}
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("found %d tables", n)
 	}
 }
 

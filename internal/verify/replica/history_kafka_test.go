@@ -6,9 +6,9 @@ import (
 )
 
 // TestKafkaHistory verifies the rules for Kafka. Any event except the last of its object can be
-// missing, unless the offsets prove the opposite. The writer forgets a delete after the retention,
-// but the delete stays on the bus. Without an idempotent producer, an event can occur several
-// times.
+// missing, unless the offsets prove that no event is missing. The writer forgets a delete after the
+// retention, but the delete stays on the bus. Without an idempotent producer, an event can occur
+// several times.
 func TestKafkaHistory(t *testing.T) {
 	kafka := func(h *history) { h.depth, h.forgets = afterCompaction, true }
 	repeats := func(h *history) { kafka(h); h.repeats = true }
