@@ -210,7 +210,7 @@ func checkReviewRights(f *Facts) verdict {
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
-		return fail("bind the ClusterRole system:auth-delegator to the service account", "the user may not %s, so scrapes of /metrics get status 500", names(denied))
+		return fail("bind the ClusterRole system:auth-delegator to the service account", "the user may not %s, so scrapes of /metrics get status 503", names(denied))
 	}
 	return pass("the user may review the tokens of scrapes")
 }
