@@ -186,7 +186,11 @@ func cases() []decision {
 		{"permission-definitions", "not asked", "", func(f *Facts) { f.Rights = nil }, Skipped, "was not checked"},
 		{"permission-namespaces", "denied", "", deny("namespaces"), Failed, "list namespaces"},
 		{"permission-namespaces", "no answer", "", silent, Skipped, "fault"},
-		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "is set"},
+		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "no setting selects"},
+		{"permission-namespaces", "all except some, denied", "", func(f *Facts) {
+			f.Settings.Watch.NamespaceSelector, f.Settings.Watch.ExcludeNamespaces = "", config.List{"a"}
+			deny("namespaces")(f)
+		}, Failed, "list namespaces"},
 		{"permission-namespaces", "named", "", func(f *Facts) { named(f, true) }, OK, "may read"},
 		{"permission-namespaces", "named, denied", "", func(f *Facts) { named(f, false) }, Warning, "list namespaces/a"},
 		{"permission-lease", "denied", "", deny("leases"), Failed, "get leases.coordination.k8s.io/kuberelay in the namespace a"},

@@ -42,8 +42,15 @@ func definitionRights() []Right {
 	return all
 }
 
+// watchesNamespaces reports whether the forwarder watches namespaces to select some of them. See
+// [discovery.Namespaces.NeedsWatch].
+func (f *Facts) watchesNamespaces() bool {
+	w := f.Settings.Watch
+	return w.NamespaceSelector != "" || len(w.Namespaces) == 0 && len(w.ExcludeNamespaces) > 0
+}
+
 func (f *Facts) namespaceRights() (all []Right) {
-	if f.Settings.Watch.NamespaceSelector != "" {
+	if f.watchesNamespaces() {
 		return []Right{{Verb: "list", Resource: "namespaces"}, {Verb: "watch", Resource: "namespaces"}}
 	}
 	for _, namespace := range f.Settings.Watch.Namespaces {
@@ -178,10 +185,10 @@ func checkNamespaceRights(f *Facts) verdict {
 	denied, err := f.lacking(rights)
 	switch {
 	case len(rights) == 0:
-		return skip("neither KUBERELAY_NAMESPACES nor KUBERELAY_NAMESPACE_SELECTOR is set")
+		return skip("no setting selects some of the namespaces")
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
-	case len(denied) > 0 && f.Settings.Watch.NamespaceSelector != "":
+	case len(denied) > 0 && f.watchesNamespaces():
 		return fail("grant them, or name the namespaces in KUBERELAY_NAMESPACES", "the user may not %s, so no namespace can be selected", names(denied))
 	case len(denied) > 0:
 		return warn("grant them in a ClusterRole", "the user may not %s. If such a namespace is removed with its Role, the deletes of its objects may be missed", names(denied))
