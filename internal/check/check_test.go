@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
 // TestRun verifies the decisions. Each case changes one fact of a deployment in which every check
@@ -189,5 +192,26 @@ func TestListAdd(t *testing.T) {
 	}
 	if l.Add([]byte("<html>")) == nil {
 		t.Error("no error of an answer that is not a list")
+	}
+}
+
+// TestWatchesNamespaces verifies that the check and the forwarder agree on whether the forwarder watches
+// namespaces.
+func TestWatchesNamespaces(t *testing.T) {
+	for n := range 8 {
+		var f Facts
+		var s discovery.NamespaceSelection
+		if n&1 > 0 {
+			f.Settings.Watch.NamespaceSelector, s.Selector = "a=b", labels.SelectorFromSet(labels.Set{"a": "b"})
+		}
+		if n&2 > 0 {
+			f.Settings.Watch.Namespaces, s.Include = config.List{"a"}, []string{"a"}
+		}
+		if n&4 > 0 {
+			f.Settings.Watch.ExcludeNamespaces, s.Exclude = config.List{"b"}, []string{"b"}
+		}
+		if got, want := f.watchesNamespaces(), discovery.NewNamespaces(s).NeedsWatch(); got != want {
+			t.Errorf("%+v: got %t, want %t", s, got, want)
+		}
 	}
 }

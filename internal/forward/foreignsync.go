@@ -40,8 +40,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	case adopt != nil:
 		f.Ledger.Adopt(key, acked, *adopt)
 		if adopt.Live() && (view.Live == nil || string(view.Live.UID) != adopt.UID) {
-			f.Informers.Unreported(key)
-			f.Recheck(key) // the tombstone of that UID may be gone
+			f.unreported(key) // the tombstone of that UID may be gone
 		}
 		done(true, nil)
 	case reason == ledger.ReasonUnseen:

@@ -214,8 +214,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 	m.Acked.Position = position
 	m.Acked.StoredAt(f.Now())
 	if reported := f.record(c, m); !reported && !c.Type.IsRemoval() {
-		f.Informers.Unreported(c.Key)
-		f.Recheck(c.Key) // its informer may have ended, and nothing may have reported a delete since
+		f.unreported(c.Key)
 	}
 	if c.Repairs {
 		f.repaired(c)
@@ -282,23 +281,4 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		log.Warn("publish failed, retrying", "err", err)
 		fail()
 	}
-}
-
-func (f *Forwarder) record(c event.Change, m *event.Message) (reported bool) {
-	// The ledger keeps the key. A key that shares the strings of the cached object takes no extra
-	// memory.
-	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
-	reported = f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
-	f.Informers.Settled(c.Key)
-	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
-	now := f.Now()
-	f.metrics.lag.Observe(now.Sub(c.Observed).Seconds())
-	if at, ok := wroteAt(c); ok {
-		f.metrics.endToEnd.Observe(max(0, now.Sub(at).Seconds()))
-	}
-	f.outcomes.succeeded(c.Key, len(m.Data), c.Observed, now)
-	if f.Published != nil {
-		f.Published(key, c.Type, m.Acked.ResourceVersion, c.Observed, now)
-	}
-	return reported
 }

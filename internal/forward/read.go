@@ -59,16 +59,3 @@ func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error
 		return false
 	}
 }
-
-// unanswered records that a publish or the read before it failed. The ledger drops the data that
-// only a successful publish would use, so during an outage it keeps at most one state for each
-// object. sent is the event that the bus may have stored, the zero value for none, and c its change.
-func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.Change) {
-	f.Ledger.Unanswered(key, acked, sent, c, f.Informers.Interest(key))
-	f.Informers.Settled(key)
-}
-
-func (f *Forwarder) settle(key event.Key, acked event.Acked) {
-	f.Ledger.Settle(key, acked, f.Informers.Interest(key))
-	f.Informers.Settled(key)
-}

@@ -227,8 +227,8 @@ func (s *Set) drop(w *watched, i *informer) {
 // them. It changes [Set.Selection] first, so a consistency point that waits for these states is
 // discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten.
 //
-// It enqueues the keys that stay dirty, because their turn may have passed while the informers had no
-// answer: a deselection that Lookup hid during a list, or an event without an acknowledgement.
+// It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
+// deselection during a list, and a key on hold or with a stale state waits for a notification.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
 	w.abandoning.Lock()
 	s.reselect(w)

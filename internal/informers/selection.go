@@ -49,8 +49,8 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.EnqueueLowPriority(k)
 		}
 		if !s.namespaces.Selects(namespace) && w.hasAligned() && w.informer(w.resource.Key(namespace, "")) == nil && !w.isDenied(namespace) {
-			// The namespace was selected for so short a time that no informer started. A comparison may
-			// wait for that informer.
+			// The namespace lost its label before its informer started. A comparison may wait for that
+			// informer.
 			s.config.Compare(w.groupResource())
 		}
 	})

@@ -192,6 +192,23 @@ func TestUnansweredCreate(t *testing.T) {
 	})
 }
 
+// TestAdoptedEventNeedsNoConfirmation verifies that a key isn't dirty because of a read that confirmed a
+// foreign event, once the forwarder has adopted that event. If no informer shows the object, nothing
+// else would make the key clean.
+func TestAdoptedEventNeedsNoConfirmation(t *testing.T) {
+	d := newLedger()
+	foreign := at(live("A", "5"), 3)
+	foreign.Foreign = true
+	d.term.Put(testKey, foreign)
+	d.MarkOutlived(testKey, event.Outlived{Position: 3, Unselected: true}, time.Unix(1, 0))
+	if !d.IsDirty(testKey) {
+		t.Fatal("the key is clean, so this test verifies nothing")
+	}
+	if d.term.Adopt(testKey, foreign, at(live("A", "5"), 3)); d.IsDirty(testKey) {
+		t.Error("the key stays dirty")
+	}
+}
+
 // message returns the event of a message that the bus has not stored yet, so it has no position.
 func message(uid, version string) event.Acked { return at(live(uid, version), 0) }
 

@@ -62,11 +62,11 @@ const (
 // One call returns at most one change. After a delete, the caller calls Decide again, because
 // another UID may have taken the name.
 //
-// attempted is the UID of an earlier unacknowledged publish, or "". If the informers have forgotten that
-// UID, Decide returns the unacknowledged change again. If that UID is gone and the
-// bus may show it, Decide returns its last state once more, so that the bus certainly has the UID.
-// The delete follows. If that UID is live, the bus may have another event than acked, so Decide
-// returns a change even if acked has the live state.
+// attempted is the UID of an earlier unacknowledged publish, or "". If the informers have forgotten
+// that UID, Decide returns the unacknowledged change again. If that UID is gone and the bus may show
+// it, Decide returns its last state once more, so that the bus certainly has the UID. The delete
+// follows. If that UID is live, the bus may have another event than acked, so Decide returns a change
+// even if acked has the live state.
 func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
 		return nil, ReasonStale

@@ -31,8 +31,8 @@ func busProblem(e Event, kind report.Kind, detail string) report.Problem {
 	return p
 }
 
-// excused reports whether a legitimate reason for a doubt about an object is known by now. Later messages can
-// provide one.
+// excused reports whether a legitimate reason for a doubt about an object is known by now. Later
+// messages can provide one.
 func (h *history) excused(k event.Key, d doubt) bool {
 	return d.purge || h.objects[k].count-d.from+1 >= h.depth
 }
