@@ -47,11 +47,11 @@ func TestFilesThatDecideByTheSink(t *testing.T) {
 	}
 }
 
-// TestNamedTestsExist verifies that every test that a page names exists.
+// TestNamedTestsExist verifies that every test and every benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	packages, n := tests(t), 0
 	for name, page := range pages(t) {
-		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w*)[`/]").FindAllStringSubmatch(page, -1) {
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z]\\w*)[`/]").FindAllStringSubmatch(page, -1) {
 			if n++; packages[m[1]] == nil {
 				t.Errorf("%s names %s, and there is no such test", name, m[1])
 			}
@@ -62,11 +62,11 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// tests returns the folders that contain a test, by the name of the test.
+// tests returns the folders that contain a test or a benchmark, by its name.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
 	folders := map[string][]string{}
-	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+|Benchmark\w+)\([tb] \*testing\.[TB]\)`)
 	for _, top := range []string{"cmd", "hack", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
