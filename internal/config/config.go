@@ -162,7 +162,7 @@ type Work struct {
 	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" decides:"bus" default:"24h" min:"1s" desc:"How long to keep the events of a deleted object. A subscriber that is away for longer can miss the delete. KUBERELAY_MAX_DELETES limits their number. On Kafka, see KUBERELAY_KAFKA_TOMBSTONES."`
 	MaxDeletes        int           `envconfig:"KUBERELAY_MAX_DELETES" default:"0" min:"0" max:"100000000" desc:"Number of deleted objects to keep for KUBERELAY_DELETE_RETENTION. If there are more, the events of the oldest are purged early, from the namespaces with the most deletes, but not within five minutes after the delete. 0 means as many as half of the memory limit can hold, and 500000 without a memory limit."`
 	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Back-off after the first failure to publish an object; it doubles with each further failure."`
-	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest back-off between two attempts. Their number is not limited."`
+	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest back-off between two attempts, before jitter of up to half of it. The number of attempts is not limited."`
 	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"Longest time after SIGTERM to stop the informers and to publish the remaining changes. Closing the bus can take 8s more. Keep the sum below terminationGracePeriodSeconds of the pod."`
 }
 
