@@ -83,7 +83,7 @@ type counted struct {
 // reached returns the version up to which the handler has reported every change, and the time when
 // that version arrived. The caller holds the lock of the progress.
 func (i *informer) reached() (version string, at time.Time, ok bool) {
-	return i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.None())
+	return i.progress.Reached(i.version(), i.count.None())
 }
 
 // Reported returns a version up to which the informers have reported every change of a key to the
