@@ -47,7 +47,8 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registerer), slots: make(chan struct{}, opts.MaxInFlight),
+		opts: opts, log: opts.Logger, slots: make(chan struct{}, opts.MaxInFlight),
+		metrics: publish.NewMetrics(opts.Registerer, "nats", stream.ResultFull, stream.ResultDisconnected, stream.ResultNoStream),
 	}
 	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
 		Check:        b.ensureStream,
