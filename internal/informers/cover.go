@@ -115,31 +115,26 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 // deny records and logs the namespaces to which access is denied. It reports whether any denial is
 // new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
-	now := s.config.Now()
-	w.mu.Lock()
-	before := w.denied
-	// A namespaced resource counts as aligned only after the namespaces are known.
-	w.denied, w.aligned = map[string]denial{}, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
-	for namespace, err := range denied {
-		d := denial{err, now}
-		if old, ok := before[namespace]; ok {
-			d.since = old.since
-		}
-		w.denied[namespace] = d
-	}
-	w.mu.Unlock()
+	now, before, after := s.config.Now(), w.denied, map[string]denial{} // no other goroutine writes w.denied
 	for _, namespace := range sortedKeys(denied) {
-		_, known := before[namespace]
-		news = news || !known
-		if !known && !errors.Is(denied[namespace], discovery.ErrNotListed) {
-			s.log.Warn("access denied, rechecking", "resource", w.groupResource().String(), "namespace", namespace, "err", denied[namespace])
+		d, known := before[namespace]
+		if !known {
+			news, d.since = true, now
 		}
+		if d.err = denied[namespace]; !known && !errors.Is(d.err, discovery.ErrNotListed) {
+			s.log.Warn("access denied, rechecking", "resource", w.groupResource().String(), "namespace", namespace, "err", d.err)
+		}
+		after[namespace] = d
 	}
-	for namespace := range before {
-		if _, still := denied[namespace]; !still && !errors.Is(before[namespace].err, discovery.ErrNotListed) {
+	for namespace, d := range before {
+		if _, still := denied[namespace]; !still && !errors.Is(d.err, discovery.ErrNotListed) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A namespaced resource counts as aligned only after the namespaces are known.
+	w.denied, w.aligned = after, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
 	return news
 }
 
