@@ -117,8 +117,8 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Unreported discards the points that the bus has not reached, because the bus has acknowledged an
-// event of an object that no informer may report again.
+// Unreported discards the points that the bus has not reached. Call it when the bus has acknowledged
+// an event of an object that the informers have forgotten. They may never report its delete.
 func (s *Set) Unreported(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.reselect(w)
@@ -135,9 +135,9 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with the key of every object of a resource that has no unacknowledged change, until
-// f returns false. The bus has the states of these objects, unless an earlier run left changes
-// unpublished.
+// Clean calls f with the keys of the objects of a resource, except those with an unacknowledged
+// change, until f returns false. The bus has the states of these objects, unless an earlier run left
+// changes unpublished.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)
 	if w == nil {

@@ -114,7 +114,8 @@ func (b *Bus) sweepOften() {
 }
 
 // Ready implements [publish.Publisher]. It returns nil while the server is connected and responds,
-// and the stream has the right settings. It reports a server that stops responding within 10 s.
+// and the stream has the right settings. If the server stops responding, Ready returns an error
+// within 10 s.
 func (b *Bus) Ready() error { return b.conn.Ready() }
 
 // Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
