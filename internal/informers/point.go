@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,7 +13,7 @@ import (
 )
 
 // Point returns the current consistency point of a resource. ok is false while the informers have
-// not listed the resource, and while its first sync is not complete.
+// not listed the resource, and while its first sync is not complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.firstSync.IsDone() || !w.synced() {
@@ -21,7 +23,8 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	w.abandoning.Unlock()
 	all := w.all()
-	for _, i := range all {
+	slices.SortFunc(all, func(a, b *informer) int { return strings.Compare(a.namespace, b.namespace) })
+	for _, i := range all { // in one order, so that concurrent calls do not wait for each other forever
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
 	defer func() {
