@@ -60,7 +60,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			}
 			report := o.Report(cmd.Context(), finder(settings, "check", log), err)
 			if cmd.Context().Err() != nil {
-				return cmd.Context().Err()
+				return &usageError{fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
 			if err := write(cmd.OutOrStdout(), report); err != nil {
 				return err

@@ -95,7 +95,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 		served <- server.Run(serving, endpoints)
 		cancel() // a forwarder that can't serve its port is restarted anyway, so it shuts down properly
 	}()
-	err = forwarder.Run(ctx)
+	err = unlessStopped(ctx, forwarder.Run(ctx))
 	stopServing()
 	return errors.Join(<-served, err)
 }

@@ -168,8 +168,7 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 			return explain.Explanation{}, permanent
 		}
 	}
-	// %s drops the error chain, so that an interrupted run does not count as a requested end.
-	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %s", c.Kube.Host, err.Error())
+	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %w", c.Kube.Host, err)
 }
 
 // explainShape adds the filter, and the fields of the watched resources that are dropped or hashed.
