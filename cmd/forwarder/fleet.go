@@ -74,14 +74,15 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 		return judged(f.Status()), nil
 	}
 	if c.Settings.Operations.StatusPage {
+		none := new(page.Recent)
 		endpoints.Page = page.New(page.Config{
 			Status: func() status.Document { return judged(f.Status()) }, Done: done,
-			Cluster: func(name string) (func() status.Document, *page.Recent) {
-				of := func() status.Document { d, _ := memberStatus(f, name); return d } // the document has the error
-				if _, err := memberStatus(f, name); err != nil {
-					return of, new(page.Recent)
+			Cluster: func(name string) (status.Document, *page.Recent) {
+				d, err := memberStatus(f, name)
+				if err != nil { // the document has it
+					return d, none
 				}
-				return of, recents.Of(name)
+				return d, recents.Of(name)
 			},
 		})
 	}

@@ -26,9 +26,9 @@ type Config struct {
 	// covers all of them. Status must not block.
 	Status func() status.Document
 	Recent *Recent // nil with several clusters
-	// Cluster returns the status function and the recent events of one of several clusters. It is
+	// Cluster returns the status document and the recent events of one of several clusters. It is
 	// nil if the forwarder has a single cluster. It must not block.
-	Cluster func(name string) (status func() status.Document, recent *Recent)
+	Cluster func(name string) (status.Document, *Recent)
 	// Done is closed to end all streams.
 	Done <-chan struct{}
 }
@@ -45,8 +45,6 @@ type Page struct {
 
 // view is the data that all streams of one cluster, or of all clusters together, share.
 type view struct {
-	status  func() status.Document
-	recent  *Recent // nil if the view shows several clusters
 	streams int
 	last    frame
 }
