@@ -58,7 +58,7 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics, Logger: c.Logger}, new(page.Recents)
+	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics}, new(page.Recents)
 	if c.Settings.Operations.StatusPage {
 		of.Published = func(cluster string) func(event.Key, event.Type, string, time.Time, time.Time) {
 			return recents.Of(cluster).Add
