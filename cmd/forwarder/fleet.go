@@ -109,7 +109,8 @@ func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
 
 // finder returns the Finder that a command uses to connect to the cluster.
 func finder(cfg config.Config, command string, log *slog.Logger) kubeconfig.Finder {
-	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + version, Logger: log}
+	v, _ := builtFrom()
+	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + v, Logger: log}
 }
 
 // clusterFlag adds the flag --cluster, which names one of several clusters.
