@@ -115,10 +115,8 @@ func (s *readiness) matches() error {
 // unmatched returns the entries of settings that match nothing. It returns none before the
 // informers run.
 func (s *readiness) unmatched() (all []status.Unmatched) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.relay != nil {
-		all, _ = s.relay.allUnmatched()
+	if r := s.running(); r != nil {
+		all, _ = r.allUnmatched()
 	}
 	return all
 }
