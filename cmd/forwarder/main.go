@@ -89,8 +89,9 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// usageError is an error that only a change of the command line or configuration fixes. execute treats
-// a [config.Error] in the same way.
+// usageError is an error with exit code 2. Only a change of the command line or configuration fixes it,
+// except in verify, check and trace, whose exit code 2 also means that they found no result. execute
+// treats a [config.Error] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -204,7 +205,7 @@ select objects.
 a cluster, 'get' and 'tail' match names alone: they do not know short names.`
 
 const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, its own. The
-commands get, tail and forget need none.
+commands get, tail, forget, status and bundle need none.
 
 The bus is that of the environment: KUBERELAY_SINK, and KUBERELAY_NATS_URL or
 KUBERELAY_KAFKA_BROKERS, with the credentials in files. Without KUBERELAY_NATS_URL, it is
@@ -212,7 +213,7 @@ the built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN; it
 is in KUBERELAY_DATA_DIR.
 
 The forwarder that status, trace, check and bundle ask is the one on this machine, at
-KUBERELAY_LISTEN_ADDR. --address names another one:
+KUBERELAY_LISTEN_ADDR. For all but check, --address names another one:
 
   kubectl exec deploy/kuberelay -- /forwarder status
   forwarder status --address=kuberelay.kuberelay.svc:8080

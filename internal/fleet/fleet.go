@@ -80,7 +80,7 @@ type Fleet struct {
 // New returns a Fleet that does nothing until [Fleet.Run].
 func New(c Config) *Fleet {
 	c.Relay.Connections = bus.NewConnections(c.Relay.Logger)
-	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
+	return &Fleet{Config: c, members: map[string]*member{}}
 }
 
 // Run copies the clusters until ctx ends. Then it publishes the remaining changes within

@@ -13,11 +13,11 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The page is at the path [Root], and its other files are below [Files]. The page links to them with
+// The page is at the path root, and its other files are below folder. The page links to them with
 // relative paths, so that a proxy can serve the page below another path.
 const (
-	Root  = "/"
-	Files = "/page/"
+	root   = "/"
+	folder = "/page/"
 )
 
 // Config configures a Page. Every field is required unless its comment says otherwise.
@@ -66,9 +66,9 @@ func New(c Config) *Page {
 		if err != nil {
 			panic(err) // impossible for the same reason
 		}
-		at := Files + f.Name()
+		at := folder + f.Name()
 		if f.Name() == "index.html" {
-			at = Root
+			at = root
 		}
 		p.files[at] = file{types[path.Ext(f.Name())], body}
 	}
