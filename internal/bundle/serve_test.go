@@ -26,7 +26,7 @@ func park(key [4]uint64, until <-chan struct{}) uint64 {
 	return key[0] + key[3]
 }
 
-func TestHandler(t *testing.T) {
+func TestSource(t *testing.T) {
 	log := new(Log)
 	_, _ = log.Write([]byte("one\ntwo\n"))
 	h := Handler(log, func(w io.Writer) error { _, err := io.WriteString(w, "KUBERELAY_RESOURCES"); return err })
