@@ -122,6 +122,9 @@ func busCases() []decision {
 		{"kafka-replication", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-replication", "one in sync is enough", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 1 }), Warning, "min.insync.replicas 1"},
 		{"kafka-replication", "one broker", k, func(f *Facts) { f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1 }, OK, "one broker"},
+		{"kafka-replication", "one broker left", k, func(f *Facts) { // reading the risk of a single broker panicked: there is none
+			f.Kafka.Topics[0].Topic.MinInsyncReplicas, f.Kafka.Brokers = 1, 1
+		}, Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
 		{"kafka-replication", "none", k, missing, Skipped, "no topic"},
 		{"kafka-replication", "planned", k, before(func(f *Facts) {
 			f.Kafka.Topics[0].Missing, f.Kafka.Topics[0].Topic.MinInsyncReplicas = true, 1

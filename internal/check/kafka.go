@@ -132,7 +132,7 @@ func checkReplication(f *Facts) verdict {
 		return skip("there is no topic to look at")
 	case f.settingsUnknown():
 		return skip("the settings of the topics cannot be read")
-	case len(few) > 0 && f.Kafka.Brokers == 1:
+	case len(few) > 0 && len(risks) > 0 && risks[0].Single:
 		return pass("topics have one replica, because there is one broker: %s", risks[0].Loses)
 	case len(few) > 0:
 		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(few))
