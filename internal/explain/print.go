@@ -34,9 +34,11 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		if r.GroupError != "" {
 			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
 		}
-		fmt.Fprintln(table, strings.Join([]string{
-			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), cmp.Or(r.Selector, "-"), string(r.Watched), cmp.Or(scope(r), "-"), cmp.Or(terminal.Line(why), "-"),
-		}, "\t"))
+		cells := []string{r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), r.Selector, string(r.Watched), scope(r), why}
+		for i, cell := range cells {
+			cells[i] = terminal.Line(cmp.Or(cell, "-"))
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	if err := table.Flush(); err != nil {
 		return err
