@@ -48,14 +48,7 @@ func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0
 // maxSeparateLists is the maximum number of namespaces that are listed separately.
 const maxSeparateLists = 10
 
-// lookAtNamespaces reads the labels of namespaces, if the selection depends on them.
-func (c *cluster) lookAtNamespaces(ctx context.Context) error {
-	if c.coverage.selector == nil {
-		return nil
-	}
-	return c.learnNamespaces(ctx)
-}
-
+// learnNamespaces reads which namespaces exist, and whether their labels match.
 func (c *cluster) learnNamespaces(ctx context.Context) error {
 	matching := map[string]bool{}
 	r := resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace"}
