@@ -43,7 +43,7 @@ func busCases() []decision {
 		{"bus-reachable", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-accepts", "refuses", "", func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", nats.ErrMisconfigured) }, Failed, "nats is misconfigured: no"},
 		{"bus-accepts", "refuses", k, func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", kafka.ErrMisconfigured) }, Failed, "kafka is misconfigured: no"},
-		{"bus-accepts", "down", "", func(f *Facts) { f.BusErr = errFault }, Skipped, "cannot be asked"},
+		{"bus-accepts", "down", "", func(f *Facts) { f.BusErr = errFault }, Skipped, "cannot be queried"},
 		{"bus-accepts", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-clock", "behind", "", clock(func(f *Facts) **time.Duration { return &f.NATS.Skew }, -time.Minute), Warning, "1m0s behind"},
 		{"bus-clock", "unknown", "", func(f *Facts) { f.NATS.Skew = nil }, Skipped, "does not report"},

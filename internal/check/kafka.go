@@ -102,7 +102,7 @@ func checkKafkaPermissions(f *Facts) verdict {
 	}
 	switch {
 	case len(f.existing()) == 0:
-		return skip("there is no topic to ask for")
+		return skip("there is no topic to look at")
 	case !known:
 		return skip("the brokers do not report the permissions of the user")
 	}
