@@ -55,11 +55,7 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 		return fail(err)
 	}
 	if len(c.answer.Resources) == 0 {
-		detail := ""
-		for _, n := range c.answer.NotServed {
-			detail = n.Detail
-		}
-		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, detail)
+		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, c.answer.NotServed[0].Detail)
 	}
 	x := c.answer.Resources[0]
 	c.resource = x.Resource
