@@ -145,11 +145,6 @@ func (f *feed) missing() (what, cluster string) {
 	return "", ""
 }
 
-func (f *feed) complete() bool {
-	what, _ := f.missing()
-	return what == ""
-}
-
 // take handles an event. The subscription calls it in the order of the bus.
 func (f *feed) take(m *event.Message, d publish.Delivery) error {
 	f.advance(d)
@@ -169,8 +164,10 @@ func (f *feed) take(m *event.Message, d publish.Delivery) error {
 			err = fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
 		}
 	}
-	if err == nil && f.waiting && f.complete() {
-		return errAgain
+	if err == nil && f.waiting {
+		if what, _ := f.missing(); what == "" {
+			return errAgain
+		}
 	}
 	return err
 }
