@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 
@@ -150,7 +151,7 @@ func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector s
 		return
 	}
 	list, err := c.client.Resource(c.resource.GroupVersionResource()).Namespace(c.key.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + c.key.Name + "," + selector, Limit: 1,
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", c.key.Name).String() + "," + selector, Limit: 1,
 	})
 	switch {
 	case err != nil:
