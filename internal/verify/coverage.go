@@ -73,10 +73,10 @@ func (c *cluster) learnNamespaces(ctx context.Context) error {
 // lists returns the namespaces in which to list a resource, or "" for one list of all.
 func (c *cluster) lists(r resource) []string {
 	switch {
-	case !r.Namespaced || c.coverage.all():
+	case !r.Namespaced:
 		return []string{""}
 	case c.coverage.selector == nil && len(c.coverage.include) == 0:
-		return []string{""} // all namespaces except the excluded ones
+		return []string{""} // all namespaces, or all but the excluded ones
 	case c.coverage.selector != nil && len(c.selectedNamespaces()) > maxSeparateLists:
 		return []string{""}
 	}

@@ -89,7 +89,8 @@ func (d discovered) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.AP
 func (s selectors) selectResources(ctx context.Context, client discovery.DiscoveryInterface) (*selection, error) {
 	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
 	sel := &selection{
-		served: map[schema.GroupResource]bool{}, selected: map[schema.GroupResource]resource{}, failed: map[string]error{},
+		served: map[schema.GroupResource]bool{}, selected: map[schema.GroupResource]resource{},
+		kinds: map[schema.GroupKind]resource{}, failed: map[string]error{},
 	}
 	var partial *discovery.ErrGroupDiscoveryFailed
 	switch {
@@ -102,15 +103,10 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 	}
 	r := newResolver(discovered{client, groups, lists})
 	sel.versions = r.byVersion
-	for _, all := range r.versions {
-		for _, x := range all {
-			sel.served[x.GroupResource()] = true
-		}
-	}
 	excluded, quiet := r.resolveAll(s.exclude), r.resolveAll(s.unlessNamed)
-	sel.kinds = map[schema.GroupKind]resource{}
 	for _, all := range r.versions {
 		for _, x := range all { // the preferred version first
+			sel.served[x.GroupResource()] = true
 			gk := schema.GroupKind{Group: x.Group, Kind: x.Kind}
 			_, taken := sel.kinds[gk]
 			if !taken && !excluded[x.GroupResource()] && !quiet[x.GroupResource()] && r.watchable[x.GroupVersionResource] {
