@@ -1,7 +1,7 @@
 // Package explain explains which resources a forwarder with a given configuration watches in a
 // cluster, and why it does not watch the others. Like the informers, it uses package discovery.
-// It starts nothing and changes nothing. It removes terminal control sequences from its output,
-// because an aggregated API server can choose the text of an error.
+// It starts nothing and changes nothing. It escapes terminal control sequences in its output,
+// because an aggregated API server chooses the names of its resources and the texts of its errors.
 package explain
 
 import (

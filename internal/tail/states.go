@@ -41,8 +41,8 @@ func NewStates() *States {
 	return &States{packers: map[schema.GroupResource]*event.Packer{}, last: map[place]kept{}}
 }
 
-// Change is the JSON of an object before and after an event. It is valid as long as the event's
-// message.
+// Change is the JSON of an object before and after an event. It is valid as long as the message of
+// the event is.
 type Change struct {
 	Object   json.RawMessage // nil if the event does not have the whole object
 	Previous json.RawMessage // nil if unknown
