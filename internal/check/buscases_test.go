@@ -130,9 +130,12 @@ func busCases() []decision {
 			f.Kafka.Topics[0].Missing, f.Kafka.Topics[0].Topic.MinInsyncReplicas = true, 1
 		}), Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
 		{"kafka-unclean-election", "allowed", k, func(f *Facts) { f.Kafka.Checkpoint.Topic.UncleanElection = true }, Warning, "true for kuberelay.checkpoint"},
-		{"kafka-unclean-election", "one broker", k, func(f *Facts) {
+		{"kafka-unclean-election", "one replica", k, func(f *Facts) {
+			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Topics[0].Topic.Replication = true, 1
+		}, OK, "only a replica"},
+		{"kafka-unclean-election", "one broker left", k, func(f *Facts) { // this passed: one live broker counted as a cluster of one
 			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Brokers = true, 1
-		}, OK, "one broker"},
+		}, Warning, "true for kuberelay"},
 		{"kafka-unclean-election", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-unclean-election", "none", k, missing, Skipped, "no topic"},
 		{"kafka-in-sync", "one is missing", k, topic(func(t *kafka.TopicInspection) { t.InSync = 2 }), Warning, "kuberelay (2 of 3)"},

@@ -135,17 +135,14 @@ func checkReplication(f *Facts, known []kafka.TopicInspection) verdict {
 	return pass("events survive the loss of a broker")
 }
 
-func checkUncleanElection(f *Facts, known []kafka.TopicInspection) verdict {
+func checkUncleanElection(_ *Facts, known []kafka.TopicInspection) verdict {
 	var unclean []string
 	for _, t := range known {
-		if t.Topic.UncleanElection {
+		if t.Topic.UncleanElection && t.Topic.Replication > 1 {
 			unclean = append(unclean, t.Name)
 		}
 	}
-	switch {
-	case len(unclean) > 0 && f.Kafka.Brokers == 1:
-		return pass("unclean leader elections are allowed, and there is one broker")
-	case len(unclean) > 0:
+	if len(unclean) > 0 {
 		return warn("run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
 			"a replica that lacks acknowledged records can become the leader: unclean.leader.election.enable is true for %s", names(unclean))
 	}
