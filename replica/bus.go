@@ -86,11 +86,11 @@ type KafkaOAuth struct {
 
 // Bus is a connection for reading a bus. It is safe for concurrent use.
 type Bus struct {
-	reader  func(gr schema.GroupResource, cluster string) (r reader, release func() error, err error)
-	filters func(gr schema.GroupResource, cluster, namespace string) []string // nil if the bus has no filters
-	open    context.Context                                                   // ends when the bus is closed
-	close   func() error
-	log     *slog.Logger
+	reader func(gr schema.GroupResource, cluster string) (r reader, release func() error, err error)
+	prefix string          // of the subjects; unused on Kafka
+	open   context.Context // ends when the bus is closed
+	close  func() error
+	log    *slog.Logger
 }
 
 func newBus(b Bus) *Bus {
@@ -121,16 +121,13 @@ func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	if err != nil {
 		return nil, named(err)
 	}
-	prefix := cmp.Or(o.SubjectPrefix, "kuberelay")
 	return newBus(Bus{
 		reader: func(schema.GroupResource, string) (reader, func() error, error) {
 			return b, func() error { return nil }, nil
 		},
-		filters: func(gr schema.GroupResource, cluster, namespace string) []string {
-			return subjects(prefix, cluster, gr, namespace)
-		},
-		close: b.Close,
-		log:   o.Logger,
+		prefix: cmp.Or(o.SubjectPrefix, "kuberelay"),
+		close:  b.Close,
+		log:    o.Logger,
 	}), nil
 }
 

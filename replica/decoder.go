@@ -50,7 +50,7 @@ func (d *decoder) empty() runtime.Object {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		u.Object = map[string]any{}
 	}
-	if d.isGeneric(object) && !d.kind.Empty() {
+	if isGeneric(object) && !d.kind.Empty() {
 		object.GetObjectKind().SetGroupVersionKind(d.kind)
 	}
 	return object
@@ -82,7 +82,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 	switch {
 	case m.GetName() != c.key.Name || m.GetNamespace() != c.key.Namespace:
 		return nil, nil, fmt.Errorf("the object has the name %q and namespace %q", m.GetName(), m.GetNamespace())
-	case !d.isGeneric(object) && kind.GroupVersion() != d.gvr.GroupVersion():
+	case !isGeneric(object) && kind.GroupVersion() != d.gvr.GroupVersion():
 		return nil, nil, fmt.Errorf("the bus has the object in version %s, not in %s: an object keeps its version on the bus until it changes; "+
 			"set Options.Object to nil or &metav1.PartialObjectMetadata{}, which accept all versions, or use the Go type of the version if all objects have it",
 			kind.GroupVersion(), d.gvr.GroupVersion())
@@ -90,7 +90,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 	if d.kind.Empty() || kind.GroupVersion() == d.gvr.GroupVersion() {
 		d.kind = kind
 	}
-	if !d.isGeneric(object) { // typed clients return objects without a kind
+	if !isGeneric(object) { // typed clients return objects without a kind
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	if _, only := object.(*metav1.PartialObjectMetadata); c.truncated && !only {
@@ -105,7 +105,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 }
 
 // isGeneric reports whether the Go type of an object can hold any kind.
-func (d *decoder) isGeneric(object runtime.Object) bool {
+func isGeneric(object runtime.Object) bool {
 	switch object.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
 		return true

@@ -69,9 +69,9 @@ func (f *feed) run(ctx context.Context) error {
 // subscription resets the feed. It returns the options to read the current state, or to continue at
 // f.from.
 func (f *feed) subscription() publish.SubscribeOptions {
-	o := publish.SubscribeOptions{From: publish.FromLast, UntilLost: true, Foreign: f.foreign, Tombstone: f.tombstone}
-	if f.lw.bus.filters != nil {
-		o.Filters = f.lw.bus.filters(f.lw.gvr.GroupResource(), f.lw.opts.Cluster, f.lw.opts.Namespace)
+	o := publish.SubscribeOptions{
+		Filters: subjects(f.lw.bus.prefix, f.lw.opts.Cluster, f.lw.gvr.GroupResource(), f.lw.opts.Namespace), // Kafka ignores them
+		From:    publish.FromLast, UntilLost: true, Foreign: f.foreign, Tombstone: f.tombstone,
 	}
 	if f.from != nil {
 		o.From, o.Cursor = publish.FromCursor, f.from.cursor
@@ -145,11 +145,6 @@ func (f *feed) missing() (what, cluster string) {
 	return "", ""
 }
 
-func (f *feed) complete() bool {
-	what, _ := f.missing()
-	return what == ""
-}
-
 // take handles an event. The subscription calls it in the order of the bus.
 func (f *feed) take(m *event.Message, d publish.Delivery) error {
 	f.advance(d)
@@ -169,8 +164,10 @@ func (f *feed) take(m *event.Message, d publish.Delivery) error {
 			err = fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
 		}
 	}
-	if err == nil && f.waiting && f.complete() {
-		return errAgain
+	if err == nil && f.waiting {
+		if what, _ := f.missing(); what == "" {
+			return errAgain
+		}
 	}
 	return err
 }

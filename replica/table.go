@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -73,26 +75,20 @@ func (t *table) claim(cluster string, c change) (ours bool, err error) {
 // add applies a change while the feed reads the current state.
 func (t *table) add(c change) error {
 	object, matches, err := t.read(c)
-	if err == nil {
-		delete(t.entries, c.key)
+	if err != nil {
+		return err
 	}
-	if err == nil && matches {
+	delete(t.entries, c.key)
+	if matches {
 		t.keep(c, entry{uid: metaOf(object).GetUID(), object: object})
 	}
-	return err
+	return nil
 }
 
 // objects returns the current state, sorted by namespace and name. Call it once.
 func (t *table) objects() []runtime.Object {
-	keys := make([]event.Key, 0, len(t.entries))
-	for k := range t.entries {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b event.Key) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+	keys := slices.SortedFunc(maps.Keys(t.entries), func(a, b event.Key) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	objects := make([]runtime.Object, len(keys))
 	for i, k := range keys {

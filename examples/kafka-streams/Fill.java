@@ -10,8 +10,9 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * Fills the store of StreamsTable from the topic, also when Kafka Streams restores it. A record that
- * is no event of Kuberelay is skipped: whoever may write to the topic can write anything.
+ * Fills the store of StreamsTable from the topic, also when Kafka Streams restores the store. It skips
+ * a record that is not an event of Kuberelay, because every writer with access to the topic can write
+ * anything.
  */
 class Fill extends ContextualProcessor<String, byte[], Void, Void> {
   static final String STORE = "objects", POINT = "point ";
@@ -23,7 +24,7 @@ class Fill extends ContextualProcessor<String, byte[], Void, Void> {
 
   @Override
   public void process(Record<String, byte[]> r) {
-    CloudEvent event = null; // of a tombstone
+    CloudEvent event = null; // a tombstone has no event
     String cluster, type = "tombstone", row = null;
     boolean ours;
     try {

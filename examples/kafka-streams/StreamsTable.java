@@ -32,18 +32,18 @@ import org.apache.kafka.streams.state.Stores;
  *   java -cp 'target/classes:target/dependency/*' StreamsTable
  * </pre>
  *
- * <p>A row is of the last event of an object. Every instance has all rows, and needs no consumer group
- * and no topic of its own. The store is on disk, with its position, so a program that was killed
- * continues. The program waits for the brokers and the topic. It drops the store and reads the topic
- * again if the topic is another one or lost its end, or if it may have dropped deletes.
+ * <p>A row shows the last event of an object. Every instance has all rows, and needs no consumer group
+ * and no topic of its own. The store and its position are on disk, so a program that was killed
+ * continues where it stopped. The program waits for the brokers and the topic. It drops the store and
+ * reads the topic again if the topic was recreated or lost its end, or if it may have dropped deletes.
  *
- * <p>The file has the rows of the clusters that are complete: for which every partition has a
- * consistency point of the resource. With a KUBERELAY_RESOLVED_INTERVAL of 0 there are no points, and
- * no cluster becomes complete. The columns are cluster, namespace, name,
- * UID, version, and whether the object was too large for the bus, so that only its metadata is there.
+ * <p>The file has only the rows of complete clusters. A cluster is complete when every partition has a
+ * consistency point of the resource. If KUBERELAY_RESOLVED_INTERVAL is 0, the forwarder publishes no
+ * points, and no cluster becomes complete. The columns are cluster, namespace, name, UID, version, and
+ * whether the object was too large for the bus, which then has only its metadata.
  *
- * <p>A KTable or GlobalKTable of the topic also has the existing objects and no other rows. But it has
- * no headers: it can't know what is truncated, or when it is complete.
+ * <p>A KTable or GlobalKTable of the topic also has exactly the existing objects. But it has no headers,
+ * so it can't know which objects are truncated, or when it is complete.
  */
 class StreamsTable {
   private static final String TOPIC = env("TOPIC", "kuberelay"), STORE = Fill.STORE;
@@ -71,7 +71,7 @@ class StreamsTable {
     }
   }
 
-  /** Runs until the topic is another one, or Kafka Streams failed. */
+  /** Runs until the topic is recreated or Kafka Streams fails. */
   private static void run(KafkaStreams streams, Admin admin) throws Exception {
     var topic = admin.describeTopics(List.of(TOPIC)).topicNameValues().get(TOPIC).get();
     String id = topic.topicId() + " with " + topic.partitions().size() + " partitions";
@@ -84,11 +84,11 @@ class StreamsTable {
     streams.start();
     for (String before = ""; ; Thread.sleep(500)) {
       if (!admin.describeTopics(List.of(TOPIC)).topicNameValues().get(TOPIC).get().topicId().equals(topic.topicId())) {
-        throw new IllegalStateException("the topic is another one");
+        throw new IllegalStateException("the topic was recreated");
       } else if (streams.state().hasCompletedShutdown()) {
-        Files.delete(KNOWN); // the store may be of a topic that had more
+        Files.delete(KNOWN); // the store may be ahead of the topic
         throw new IllegalStateException("Kafka Streams failed");
-      } else if (streams.state() == KafkaStreams.State.RUNNING) { // the store has all that the topic had
+      } else if (streams.state() == KafkaStreams.State.RUNNING) { // the store has everything that was in the topic
         Files.setLastModifiedTime(KNOWN, FileTime.from(Instant.now()));
         String rows = rows(streams, topic.partitions().size());
         if (rows != null && !rows.equals(before)) {
@@ -105,7 +105,7 @@ class StreamsTable {
     ReadOnlyKeyValueStore<String, byte[]> store =
         streams.store(StoreQueryParameters.fromNameAndType(STORE, QueryableStoreTypes.keyValueStore()));
     Map<String, StringBuilder> rows = new TreeMap<>(); // by cluster
-    Map<String, Integer> points = new HashMap<>(); // how many partitions have one, by cluster
+    Map<String, Integer> points = new HashMap<>(); // number of partitions with a point, by cluster
     try (KeyValueIterator<String, byte[]> all = store.all()) {
       while (all.hasNext()) {
         KeyValue<String, byte[]> row = all.next();

@@ -110,7 +110,7 @@ func run(ctx context.Context) error {
 			if info, err := stream.Info(ctx); err != nil {
 				return err
 			} else if info.Created.String() != id {
-				return errors.New("the stream is another one")
+				return errors.New("the stream was recreated")
 			}
 		}
 	}

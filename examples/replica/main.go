@@ -21,7 +21,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -96,7 +95,8 @@ func run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return nil
 	}
-	for change(); ; {
+	change()
+	for {
 		select {
 		case <-changed:
 			if err := write(cmp.Or(os.Getenv("TABLE"), "table.txt"), informer.GetStore().List()); err != nil {
@@ -116,11 +116,7 @@ func write(file string, objects []any) error {
 		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\n", cmp.Or(u.GetNamespace(), "-"), u.GetName(), u.GetUID(), u.GetResourceVersion()))
 	}
 	slices.Sort(lines)
-	var table bytes.Buffer
-	for _, line := range lines {
-		table.WriteString(line)
-	}
-	if err := os.WriteFile(file+".new", table.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(file+".new", []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)

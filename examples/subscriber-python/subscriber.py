@@ -1,19 +1,19 @@
-"""Reads the bus of Kuberelay with a plain NATS client: first the current state of every
-object, and then each change as it happens. Prints a line for each.
+"""Reads the bus of Kuberelay with a plain NATS client. Prints a line for the current state
+of every object, and then a line for each change as it happens.
 
     pip install nats-py
     NATS_URL=nats://localhost:4222 python subscriber.py
 
-NATS_TOKEN is the token of a server that wants one. The built-in server writes its token to a
-file; this is its path if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
+If the server requires a token, set NATS_TOKEN. The built-in server writes its token to a
+file. If KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set, the path of the file is:
 
     NATS_TOKEN=$(cat ~/.local/share/kuberelay/nats/token) python subscriber.py
 
-In the sidecar example, no token is needed.
+The sidecar example needs no token.
 
-SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. A selection like this
-leaves out the marker that tells the subscriber about a new stream;
-kuberelay.*._control.> has it.
+SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. Such a selection leaves out
+the claims of clusters, from which the subscriber learns about a new stream. Their subjects
+match kuberelay.*._control.>.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ CLAIMED = "io.kuberelay.cluster.claimed"
 
 async def main() -> None:
     url = os.environ.get("NATS_URL", "nats://localhost:4222")
-    if "@" in url:  # errors can have the URL
+    if "@" in url:  # error messages can show the URL
         sys.exit("NATS_URL has credentials: set NATS_TOKEN instead")
     token = os.environ.get("NATS_TOKEN") or None
     connection = await nats.connect(url, token=token, max_reconnect_attempts=-1)
-    # An ordered consumer keeps its position. "Last per subject" starts with the last event
-    # of each object: its current state.
+    # An ordered consumer keeps its position even if the connection is lost. "Last per
+    # subject" starts with the last event of each object, which has its current state.
     events = await connection.jetstream().subscribe(
         os.environ.get("SUBJECTS", "kuberelay.>"),
         stream=os.environ.get("STREAM", "KUBERELAY"),
@@ -58,9 +58,9 @@ async def main() -> None:
 
 
 def notice(streams: dict[str, str], source: str, stream: str) -> None:
-    """Prints a line if the stream is a new one, for example because the server lost its
-    files. The claim of a cluster names the stream. Objects of the old stream that still
-    exist are published again. Objects that were deleted in the meantime are not."""
+    """Prints a line if the stream was recreated, for example because the server lost its
+    files. The claim of a cluster names the stream. The forwarder publishes all existing
+    objects again, but no deletes for the objects that were deleted in the meantime."""
     if streams.get(source, stream) != stream:
         print("another stream", source, stream, flush=True)
     streams[source] = stream

@@ -17,14 +17,14 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Keeps a table of one resource, read from Kafka: see Table.
+ * Keeps a table of one resource that it reads from Kafka. See Table.
  *
  * <p>The program waits for the brokers (KAFKA_BROKERS) and the topic (TOPIC, by default kuberelay).
  * With a topic per resource, TOPIC is the topic of the resource, such as kuberelay.apps.deployments.
  */
 class KafkaTable {
   private static final String TOPIC = Table.env("TOPIC", "kuberelay");
-  // No group is used: the positions are in the table.
+  // The consumer uses no group, because the table has the positions.
   private static final Map<String, Object> CONFIG =
       Map.of(
           ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, Table.env("KAFKA_BROKERS", "localhost:9092"),
@@ -73,7 +73,7 @@ class KafkaTable {
       if (batch.isEmpty()) {
         TopicDescription now = describe();
         if (!now.topicId().equals(topic.topicId()) || now.partitions().size() != partitions.size()) {
-          throw new IllegalStateException("the topic is another one, or has other partitions");
+          throw new IllegalStateException("the topic was recreated, or has another number of partitions");
         }
       }
       if (table.apply(batch)) {
@@ -85,7 +85,7 @@ class KafkaTable {
     }
   }
 
-  /** A tombstone has neither value nor attributes. A consistency point has no value, but attributes. */
+  /** A tombstone has neither a value nor attributes. A consistency point has attributes, but no value. */
   private static BusMessage.Entry entry(ConsumerRecord<String, byte[]> r) {
     boolean tombstone = r.value() == null && r.headers().lastHeader("ce_type") == null;
     return new BusMessage.Entry(r.key(), tombstone ? null : KafkaMessageFactory.createReader(r).toEvent());

@@ -25,10 +25,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Keeps a table of one resource, read from NATS: see Table.
+ * Keeps a table of one resource that it reads from NATS. See Table.
  *
- * <p>The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
- * token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
+ * <p>The program waits for the server and the stream (STREAM, by default KUBERELAY). If the server
+ * requires credentials, set NATS_TOKEN, or NATS_USER and NATS_PASSWORD.
  */
 class NatsTable {
   private static final String STREAM = Table.env("STREAM", "KUBERELAY");
@@ -37,11 +37,11 @@ class NatsTable {
   public static void main(String[] args) throws Exception {
     Table table = new Table();
     String url = Table.env("NATS_URL", "nats://localhost:4222");
-    if (url.contains("@")) { // exceptions of the client have the URL
+    if (url.contains("@")) { // exceptions of the client show the URL
       System.out.println("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead");
       System.exit(2);
     }
-    // A new connection checks whether the stream is the same, so the client may not reconnect.
+    // The client must not reconnect: only a new connection checks whether the stream is the same.
     Options.Builder options = new Options.Builder().server(url).noReconnect().errorListener(new ErrorListener() {});
     if (!Table.env("NATS_TOKEN", "").isEmpty()) {
       options.token(Table.env("NATS_TOKEN", "").toCharArray());
@@ -51,7 +51,7 @@ class NatsTable {
     while (true) {
       try (Connection connection = Nats.connect(options.build())) {
         follow(table, connection);
-      } catch (IOException e) { // its message has the URL
+      } catch (IOException e) { // its message shows the URL
         System.out.println("waiting: " + e.getClass().getSimpleName());
         Thread.sleep(1000);
       } catch (JetStreamApiException | JetStreamStatusCheckedException | IllegalStateException e) {
@@ -90,7 +90,7 @@ class NatsTable {
         }
       }
       table.apply(batch);
-      if (batch.isEmpty()) { // an error if the consumer is gone: so it is if the stream is another one
+      if (batch.isEmpty()) { // throws if the consumer is gone, for example because the stream was recreated
         pending = streams.getConsumerInfo(STREAM, name).getNumPending();
       }
       if (pending == 0) {
@@ -99,11 +99,11 @@ class NatsTable {
     }
   }
 
-  /** Reads the headers, which are those of the HTTP binding. The SDK does not decode their values. */
+  /** Reads a message. Its headers are those of the HTTP binding. The SDK does not decode their values. */
   private static BusMessage.Entry entry(Message m) {
     Map<String, String> headers = new HashMap<>();
     m.getHeaders().forEach((name, values) -> {
-      String value = values.get(0).replace("+", "%2B"); // which URLDecoder takes for a space
+      String value = values.get(0).replace("+", "%2B"); // URLDecoder decodes + as a space
       headers.put(name, URLDecoder.decode(value, StandardCharsets.UTF_8));
     });
     CloudEvent event = HttpMessageFactory.createReader(headers, m.getData()).toEvent();

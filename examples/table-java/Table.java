@@ -25,13 +25,13 @@ import java.util.Map;
  * </pre>
  *
  * <p>The table and the position on the bus change in one transaction, so the program can be killed at
- * any time and continues where it was. It builds the table again if the stream or topic is another
- * one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
- * state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
- * the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can stay 0: see
- * docs/subscribing.md. If "truncated" is 1, the object was too large for the bus: the row has only
- * apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
- * The file is in WAL mode, so a reader that stays open doesn't stop the program.
+ * any time and continues where it stopped. It builds the table again if the stream or topic was
+ * recreated or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+ * state is complete. "complete" is 1 for a cluster if its rows are a state that the cluster had, and
+ * "resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0, "complete" can stay 0:
+ * see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the row has
+ * only apiVersion, kind and metadata. The program skips a message that is not an event of Kuberelay.
+ * The file is in WAL mode, so a reader that stays open doesn't block the program.
  */
 class Table {
   private static final String RESOURCE = env("RESOURCE", "deployments.apps");
@@ -59,9 +59,12 @@ class Table {
     return System.getenv().getOrDefault(name, otherwise);
   }
 
-  /** Returns the positions to continue at, none if the table must be built. Bounds are the first one and the end. */
+  /**
+   * Returns the positions at which to continue, or none to build the table again. The bounds of a log
+   * are its first position and the one after its last message.
+   */
   Map<Integer, Long> open(String bus, Map<Integer, long[]> bounds) throws SQLException {
-    db.rollback(); // of what failed
+    db.rollback(); // after an error
     Map<Integer, Long> positions = new HashMap<>();
     ResultSet stored = db.createStatement().executeQuery("SELECT log, position FROM positions");
     while (stored.next()) {
@@ -89,7 +92,10 @@ class Table {
     return Map.of();
   }
 
-  /** Reports whether a cluster is complete as soon as everything is read that is on the bus now. */
+  /**
+   * Applies messages in order. Returns true if a cluster is complete once everything on the bus at this
+   * time is applied.
+   */
   boolean apply(List<BusMessage> batch) throws Exception {
     int marked = 0;
     for (BusMessage m : batch) {
@@ -138,7 +144,7 @@ class Table {
     return meta.get(field).textValue();
   }
 
-  /** Removes what the bus did not have again, from clusters that are complete now. */
+  /** Marks clusters as complete, and removes their rows that the bus no longer has. */
   void caughtUp() throws SQLException {
     update("DELETE FROM objects WHERE build < ? AND cluster IN (SELECT cluster FROM clusters WHERE marked > complete)", build);
     update("UPDATE clusters SET complete = 1 WHERE marked > complete");

@@ -1,4 +1,4 @@
-"""Keeps a table of one resource, read from Kafka: see table.py.
+"""Keeps a table of one resource that it reads from Kafka. See table.py.
 
 The program waits for the brokers (KAFKA_BROKERS) and the topic (TOPIC, by default kuberelay). With
 a topic per resource, TOPIC is the topic of the resource, such as kuberelay.apps.deployments.
@@ -28,7 +28,7 @@ def bounds(consumer: Consumer, partitions: list[int]) -> dict[int, tuple[int, in
 
 def read(m) -> tuple:
     headers = dict(m.headers() or [])
-    if m.value() is None and "ce_type" not in headers:  # a consistency point has no value either, but attributes
+    if m.value() is None and "ce_type" not in headers:  # a consistency point has attributes, but no value
         return m.key().decode(), None
     return m.key().decode(), from_kafka_event(KafkaMessage(headers, m.key(), m.value() or b""))
 
@@ -46,7 +46,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
             batch.append((m.partition(), m.offset() + 1, m.timestamp()[1] / 1000, m))
             positions[m.partition()] = m.offset() + 1
         if not batch and describe(admin)[0] != topic:
-            raise RuntimeError("the topic is another one")
+            raise RuntimeError("the topic was recreated")
         if batch and table.apply(batch):
             target = bounds(consumer, partitions)  # there is no order between partitions
         if target and all(positions[n] >= end for n, (_, end) in target.items()):
@@ -57,7 +57,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
 if __name__ == "__main__":
     local, servers = Table(os.environ.get("TABLE", "table.db"), read), {"bootstrap.servers": BROKERS}
     while True:
-        # No group is used: the positions are in the table.
+        # The consumer uses no group, because the table has the positions.
         settings = servers | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
         consumer = Consumer(settings)
         try:

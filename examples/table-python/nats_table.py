@@ -1,7 +1,7 @@
-"""Keeps a table of one resource, read from NATS: see table.py.
+"""Keeps a table of one resource that it reads from NATS. See table.py.
 
-The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
-token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
+The program waits for the server and the stream (STREAM, by default KUBERELAY). If the server
+requires credentials, set NATS_TOKEN, or NATS_USER and NATS_PASSWORD.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def follow(table: Table, connection) -> None:
         except TimeoutError:
             messages = []
         if not messages:
-            # It is an error if the consumer is gone: so it is if the stream is another one.
+            # This raises an error if the consumer is gone, for example because the stream was recreated.
             if (await js.consumer_info(STREAM, name)).num_pending == 0:
                 table.caught_up()
             continue
@@ -55,18 +55,18 @@ async def follow(table: Table, connection) -> None:
 
 
 async def quiet(error: Exception) -> None:
-    """Replaces the client's log, which has a traceback of each attempt. Errors are raised too."""
+    """Replaces the client's log, which shows a traceback for each attempt. The client also raises each error."""
 
 
 async def connect(table: Table) -> None:
-    # A new connection checks whether the stream is the same, so the client may not reconnect.
+    # The client must not reconnect: only a new connection checks whether the stream is the same.
     settings = {"allow_reconnect": False, "max_reconnect_attempts": 1, "error_cb": quiet} | CREDENTIALS
     async with await nats.connect(URL, **settings) as connection:
         await follow(table, connection)
 
 
 if __name__ == "__main__":
-    if "@" in URL:  # which errors can have
+    if "@" in URL:  # error messages can show the URL
         sys.exit("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead")
     local = Table(os.environ.get("TABLE", "table.db"), read)
     while True:

@@ -8,14 +8,14 @@
     sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
 
 The table and the position on the bus change in one transaction, so the program can be killed at
-any time and continues where it was. It builds the table again if the stream or topic is another
-one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
-state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
-and "resolved" is the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can
-stay 0: see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the
-row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay is skipped:
-whoever may write to the bus can write anything. The file is in WAL mode, so a reader that stays
-open doesn't stop the program.
+any time and continues where it stopped. It builds the table again if the stream or topic was
+recreated or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+state is complete. "complete" is 1 for a cluster if its rows are a state that the cluster had, and
+"resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0, "complete" can stay 0:
+see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the row has
+only apiVersion, kind and metadata. The program skips a message that is not an event of Kuberelay,
+because every writer with access to the bus can write anything. The file is in WAL mode, so a
+reader that stays open doesn't block the program.
 """
 
 import json
@@ -42,14 +42,14 @@ def log(*words) -> None:
 
 class Table:
     def __init__(self, path: str, read) -> None:
-        """Read returns the key and the event of a message of the bus; that of a tombstone is None."""
+        """read returns the key and the event of a message on the bus. The event of a tombstone is None."""
         self.read = read
         self.db = sqlite3.connect(path)
         self.db.executescript(SCHEMA)
 
     def open(self, bus: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-        """Returns the positions to continue at, none if the table must be built. A log is the
-        stream or a partition; its positions have bounds, the second after its last message."""
+        """Returns the positions at which to continue, or none to build the table again. A log is the
+        stream or a partition. Its bounds are its first position and the one after its last message."""
         positions = dict(self.db.execute("SELECT log, position FROM positions"))
         before, self.build, at = self.db.execute("SELECT id, build, time FROM bus").fetchone() or ("", 0, 0)
         recent = before == bus and time.time() - at < MAX_AWAY
@@ -65,8 +65,8 @@ class Table:
         return {}
 
     def apply(self, batch: list) -> bool:
-        """Applies messages in the order of the bus: log, next position, time, and the message. Reports
-        whether a cluster is complete as soon as everything is read that is on the bus now."""
+        """Applies messages in the order of the bus: log, next position, time, and the message. Returns
+        true if a cluster is complete once everything on the bus at this time is applied."""
         marked = False
         with self.db:
             for of, position, at, m in batch:
@@ -105,7 +105,7 @@ class Table:
         return False
 
     def caught_up(self) -> None:
-        """Removes what the bus did not have again, from clusters that are complete now."""
+        """Marks clusters as complete, and removes their rows that the bus no longer has."""
         with self.db:
             for (cluster,) in self.db.execute("SELECT cluster FROM clusters WHERE marked > complete").fetchall():
                 self.db.execute("DELETE FROM objects WHERE cluster = ? AND build < ?", (cluster, self.build))

@@ -1,10 +1,10 @@
-// Keeps a table of one resource, read from Kafka: see table.ts.
+// Keeps a table of one resource that it reads from Kafka. See table.ts.
 //
 // The program waits for the brokers (KAFKA_BROKERS) and the topic (TOPIC, by default kuberelay). With
 // a topic per resource, TOPIC is the topic of the resource, such as kuberelay.apps.deployments. GROUP
-// is the consumer group, which KafkaJS needs; it stores no offsets. KafkaJS doesn't tell whether a topic
-// is another one: the program sees that it is missing for a moment, or is shorter than before. If you
-// replace the topic while the program isn't running, remove the table.
+// is the consumer group, which KafkaJS requires. The program stores no offsets in it. KafkaJS doesn't
+// report that a topic was recreated. The program notices it if the topic is missing for a moment or is
+// shorter than before. If you recreate the topic while the program isn't running, remove the table.
 
 import { Kafka as CloudEvents, type CloudEventV1 } from "cloudevents";
 import kafkajs, { type KafkaMessage } from "kafkajs";
@@ -21,7 +21,7 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 const kafka = new Kafka({ brokers: env("KAFKA_BROKERS", "localhost:9092").split(","), logLevel: logLevel.NOTHING });
 const admin = kafka.admin();
 
-// Returns the key and the event; a tombstone has none. A consistency point has no value either, but attributes.
+// Returns the key and the event. A tombstone has no event. A consistency point has attributes, but no value.
 function read(m: KafkaMessage): [string, CloudEventV1<any>?] {
   const key = m.key!.toString();
   const headers = Object.fromEntries(Object.entries(m.headers ?? {}).map(([name, value]) => [name, String(value)]));
@@ -30,7 +30,7 @@ function read(m: KafkaMessage): [string, CloudEventV1<any>?] {
   return [key, CloudEvents.toEvent({ headers, key, value, body: value } as any) as CloudEventV1<any>];
 }
 
-// Returns the first position of each partition and the one after its last record.
+// Returns the first position of each partition, and the position after its last record.
 async function bounds(): Promise<Map<number, [number, number]>> {
   const offsets = await admin.fetchTopicOffsets(TOPIC);
   return new Map(offsets.map((p) => [p.partition, [Number(p.low), Number(p.high)]]));
@@ -67,7 +67,7 @@ async function follow(table: Table): Promise<void> {
       const now = await bounds();
       for (const [n, [first, end]] of now) {
         const position = before.get(n) ?? -1;
-        if (position < first || position > end) throw new Error("the topic is another one, or lost records");
+        if (position < first || position > end) throw new Error("the topic was recreated, or lost records");
       }
       if (due) target = now; // there is no order between partitions
       if (target && [...target].every(([n, [, end]]) => positions.get(n)! >= end)) {
@@ -86,7 +86,7 @@ for (;;) {
     await admin.connect();
     await follow(table);
   } catch (error: any) {
-    if (error.type === "UNKNOWN_TOPIC_OR_PARTITION") table.forget(); // a topic that comes back is another one
+    if (error.type === "UNKNOWN_TOPIC_OR_PARTITION") table.forget(); // the next topic of this name is another one
     console.log("waiting:", error.message);
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }

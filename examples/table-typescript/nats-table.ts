@@ -1,7 +1,7 @@
-// Keeps a table of one resource, read from NATS: see table.ts.
+// Keeps a table of one resource that it reads from NATS. See table.ts.
 //
-// The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
-// token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
+// The program waits for the server and the stream (STREAM, by default KUBERELAY). If the server
+// requires credentials, set NATS_TOKEN, or NATS_USER and NATS_PASSWORD.
 
 import { AckPolicy, DeliverPolicy, jetstream, type JsMsg } from "@nats-io/jetstream";
 import { connect, type NatsConnection } from "@nats-io/transport-node";
@@ -11,7 +11,7 @@ import { env, GROUP, NAME, Table, type Message } from "./table.ts";
 const STREAM = env("STREAM", "KUBERELAY");
 const OF = `${(GROUP || "core").replaceAll(".", "_")}.${NAME}`; // in subjects
 
-// Reads the headers, which are those of the HTTP binding. The SDK does not decode their values.
+// Reads a message. Its headers are those of the HTTP binding. The SDK does not decode their values.
 function read(m: JsMsg): [string, CloudEventV1<any>] {
   const headers: Record<string, string> = {};
   for (const [name, values] of m.headers!) headers[name] = decodeURIComponent(values[0]);
@@ -41,7 +41,7 @@ async function follow(table: Table, connection: NatsConnection): Promise<void> {
       pending = m.info.pending;
     }
     table.apply(batch);
-    // It is an error if the consumer is gone: so it is if the stream is another one.
+    // This throws an error if the consumer is gone, for example because the stream was recreated.
     if (batch.length === 0) pending = (await consumer.info()).num_pending;
     if (pending === 0) table.caughtUp();
   }
@@ -49,14 +49,14 @@ async function follow(table: Table, connection: NatsConnection): Promise<void> {
 
 const servers = env("NATS_URL", "localhost:4222");
 const { NATS_TOKEN: token, NATS_USER: user, NATS_PASSWORD: pass } = process.env;
-if (servers.includes("@")) { // errors can have the URL
+if (servers.includes("@")) { // error messages can show the URL
   console.log("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead");
   process.exit(2);
 }
 const table = new Table();
 for (;;) {
   try {
-    // A new connection checks whether the stream is the same, so the client may not reconnect.
+    // The client must not reconnect: only a new connection checks whether the stream is the same.
     const connection = await connect({ servers, token, user, pass, reconnect: false });
     await follow(table, connection).finally(() => connection.close());
   } catch (error: any) {

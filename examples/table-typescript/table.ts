@@ -10,13 +10,13 @@
 //	sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
 //
 // The table and the position on the bus change in one transaction, so the program can be killed at
-// any time and continues where it was. It builds the table again if the stream or topic is another
-// one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
-// state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
-// the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can stay 0: see
-// docs/subscribing.md. If "truncated" is 1, the object was too large for the bus: the row has only
-// apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
-// The file is in WAL mode, so a reader that stays open doesn't stop the program.
+// any time and continues where it stopped. It builds the table again if the stream or topic was
+// recreated or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+// state is complete. "complete" is 1 for a cluster if its rows are a state that the cluster had, and
+// "resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0, "complete" can stay 0:
+// see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the row has
+// only apiVersion, kind and metadata. The program skips a message that is not an event of Kuberelay.
+// The file is in WAL mode, so a reader that stays open doesn't block the program.
 
 import type { CloudEventV1 } from "cloudevents";
 import { DatabaseSync, type SQLInputValue } from "node:sqlite";
@@ -24,7 +24,7 @@ import { DatabaseSync, type SQLInputValue } from "node:sqlite";
 export const env = (name: string, otherwise: string): string => process.env[name] || otherwise;
 export const [NAME, GROUP] = env("RESOURCE", "deployments.apps").split(/\.(.*)/);
 
-// A message of the bus. A log is the stream or a partition; a tombstone has no event.
+// A message on the bus. A log is the stream or a partition. A tombstone has no event.
 export interface Message {
   log: number;
   next: number; // the position after this one
@@ -65,7 +65,8 @@ export class Table {
     }
   }
 
-  // Returns the positions to continue at, none if the table must be built. Bounds are the first one and the end.
+  // Returns the positions at which to continue, or none to build the table again. The bounds of a log are
+  // its first position and the one after its last message.
   open(bus: string, bounds: Map<number, [number, number]>): Map<number, number> {
     const stored = this.#db.prepare("SELECT log, position FROM positions").all();
     const positions = new Map(stored.map((row) => [Number(row.log), Number(row.position)]));
@@ -89,7 +90,8 @@ export class Table {
     return new Map();
   }
 
-  // Applies messages in order. Reports whether a cluster is complete when all is read that is on the bus now.
+  // Applies messages in order. Returns true if a cluster is complete once everything on the bus at this
+  // time is applied.
   apply(batch: Message[]): boolean {
     return this.#transaction(() => {
       let marked = 0;
@@ -137,7 +139,7 @@ export class Table {
     return 0;
   }
 
-  // Removes what the bus did not have again, from clusters that are complete now.
+  // Marks clusters as complete, and removes their rows that the bus no longer has.
   caughtUp(): void {
     this.#transaction(() => {
       const complete = "SELECT cluster FROM clusters WHERE marked > complete";
@@ -146,7 +148,7 @@ export class Table {
     });
   }
 
-  // Has the next open build the table.
+  // Makes the next call of open build the table again.
   forget(): void {
     this.#update("UPDATE bus SET id = ''");
   }

@@ -43,7 +43,7 @@ func busCases() []decision {
 		{"bus-reachable", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-accepts", "refuses", "", func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", nats.ErrMisconfigured) }, Failed, "nats is misconfigured: no"},
 		{"bus-accepts", "refuses", k, func(f *Facts) { f.BusErr = fmt.Errorf("%w: no", kafka.ErrMisconfigured) }, Failed, "kafka is misconfigured: no"},
-		{"bus-accepts", "down", "", func(f *Facts) { f.BusErr = errFault }, Skipped, "cannot be asked"},
+		{"bus-accepts", "down", "", func(f *Facts) { f.BusErr = errFault }, Skipped, "cannot be queried"},
 		{"bus-accepts", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-clock", "behind", "", clock(func(f *Facts) **time.Duration { return &f.NATS.Skew }, -time.Minute), Warning, "1m0s behind"},
 		{"bus-clock", "unknown", "", func(f *Facts) { f.NATS.Skew = nil }, Skipped, "does not report"},
@@ -122,14 +122,20 @@ func busCases() []decision {
 		{"kafka-replication", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-replication", "one in sync is enough", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 1 }), Warning, "min.insync.replicas 1"},
 		{"kafka-replication", "one broker", k, func(f *Facts) { f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1 }, OK, "one broker"},
+		{"kafka-replication", "one broker left", k, func(f *Facts) { // reading the risk of a single broker panicked: there is none
+			f.Kafka.Topics[0].Topic.MinInsyncReplicas, f.Kafka.Brokers = 1, 1
+		}, Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
 		{"kafka-replication", "none", k, missing, Skipped, "no topic"},
 		{"kafka-replication", "planned", k, before(func(f *Facts) {
 			f.Kafka.Topics[0].Missing, f.Kafka.Topics[0].Topic.MinInsyncReplicas = true, 1
 		}), Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
 		{"kafka-unclean-election", "allowed", k, func(f *Facts) { f.Kafka.Checkpoint.Topic.UncleanElection = true }, Warning, "true for kuberelay.checkpoint"},
-		{"kafka-unclean-election", "one broker", k, func(f *Facts) {
+		{"kafka-unclean-election", "one replica", k, func(f *Facts) {
+			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Topics[0].Topic.Replication = true, 1
+		}, OK, "only a replica"},
+		{"kafka-unclean-election", "one broker left", k, func(f *Facts) { // this passed: one live broker counted as a cluster of one
 			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Brokers = true, 1
-		}, OK, "one broker"},
+		}, Warning, "true for kuberelay"},
 		{"kafka-unclean-election", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-unclean-election", "none", k, missing, Skipped, "no topic"},
 		{"kafka-in-sync", "one is missing", k, topic(func(t *kafka.TopicInspection) { t.InSync = 2 }), Warning, "kuberelay (2 of 3)"},

@@ -95,7 +95,7 @@ func checkStorage(f *Facts) verdict {
 	case f.severalClusters():
 		return skip("the clusters of the forwarder share the stream; docs/sizing.md has the formula: %s", needs)
 	case most == 0 && f.BusErr != nil && !f.Settings.BuiltInServer():
-		return skip("the bus cannot be asked: %s", needs)
+		return skip("the bus cannot be queried: %s", needs)
 	case most == 0:
 		return skip("no limit is known: %s", needs)
 	case need > most:

@@ -126,11 +126,11 @@ func cases() []decision {
 		{"api-server-credentials", "another answer", "", func(f *Facts) { f.Server.Err = apierrors.NewInternalError(errFault) }, Failed, "fault"},
 		{"api-server-credentials", "anonymous", "", func(f *Facts) { f.Server.User = "system:anonymous" }, Failed, "no credentials"},
 		{"api-server-credentials", "an old server", "", func(f *Facts) { f.Server.User = "" }, OK, "accepts"},
-		{"api-server-credentials", "down", "", func(f *Facts) { f.Server.Err = errFault }, Skipped, "cannot be asked"},
+		{"api-server-credentials", "down", "", func(f *Facts) { f.Server.Err = errFault }, Skipped, "cannot be queried"},
 		{"api-server-version", "old", "", func(f *Facts) { f.Server.Version = "v1.24.9-gke.1" }, Warning, "1.25"},
 		{"api-server-version", "unknown", "", func(f *Facts) { f.Server.Version = "" }, Skipped, "not a version"},
 		{"api-server-ready", "not", "", func(f *Facts) { f.Server.Ready = errFault }, Warning, "fault"},
-		{"api-server-ready", "forbidden", "", func(f *Facts) { f.Server.Ready = forbidden() }, Skipped, "may not ask"},
+		{"api-server-ready", "forbidden", "", func(f *Facts) { f.Server.Ready = forbidden() }, Skipped, "/readyz cannot be read"},
 		{"api-server-clock", "ahead", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, 6*time.Second), Warning, "6s ahead of"},
 		{"api-server-clock", "a little ahead", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, 4*time.Second), OK, "less than 5s"},
 		{"api-server-clock", "far behind", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, -6*time.Minute), Failed, "6m0s behind"},
@@ -218,7 +218,7 @@ func cases() []decision {
 		{"bus-storage", "the volume is too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.DataDir.Free = nil, 20<<20 }, Warning, "three quarters"},
 		{"bus-storage", "set too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.Settings.Server.MaxBytes = nil, 20<<20 }, Warning, "KUBERELAY_NATS_MAX_BYTES"},
 		{"bus-storage", "unknown", "", func(f *Facts) { f.NATS = nats.Inspection{} }, Skipped, "no limit is known"},
-		{"bus-storage", "no bus", "", func(f *Facts) { f.NATS, f.BusErr = nats.Inspection{}, errFault }, Skipped, "cannot be asked"},
+		{"bus-storage", "no bus", "", func(f *Facts) { f.NATS, f.BusErr = nats.Inspection{}, errFault }, Skipped, "cannot be queried"},
 		{"bus-storage", "not counted", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not count"},
 	}
 	for _, id := range []string{ServerCertificate, ClientCertificate, ServerToken, BusCertificate, BusClient, BusAuthorities, BusToken, ListenCertificate} {

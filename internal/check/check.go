@@ -10,6 +10,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/terminal"
@@ -107,11 +108,7 @@ const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshoot
 
 // All returns all checks. A check follows the checks that can explain its failure.
 func All() []Check {
-	var all []Check
-	for _, group := range [][]Check{setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks()} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks())
 }
 
 // Run runs the checks of the configured sink.

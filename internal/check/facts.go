@@ -123,7 +123,7 @@ func withServer(check func(*Facts) verdict) func(*Facts) verdict {
 		case f.KubeErr != nil:
 			return skip("no cluster is configured")
 		case f.Server.Err != nil:
-			return skip("the API server cannot be asked")
+			return skip("the API server cannot be queried")
 		}
 		return check(f)
 	}
@@ -133,7 +133,7 @@ func withServer(check func(*Facts) verdict) func(*Facts) verdict {
 func withSelection(check func(*Facts) verdict) func(*Facts) verdict {
 	return withServer(func(f *Facts) verdict {
 		if f.SelectionErr != nil {
-			return skip("it is unknown what is watched: %v", f.SelectionErr)
+			return skip("the watched resources are unknown: %v", f.SelectionErr)
 		}
 		return check(f)
 	})
@@ -148,7 +148,7 @@ func withBus(check func(*Facts) verdict) func(*Facts) verdict {
 		case f.Settings.BuiltInServer() && f.Pre:
 			return skip("the built-in server starts with the forwarder")
 		case f.BusErr != nil:
-			return skip("the bus cannot be asked")
+			return skip("the bus cannot be queried")
 		}
 		return check(f)
 	}

@@ -16,8 +16,8 @@ func kafkaChecks() []Check {
 		{ID: "kafka-topic-settings", check: withTopics(checkTopicSettings)},
 		{ID: "kafka-checkpoint-settings", check: withBus(func(f *Facts) verdict { return checkTopicSettings(f, checkpoint(f)) })},
 		{ID: "kafka-permissions", check: withBus(checkKafkaPermissions)},
-		{ID: "kafka-replication", check: withBus(checkReplication)},
-		{ID: "kafka-unclean-election", check: withBus(checkUncleanElection)},
+		{ID: "kafka-replication", check: withTopicSettings(checkReplication)},
+		{ID: "kafka-unclean-election", check: withTopicSettings(checkUncleanElection)},
 		{ID: "kafka-in-sync", check: withBus(checkInSync)},
 		{ID: "kafka-partitions", check: withTopics(checkPartitions)},
 		{ID: "kafka-max-message-bytes", check: withTopics(checkMaxMessageBytes)},
@@ -37,14 +37,27 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 	})
 }
 
-// existing returns all existing topics that could be inspected.
-func (f *Facts) existing() (all []kafka.TopicInspection) {
-	for _, t := range f.Kafka.All() {
-		if t.Err == nil && !t.Missing {
-			all = append(all, t)
+// noTopic is the reason to skip a check of topics.
+const noTopic = "there is no topic to look at"
+
+// withTopicSettings returns a check of the topics that exist, and of those that the brokers would
+// create. The check is skipped if there are none, or if the settings of one are unknown.
+func withTopicSettings(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts) verdict {
+	return withBus(func(f *Facts) verdict {
+		known := slices.DeleteFunc(f.Kafka.All(), func(t kafka.TopicInspection) bool { return t.Err != nil || t.Topic.Replication <= 0 })
+		switch {
+		case len(known) == 0:
+			return skip(noTopic)
+		case slices.ContainsFunc(known, func(t kafka.TopicInspection) bool { return t.Topic.MinInsyncReplicas == 0 }):
+			return skip("the settings of the topics cannot be read")
 		}
-	}
-	return all
+		return check(f, known)
+	})
+}
+
+// existing returns the topics that exist and could be inspected.
+func existing(all []kafka.TopicInspection) []kafka.TopicInspection {
+	return slices.DeleteFunc(slices.Clone(all), func(t kafka.TopicInspection) bool { return t.Err != nil || t.Missing })
 }
 
 func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
@@ -71,68 +84,50 @@ func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
 }
 
 func checkTopicSettings(_ *Facts, all []kafka.TopicInspection) verdict {
-	looked, unreadable := 0, ""
-	for _, t := range all {
+	topics, unreadable := existing(all), ""
+	for _, t := range topics {
 		switch {
-		case t.Err != nil || t.Missing:
-			continue
 		case t.Settings != nil:
 			return fail("run the command that the message names", "%v", t.Settings)
 		case t.Unreadable:
 			unreadable = t.Name
 		}
-		looked++
 	}
 	switch {
 	case unreadable != "":
 		return warn("grant DescribeConfigs on the topic", "the settings of topic %s may not be read, so wrong ones are not noticed", unreadable)
-	case looked == 0:
-		return skip("there is no topic to look at")
+	case len(topics) == 0:
+		return skip(noTopic)
 	}
 	return pass("cleanup policy and retention are right")
 }
 
 func checkKafkaPermissions(f *Facts) verdict {
-	known := false
-	for _, t := range f.existing() {
+	known, topics := false, existing(f.Kafka.All())
+	for _, t := range topics {
 		known = known || t.DeniedKnown
 		if len(t.Denied) > 0 {
 			return fail(t.Grant, "the user lacks permissions on topic %s: %s", t.Name, names(t.Denied))
 		}
 	}
 	switch {
-	case len(f.existing()) == 0:
-		return skip("there is no topic to ask for")
+	case len(topics) == 0:
+		return skip(noTopic)
 	case !known:
 		return skip("the brokers do not report the permissions of the user")
 	}
 	return pass("the user may read, write and describe every topic")
 }
 
-// known returns the topics whose number of replicas is known. They exist, or the brokers would
-// create them.
-func (f *Facts) known() (all []kafka.TopicInspection) {
-	for _, t := range f.Kafka.All() {
-		if t.Err == nil && t.Topic.Replication > 0 {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-func checkReplication(f *Facts) verdict {
+func checkReplication(f *Facts, known []kafka.TopicInspection) verdict {
 	var few []string
-	for _, t := range f.known() {
+	for _, t := range known {
 		if t.Topic.Replication < 2 || t.Topic.MinInsyncReplicas == 1 {
 			few = append(few, fmt.Sprintf("%s (%d %s, min.insync.replicas %d)", t.Name, t.Topic.Replication, plural(t.Topic.Replication, "replica"), t.Topic.MinInsyncReplicas))
 		}
 	}
 	switch risks := f.Kafka.Risks(); {
-	case len(f.known()) == 0:
-		return skip("there is no topic to look at")
-	case f.settingsUnknown():
-		return skip("the settings of the topics cannot be read")
-	case len(few) > 0 && f.Kafka.Brokers == 1:
+	case len(few) > 0 && len(risks) > 0 && risks[0].Single:
 		return pass("topics have one replica, because there is one broker: %s", risks[0].Loses)
 	case len(few) > 0:
 		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(few))
@@ -140,26 +135,14 @@ func checkReplication(f *Facts) verdict {
 	return pass("events survive the loss of a broker")
 }
 
-// settingsUnknown reports whether the settings of a topic could not be read.
-func (f *Facts) settingsUnknown() bool {
-	return slices.ContainsFunc(f.known(), func(t kafka.TopicInspection) bool { return t.Topic.MinInsyncReplicas == 0 })
-}
-
-func checkUncleanElection(f *Facts) verdict {
+func checkUncleanElection(_ *Facts, known []kafka.TopicInspection) verdict {
 	var unclean []string
-	for _, t := range f.known() {
-		if t.Topic.UncleanElection {
+	for _, t := range known {
+		if t.Topic.UncleanElection && t.Topic.Replication > 1 {
 			unclean = append(unclean, t.Name)
 		}
 	}
-	switch {
-	case len(f.known()) == 0:
-		return skip("there is no topic to look at")
-	case f.settingsUnknown():
-		return skip("the settings of the topics cannot be read")
-	case len(unclean) > 0 && f.Kafka.Brokers == 1:
-		return pass("unclean leader elections are allowed, and there is one broker")
-	case len(unclean) > 0:
+	if len(unclean) > 0 {
 		return warn("run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
 			"a replica that lacks acknowledged records can become the leader: unclean.leader.election.enable is true for %s", names(unclean))
 	}
@@ -168,7 +151,8 @@ func checkUncleanElection(f *Facts) verdict {
 
 func checkInSync(f *Facts) verdict {
 	var short []string
-	for _, t := range f.existing() {
+	topics := existing(f.Kafka.All())
+	for _, t := range topics {
 		if t.InSync < t.Topic.Replication {
 			short = append(short, fmt.Sprintf("%s (%d of %d)", t.Name, t.InSync, t.Topic.Replication))
 		}
@@ -177,8 +161,8 @@ func checkInSync(f *Facts) verdict {
 		}
 	}
 	switch {
-	case len(f.existing()) == 0:
-		return skip("there is no topic to look at")
+	case len(topics) == 0:
+		return skip(noTopic)
 	case len(short) > 0:
 		return warn("repair the brokers", "partitions have fewer in-sync replicas than replicas: %s", names(short))
 	}
@@ -186,19 +170,15 @@ func checkInSync(f *Facts) verdict {
 }
 
 func checkPartitions(f *Facts, all []kafka.TopicInspection) verdict {
-	want, looked := f.Settings.Kafka.Partitions, 0
-	for _, t := range all {
-		if t.Err != nil || t.Missing {
-			continue
-		}
-		looked++
+	want, topics := f.Settings.Kafka.Partitions, existing(all)
+	for _, t := range topics {
 		if t.Topic.Partitions != want {
 			return warn("set KUBERELAY_KAFKA_PARTITIONS to the number of the topic; to use another number, publish to another topic",
 				"topic %s has %d partitions, and KUBERELAY_KAFKA_PARTITIONS is %d, which only new topics get", t.Name, t.Topic.Partitions, want)
 		}
 	}
-	if looked == 0 {
-		return skip("there is no topic to look at")
+	if len(topics) == 0 {
+		return skip(noTopic)
 	}
 	return pass("topics have %d %s", want, plural(want, "partition"))
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,7 +45,7 @@ func checkClusterName(f *Facts) verdict {
 	switch {
 	case err != nil:
 		return warn("depending on the error, grant the permission to read, or find out who else writes to the bus", "the owner of the cluster name cannot be read from the bus: %v", err)
-	case c.UID == "" && f.Settings.Event.ClusterName == "" && f.Server.UID == "":
+	case c.UID == "" && f.clusterName() == "":
 		return skip("the name of the cluster is unknown")
 	case c.Refusal() != nil:
 		return fail(event.FormatFix, "%v", c.Refusal())
@@ -60,12 +61,7 @@ func checkClusterName(f *Facts) verdict {
 	return pass("the name %s belongs to this cluster, or this cluster may take it over", f.clusterName())
 }
 
-func (f *Facts) clusterName() string {
-	if name := f.Settings.Event.ClusterName; name != "" {
-		return name
-	}
-	return f.Server.UID
-}
+func (f *Facts) clusterName() string { return cmp.Or(f.Settings.Event.ClusterName, f.Server.UID) }
 
 func checkAnotherWriter(f *Facts) verdict {
 	d := f.Forwarder

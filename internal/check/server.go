@@ -80,9 +80,9 @@ func checkCredentials(f *Facts) verdict {
 	case apierrors.IsUnauthorized(err):
 		return fail(fix, "the API server does not accept the credentials: %v", err)
 	case err != nil && !answered(err):
-		return skip("the API server cannot be asked")
+		return skip("the API server cannot be queried")
 	case err != nil:
-		return fail(fix, "the API server does not say who the user is: %v", err)
+		return fail(fix, "the API server does not report the user: %v", err)
 	case f.Server.User == "system:anonymous":
 		return fail(fix, "the API server treats the forwarder as an anonymous user: the kubeconfig has no credentials")
 	case f.Server.User == "":
@@ -108,7 +108,7 @@ func checkVersion(f *Facts) verdict {
 func checkReady(f *Facts) verdict {
 	switch err := f.Server.Ready; {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return skip("the user may not ask: %v", err)
+		return skip("/readyz cannot be read: %v", err)
 	case err != nil:
 		return warn("wait until the API server is ready; kubectl get --raw='/readyz?verbose' says what it waits for", "the API server is not ready: %v", err)
 	}
@@ -146,7 +146,7 @@ func checkClock(skew *time.Duration, of string) verdict {
 
 func checkDiscovery(f *Facts) verdict {
 	if f.SelectionErr != nil {
-		return fail("repair the API server, or what the error names", "the API server does not say what it serves: %v", f.SelectionErr)
+		return fail("repair the API server, or what the error names", "discovery fails: %v", f.SelectionErr)
 	}
 	var failing []string
 	for _, g := range f.Selection.FailingGroups {

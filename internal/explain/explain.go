@@ -1,7 +1,7 @@
 // Package explain explains which resources a forwarder with a given configuration watches in a
 // cluster, and why it does not watch the others. Like the informers, it uses package discovery.
-// It starts nothing and changes nothing. It removes terminal control sequences from its output,
-// because an aggregated API server can choose the text of an error.
+// It starts nothing and changes nothing. It escapes terminal control sequences in its output,
+// because an aggregated API server chooses the names of its resources and the texts of its errors.
 package explain
 
 import (
@@ -13,15 +13,13 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/dynamic"
-
-	kubediscovery "k8s.io/client-go/discovery"
-
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubediscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -216,14 +214,13 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 		return
 	}
 	x.ScopeDetail = e.scopeDetail(x.Resource, wide)
-	switch everywhere := slices.Concat(names, refused); {
-	case len(everywhere) == 0:
+	everywhere := slices.Concat(names, refused)
+	if len(everywhere) == 0 {
 		x.Reason, x.Detail = NoNamespaces, "no namespace is selected at present"
 		return
-	default:
-		slices.Sort(everywhere)
-		e.refusals(ctx, x, everywhere)
 	}
+	slices.Sort(everywhere)
+	e.refusals(ctx, x, everywhere)
 	x.Detail = describeRefusals(x.Forbidden, x.Namespaced)
 	switch {
 	case len(denied) == 0:

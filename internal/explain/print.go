@@ -34,9 +34,11 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		if r.GroupError != "" {
 			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
 		}
-		fmt.Fprintln(table, strings.Join([]string{
-			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), cmp.Or(r.Selector, "-"), string(r.Watched), cmp.Or(scope(r), "-"), cmp.Or(terminal.Line(why), "-"),
-		}, "\t"))
+		cells := []string{r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), r.Selector, string(r.Watched), scope(r), why}
+		for i, cell := range cells {
+			cells[i] = terminal.Line(cmp.Or(cell, "-"))
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -132,11 +134,7 @@ func writeNotes(b *bytes.Buffer, x Explanation) {
 	note("with hashes in place of: %s", strings.Join(x.HashFields, ", "))
 	note("warning: fields that are known to hold secrets are published: %s", strings.Join(x.ReadableFields, ", "))
 	for _, g := range x.FailingGroups {
-		group := g.Group
-		if group == "" {
-			group = "core"
-		}
-		note("API group whose discovery fails, which may have more resources: %s", group+": "+g.Error)
+		note("API group whose discovery fails, which may have more resources: %s", cmp.Or(g.Group, "core")+": "+g.Error)
 	}
 	for _, warning := range x.Warnings {
 		note("warning: %s", warning)

@@ -12,6 +12,21 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
+// TestPrintHostile verifies that an aggregated API server can't control the terminal with what it
+// serves. The table printed kinds and versions as they were.
+func TestPrintHostile(t *testing.T) {
+	hostile := Explained{Name: "a\x1b[2J", Version: "v1\x1b[2J", Versions: []string{"\x1b[2J"}, Kind: "\x1b[2J", Watched: Everywhere}
+	for name, write := range map[string]func(Explanation, io.Writer) error{"table": Explanation.WriteTable, "answers": Explanation.WriteAnswers} {
+		var b bytes.Buffer
+		if err := write(Explanation{Resources: []Explained{hostile}}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("something controls the terminal in the %s: %q", name, b.String())
+		}
+	}
+}
+
 // explained has one resource of each kind of result, and texts with control characters.
 func explained() Explanation {
 	pods := Explained{

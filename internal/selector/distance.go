@@ -13,7 +13,7 @@ func Nearest(unknown string, names []string) string {
 		return ""
 	}
 	return slices.MinFunc(names, func(a, b string) int {
-		return cmp.Or(Distance(unknown, a)-Distance(unknown, b), strings.Compare(a, b))
+		return cmp.Or(distance(unknown, a)-distance(unknown, b), strings.Compare(a, b))
 	})
 }
 
@@ -26,14 +26,14 @@ func Similar(unknown string, names []string) string {
 		return max(len(name)-len(unknown), len(unknown)-len(name)) > maxTypingErrors
 	})
 	name := Nearest(unknown, names)
-	if Distance(unknown, name) > maxTypingErrors {
+	if distance(unknown, name) > maxTypingErrors {
 		return ""
 	}
 	return name
 }
 
-// Distance returns the Levenshtein distance between two names, in bytes.
-func Distance(a, b string) int {
+// distance returns the Levenshtein distance between two names, in bytes.
+func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -9,7 +9,7 @@ func TestDistance(t *testing.T) {
 	}{
 		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2},
 	} {
-		if got := Distance(tc.a, tc.b); got != tc.want {
+		if got := distance(tc.a, tc.b); got != tc.want {
 			t.Errorf("%s to %s: got %d, want %d", tc.a, tc.b, got, tc.want)
 		}
 	}

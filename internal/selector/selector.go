@@ -21,15 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Wildcard is the name that selects every resource.
-const Wildcard = "*"
+// wildcard is the name that selects every resource.
+const wildcard = "*"
 
 // core stands for the group that has no name.
 const core = "core"
 
 // Selector is a parsed selector. The zero value selects no resource.
 type Selector struct {
-	Name    string // the name as written, or [Wildcard]
+	Name    string // the name as written, or "*"
 	Version string // "" for any version
 	Group   string // "" means the core group if Grouped is true, otherwise any group
 	Grouped bool   // the selector names a group
@@ -48,7 +48,7 @@ func Parse(text string) (Selector, error) {
 	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 	name, group, grouped := strings.Cut(text, ".")
 	version, rest, ok := strings.Cut(group, ".")
-	if ok && IsVersion(version) && name != Wildcard {
+	if ok && IsVersion(version) && name != wildcard {
 		group = cmp.Or(rest, core)
 	} else {
 		version = ""
@@ -58,11 +58,11 @@ func Parse(text string) (Selector, error) {
 		return Selector{}, errors.New("a subresource or an API path cannot be selected" + forms)
 	case strings.ContainsAny(text, " \t\r\n"):
 		return Selector{}, errors.New("there is a space in it; put commas between resources")
-	case strings.Contains(name, Wildcard) && name != Wildcard || strings.Contains(group, Wildcard):
+	case strings.Contains(name, wildcard) && name != wildcard || strings.Contains(group, wildcard):
 		return Selector{}, errors.New("* cannot stand for a part of a name" + forms)
 	case name == "", grouped && slices.Contains(strings.Split(group, "."), ""):
 		return Selector{}, errors.New("there is nothing before, after or between dots" + forms)
-	case name != Wildcard && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
+	case name != wildcard && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
 		return Selector{}, fmt.Errorf("%q is not the name of a resource%s", name, forms)
 	case grouped && len(validation.IsDNS1123Subdomain(group)) > 0:
 		return Selector{}, fmt.Errorf("%q is not the name of a group%s", group, forms)
@@ -77,7 +77,7 @@ func Parse(text string) (Selector, error) {
 func (s Selector) String() string { return s.text }
 
 // IsWildcard reports whether s selects every resource, or every resource of its group.
-func (s Selector) IsWildcard() bool { return s.Name == Wildcard }
+func (s Selector) IsWildcard() bool { return s.Name == wildcard }
 
 // HasGroup reports whether s can select a resource of the group.
 func (s Selector) HasGroup(group string) bool { return !s.Grouped || s.Group == group }

@@ -21,10 +21,10 @@ func TestParse(t *testing.T) {
 		"events.core":                  {Name: "events", Grouped: true},
 		"pods.v1.core":                 {Name: "pods", Version: "v1", Grouped: true},
 		"pods.v1.":                     {Name: "pods", Version: "v1", Grouped: true}, // as kubectl writes it
-		"*":                            {Name: Wildcard},
-		"*.apps":                       {Name: Wildcard, Group: "apps", Grouped: true},
-		"*.core":                       {Name: Wildcard, Grouped: true},
-		"*.v1.example.com":             {Name: Wildcard, Group: "v1.example.com", Grouped: true}, // a wildcard has no version
+		"*":                            {Name: wildcard},
+		"*.apps":                       {Name: wildcard, Group: "apps", Grouped: true},
+		"*.core":                       {Name: wildcard, Grouped: true},
+		"*.v1.example.com":             {Name: wildcard, Group: "v1.example.com", Grouped: true}, // a wildcard has no version
 		"clusters.cluster.x-k8s.io":    {Name: "clusters", Group: "cluster.x-k8s.io", Grouped: true},
 		"clusters.v2.cluster.x-k8s.io": {Name: "clusters", Version: "v2", Group: "cluster.x-k8s.io", Grouped: true},
 	} {
@@ -130,7 +130,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for part := range strings.SplitSeq(strings.TrimSuffix(text, s.Version+"."), ".") {
-			if part == "" && s.Version == "" || part != Wildcard && strings.ContainsAny(part, "*/, \t\n") {
+			if part == "" && s.Version == "" || part != wildcard && strings.ContainsAny(part, "*/, \t\n") {
 				t.Errorf("%q passed", text)
 			}
 		}

@@ -105,12 +105,10 @@ func NATSReader(cfg config.Config) (natsreader.Options, error) {
 
 // KafkaReader returns the options for reading the topics, without a logger.
 func KafkaReader(cfg config.Config) reader.Options {
-	checkpoint := cfg.Kafka.CheckpointTopic
-	if checkpoint == "" {
-		checkpoint = kafka.DefaultCheckpointTopic(cfg.Kafka.Topic)
-	}
+	k := cfg.Kafka
 	return reader.Options{
-		Broker: brokerOptions(cfg.Kafka), Topic: cfg.Kafka.Topic, CheckpointTopic: checkpoint, Cluster: cfg.Event.ClusterName,
+		Broker: brokerOptions(k), Topic: k.Topic, CheckpointTopic: cmp.Or(k.CheckpointTopic, kafka.DefaultCheckpointTopic(k.Topic)),
+		Cluster: cfg.Event.ClusterName,
 	}
 }
 

@@ -12,12 +12,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/kuberelay/kuberelay/internal/terminal"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,

@@ -89,40 +89,28 @@ func diff(before, after []byte) (string, error) {
 	return renumbered(unified), err
 }
 
-var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
+// hunk matches a hunk header. It captures the first line and the number of lines of the old text, the
+// number of lines of the new text, and what surrounds the first line of the new text.
+var hunk = regexp.MustCompile(`(?m)^(@@ -(\d+)(?:,(\d+))? \+)\d+((?:,(\d+))? @@)$`)
 
 // renumbered corrects the first line number of the new text in each hunk header. go-udiff 0.4.1 does
-// not count the equal lines between two edits of a hunk.
+// not count the equal lines between two edits of a hunk. Neither text is empty, so each hunk has lines
+// of both.
 func renumbered(unified string) string {
 	more := 0 // number of lines that the earlier hunks add
+	count := func(s string) int {
+		if s == "" {
+			return 1
+		}
+		n, _ := strconv.Atoi(s)
+		return n
+	}
 	return hunk.ReplaceAllStringFunc(unified, func(line string) string {
 		part := hunk.FindStringSubmatch(line)
-		count := func(s string) int {
-			if s == "" {
-				return 1
-			}
-			n, _ := strconv.Atoi(s)
-			return n
-		}
-		from, _ := strconv.Atoi(part[1])
-		old, now := count(part[2]), count(part[4])
+		from, _ := strconv.Atoi(part[2])
 		to := from + more
-		switch { // a hunk without lines follows the line that it names
-		case old == 0 && now > 0:
-			to++
-		case now == 0 && old > 0:
-			to--
-		}
-		more += now - old
-		plus := fmt.Sprint(to)
-		if part[4] != "" {
-			plus += "," + part[4]
-		}
-		minus := part[1]
-		if part[2] != "" {
-			minus += "," + part[2]
-		}
-		return "@@ -" + minus + " +" + plus + " @@"
+		more += count(part[5]) - count(part[3])
+		return part[1] + strconv.Itoa(to) + part[4]
 	})
 }
 

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/terminal"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Event is one event on the bus. The package uses only Key, Marker, Attributes and Data of the

@@ -50,12 +50,8 @@ func (f Filter) Subjects(prefix string) []string {
 	if len(f.Resources) == 0 && len(f.Namespaces) == 0 && len(f.Names) == 0 {
 		return all
 	}
-	clusters := f.Clusters
-	if len(clusters) == 0 {
-		clusters = []string{wild}
-	}
 	var subjects [][]string
-	for _, cluster := range clusters {
+	for _, cluster := range orWild(f.Clusters) {
 		for _, k := range f.keys() {
 			subjects = addSubject(subjects, tokens(subject.Object(prefix, cluster, k)))
 			if f.markers() {
@@ -89,29 +85,16 @@ const (
 
 // keys returns the keys that the filter selects, with wild for each field that can have any value.
 func (f Filter) keys() []event.Key {
-	namespaces, names, selectors := f.Namespaces, f.Names, f.Resources
-	if len(namespaces) == 0 {
-		namespaces = []string{wild}
-	}
-	if len(names) == 0 {
-		names = []string{wild}
-	}
+	selectors := f.Resources
 	if len(selectors) == 0 {
 		selectors = []Selector{{}}
 	}
 	var keys []event.Key
 	for _, s := range selectors {
-		groups, plurals := s.groups, s.plurals
-		if len(groups) == 0 {
-			groups = []string{wild}
-		}
-		if len(plurals) == 0 {
-			plurals = []string{wild}
-		}
-		for _, group := range groups {
-			for _, plural := range plurals {
-				for _, ns := range namespaces {
-					for _, name := range names {
+		for _, group := range orWild(s.groups) {
+			for _, plural := range orWild(s.plurals) {
+				for _, ns := range orWild(f.Namespaces) {
+					for _, name := range orWild(f.Names) {
 						keys = append(keys, event.Key{Group: group, Resource: plural, Namespace: ns, Name: name})
 					}
 				}
@@ -119,6 +102,14 @@ func (f Filter) keys() []event.Key {
 		}
 	}
 	return keys
+}
+
+// orWild returns the values, or only wild if there are none.
+func orWild(values []string) []string {
+	if len(values) == 0 {
+		return []string{wild}
+	}
+	return values
 }
 
 func tokens(subject string) []string {

@@ -12,8 +12,8 @@ import (
 // States keeps the last state of each object, compressed, to compare it with the next event. It is
 // not safe for concurrent use.
 type States struct {
-	// Ask, if set, returns the event before the given one, or nil. Change calls it for the first
-	// event of each object.
+	// Ask, if set, returns the event before the given one, or nil. Change calls it if the first
+	// event of an object is an update.
 	Ask func(Event) *event.Message
 
 	// Last means that the first event of each object is its current state, not a change.
@@ -41,8 +41,8 @@ func NewStates() *States {
 	return &States{packers: map[schema.GroupResource]*event.Packer{}, last: map[place]kept{}}
 }
 
-// Change is the JSON of an object before and after an event. It is valid as long as the event's
-// message.
+// Change is the JSON of an object before and after an event. It is valid as long as the message of
+// the event is.
 type Change struct {
 	Object   json.RawMessage // nil if the event does not have the whole object
 	Previous json.RawMessage // nil if unknown
@@ -103,7 +103,7 @@ func (s *States) packer(k event.Key) *event.Packer {
 }
 
 func (s *States) ask(e Event) kept {
-	if s.Ask == nil {
+	if s.Ask == nil || event.Type(e.Message.Attribute("type")) != event.Updated {
 		return kept{}
 	}
 	m := s.Ask(e)

@@ -90,8 +90,8 @@ func TestStates(t *testing.T) {
 
 func told(c Change) string { return fmt.Sprintf("%s, before %s, by %s", c.Object, c.Previous, c.Patch) }
 
-// TestStatesAsk verifies that States calls Ask once for each object, and only if the previous state
-// is unknown.
+// TestStatesAsk verifies that States calls Ask once for each object, and only for an update whose
+// previous state is unknown.
 func TestStatesAsk(t *testing.T) {
 	before := state(t, event.Updated, "1", rest(1)).Message
 	var asked []string
@@ -121,6 +121,9 @@ func TestStatesAsk(t *testing.T) {
 	before = state(t, event.Deleted, "1", rest(1)).Message
 	if c := s.Change(kept); c.Previous != nil {
 		t.Errorf("a delete is no state: %s", told(c))
+	}
+	for _, shown := range []event.Type{event.Created, event.Deleted} { // it also asked for these, although they have no diff
+		s.Change(state(t, shown, "1", rest(1)).of(string(shown)))
 	}
 	if got := fmt.Sprint(asked); got != "[first again]" {
 		t.Errorf("asked %s", got)

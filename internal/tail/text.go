@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -116,10 +117,7 @@ func (t *Text) time(e Event) string {
 	if err != nil {
 		at = e.Stored
 	}
-	location, now := t.Location, t.Now
-	if location == nil {
-		location = time.Local
-	}
+	location, now := cmp.Or(t.Location, time.Local), t.Now
 	if now == nil {
 		now = time.Now
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -24,17 +25,8 @@ func writeTable(w io.Writer, d Document) error {
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name string, parts ...string) {
-		text := ""
-		for _, part := range parts {
-			if part == "" {
-				continue
-			}
-			if text != "" {
-				text += ", "
-			}
-			text += terminal.OneLine(part)
-		}
-		fmt.Fprintf(t, "%s:\t%s\n", name, text)
+		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+		fmt.Fprintf(t, "%s:\t%s\n", name, terminal.OneLine(strings.Join(parts, ", ")))
 	}
 	line("object", d.Object.String(), named("cluster", d.Cluster))
 	line("selection", d.Selection.words()...)

@@ -81,6 +81,7 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 		c.reference, c.referenceAt, c.busBefore = &o.first, now, o.bus
 	}
 	c.compare(o)
+	late := now.Sub(c.began) >= settle
 	switch {
 	case !o.cluster.present && !o.bus.Live():
 		return fine
@@ -89,18 +90,18 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 		return wrong
 	case isSame(o.cluster, o.bus) && !c.differs && (o.unread || isAlike(o.cluster, o.bus)):
 		return fine
-	case (c.differs || isSame(o.cluster, o.bus)) && now.Sub(c.began) >= settle:
+	case (c.differs || isSame(o.cluster, o.bus)) && late:
 		return wrong // data is never in flight without its version
 	case isSame(o.cluster, o.bus):
 		return undecided // the data of the next version may be right
 	case isAhead(o.bus, o.cluster), c.denies(o):
 		// The bus shows an impossible state, so it has not reached the reference.
 	case c.hasReached(o):
-		c.setReference(o, now)
-		switch late := now.Sub(c.began) >= settle; {
-		case c.compared && !c.differs:
+		c.reference, c.referenceAt, c.busBefore = &o.cluster, now, o.bus
+		if c.compared && !c.differs {
 			return fine
-		case late:
+		}
+		if late {
 			return inMotion
 		}
 	}
@@ -157,11 +158,6 @@ func (c *candidate) contradicts(o observation) bool {
 // denies reports whether the last event is the delete of an object that exists.
 func (c *candidate) denies(o observation) bool {
 	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
-}
-
-// setReference makes the cluster's current state the reference.
-func (c *candidate) setReference(o observation, now time.Time) {
-	c.reference, c.referenceAt, c.busBefore = &o.cluster, now, o.bus
 }
 
 // hasReached reports whether the bus has reached or passed the reference.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -88,12 +87,10 @@ func (c *cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+func (c *cluster) get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
 	r := c.rest.Get().AbsPath(path)
-	for name, values := range query {
-		for _, v := range values {
-			r.Param(name, v)
-		}
+	for name, value := range query {
+		r.Param(name, value)
 	}
 	result := r.Do(ctx)
 	if err := result.Error(); err != nil {
@@ -181,9 +178,9 @@ var errInexact = errors.New("the list has a different resourceVersion than reque
 // list calls each for every object in the scope, as of the resourceVersion that it returns.
 func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
 	path := wire.Path(wire.Object{Group: r.Group, Resource: r.Resource, Namespace: s.namespace}, r.Version)
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	query := map[string]string{"limit": strconv.Itoa(pageSize)}
 	if s.labels != "" {
-		query.Set("labelSelector", s.labels)
+		query["labelSelector"] = s.labels
 	}
 	field := s.field
 	if s.name != "" {
@@ -193,14 +190,14 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 		}
 	}
 	if field != "" {
-		query.Set("fieldSelector", field)
+		query["fieldSelector"] = field
 	}
 	if s.at != "" {
-		query.Set("resourceVersion", s.at)
-		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+		query["resourceVersion"] = s.at
+		query["resourceVersionMatch"] = string(metav1.ResourceVersionMatchExact)
 	}
 	if s.first {
-		query.Set("limit", "1")
+		query["limit"] = "1"
 	}
 	for {
 		body, err := c.get(ctx, path, query)
@@ -216,9 +213,9 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 		case next == "", s.first:
 			return version, nil
 		}
-		query.Del("resourceVersion") // the continue token includes it
-		query.Del("resourceVersionMatch")
-		query.Set("continue", next)
+		delete(query, "resourceVersion") // the continue token includes it
+		delete(query, "resourceVersionMatch")
+		query["continue"] = next
 	}
 }
 

@@ -48,14 +48,7 @@ func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0
 // maxSeparateLists is the maximum number of namespaces that are listed separately.
 const maxSeparateLists = 10
 
-// lookAtNamespaces reads the labels of namespaces, if the selection depends on them.
-func (c *cluster) lookAtNamespaces(ctx context.Context) error {
-	if c.coverage.selector == nil {
-		return nil
-	}
-	return c.learnNamespaces(ctx)
-}
-
+// learnNamespaces reads which namespaces exist, and whether their labels match.
 func (c *cluster) learnNamespaces(ctx context.Context) error {
 	matching := map[string]bool{}
 	r := resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace"}
@@ -80,10 +73,10 @@ func (c *cluster) learnNamespaces(ctx context.Context) error {
 // lists returns the namespaces in which to list a resource, or "" for one list of all.
 func (c *cluster) lists(r resource) []string {
 	switch {
-	case !r.Namespaced || c.coverage.all():
+	case !r.Namespaced:
 		return []string{""}
 	case c.coverage.selector == nil && len(c.coverage.include) == 0:
-		return []string{""} // all namespaces except the excluded ones
+		return []string{""} // all namespaces, or all but the excluded ones
 	case c.coverage.selector != nil && len(c.selectedNamespaces()) > maxSeparateLists:
 		return []string{""}
 	}

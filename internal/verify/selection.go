@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -88,7 +89,8 @@ func (d discovered) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.AP
 func (s selectors) selectResources(ctx context.Context, client discovery.DiscoveryInterface) (*selection, error) {
 	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
 	sel := &selection{
-		served: map[schema.GroupResource]bool{}, selected: map[schema.GroupResource]resource{}, failed: map[string]error{},
+		served: map[schema.GroupResource]bool{}, selected: map[schema.GroupResource]resource{},
+		kinds: map[schema.GroupKind]resource{}, failed: map[string]error{},
 	}
 	var partial *discovery.ErrGroupDiscoveryFailed
 	switch {
@@ -101,15 +103,10 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 	}
 	r := newResolver(discovered{client, groups, lists})
 	sel.versions = r.byVersion
-	for _, all := range r.versions {
-		for _, x := range all {
-			sel.served[x.GroupResource()] = true
-		}
-	}
 	excluded, quiet := r.resolveAll(s.exclude), r.resolveAll(s.unlessNamed)
-	sel.kinds = map[schema.GroupKind]resource{}
 	for _, all := range r.versions {
 		for _, x := range all { // the preferred version first
+			sel.served[x.GroupResource()] = true
 			gk := schema.GroupKind{Group: x.Group, Kind: x.Kind}
 			_, taken := sel.kinds[gk]
 			if !taken && !excluded[x.GroupResource()] && !quiet[x.GroupResource()] && r.watchable[x.GroupVersionResource] {
@@ -136,51 +133,41 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 
 // resolver resolves selectors as kubectl does.
 type resolver struct {
-	discovered
+	groups    []*metav1.APIGroup
+	mapper    meta.RESTMapper
 	byVersion map[schema.GroupVersionResource]resource
 	versions  map[string][]resource // of a group, those of the preferred version first
 	watchable map[schema.GroupVersionResource]bool
-	groupOf   []*restmapper.APIGroupResources
 }
 
 func newResolver(d discovered) *resolver {
 	r := &resolver{
-		discovered: d, byVersion: map[schema.GroupVersionResource]resource{},
+		groups: d.groups, byVersion: map[schema.GroupVersionResource]resource{},
 		versions: map[string][]resource{}, watchable: map[schema.GroupVersionResource]bool{},
 	}
-	for _, g := range d.groups {
-		group := &restmapper.APIGroupResources{Group: *g, VersionedResources: map[string][]metav1.APIResource{}}
-		versions := []string{g.PreferredVersion.GroupVersion}
-		for _, v := range g.Versions {
-			if v.GroupVersion != versions[0] {
-				versions = append(versions, v.GroupVersion)
+	groups, _ := restmapper.GetAPIGroupResources(d) // discovered returns no error
+	r.mapper = restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), d, nil)
+	for _, g := range groups {
+		preferred := g.Group.PreferredVersion.Version
+		r.addVersion(g, preferred)
+		for _, v := range g.Group.Versions {
+			if v.Version != preferred {
+				r.addVersion(g, v.Version)
 			}
 		}
-		for _, v := range versions {
-			for _, l := range d.lists {
-				if l.GroupVersion == v {
-					r.addList(g.Name, group, l)
-				}
-			}
-		}
-		r.groupOf = append(r.groupOf, group)
 	}
 	return r
 }
 
-func (r *resolver) addList(name string, group *restmapper.APIGroupResources, l *metav1.APIResourceList) {
-	gv, err := schema.ParseGroupVersion(l.GroupVersion)
-	if err != nil {
-		return
-	}
-	group.VersionedResources[gv.Version] = l.APIResources
-	for _, a := range l.APIResources {
+func (r *resolver) addVersion(g *restmapper.APIGroupResources, version string) {
+	gv := schema.GroupVersion{Group: g.Group.Name, Version: version}
+	for _, a := range g.VersionedResources[version] {
 		if strings.Contains(a.Name, "/") { // a subresource
 			continue
 		}
 		x := resource{GroupVersionResource: gv.WithResource(a.Name), Kind: a.Kind, Namespaced: a.Namespaced}
 		r.byVersion[x.GroupVersionResource] = x
-		r.versions[name] = append(r.versions[name], x)
+		r.versions[gv.Group] = append(r.versions[gv.Group], x)
 		r.watchable[x.GroupVersionResource] = slices.Contains(a.Verbs, "list") && slices.Contains(a.Verbs, "watch")
 	}
 }
@@ -206,8 +193,7 @@ func (r *resolver) resolve(s selector.Selector) []resource {
 		}
 		return all
 	}
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(r.groupOf), r.discovered, nil)
-	gvr, _ := s.Resource(mapper)
+	gvr, _ := s.Resource(r.mapper)
 	if x, ok := r.byVersion[gvr]; ok {
 		return []resource{x}
 	}

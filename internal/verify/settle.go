@@ -158,9 +158,7 @@ func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][
 		default:
 			return nil, errors.New(whatFailed(gr, err))
 		}
-		for k, s := range seen {
-			found[k] = s
-		}
+		maps.Copy(found, seen)
 	}
 	return found, nil
 }

@@ -128,8 +128,10 @@ func (v *verification) selectResources(ctx context.Context) error {
 // lookAtScope reads everything else that the selection depends on: the labels of namespaces, and
 // references.
 func (v *verification) lookAtScope(ctx context.Context) error {
-	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
-		return err
+	if v.cluster.coverage.selector != nil {
+		if err := v.cluster.learnNamespaces(ctx); err != nil {
+			return err
+		}
 	}
 	err := v.follow(ctx)
 	if len(v.unfollowed) == 0 {

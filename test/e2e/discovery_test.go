@@ -111,7 +111,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	if got, want := sub.kinds(on["later"]), first+" updated"; got != want {
 		t.Errorf("an object that changed once has %q, want %q", got, want)
 	}
-	if out := f.clean(); !strings.Contains(out, "1 object on the bus in a version of the API that is not served any more") {
+	if out := f.clean(); !strings.Contains(out, "1 object on the bus in an API version that the cluster no longer serves") {
 		t.Errorf("verify does not say what it could not compare: %s", out)
 	}
 

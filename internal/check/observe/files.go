@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -134,9 +135,6 @@ func jwt(what, token string) (v check.Validity, ok bool) {
 	if json.Unmarshal(payload, &claims) != nil || claims.Expires == 0 {
 		return v, false
 	}
-	from := claims.NotBefore
-	if from == 0 {
-		from = claims.Issued
-	}
+	from := cmp.Or(claims.NotBefore, claims.Issued)
 	return check.Validity{What: what, From: time.Unix(int64(from), 0), Until: time.Unix(int64(claims.Expires), 0)}, true
 }

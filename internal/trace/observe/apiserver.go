@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 
@@ -55,11 +56,7 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 		return fail(err)
 	}
 	if len(c.answer.Resources) == 0 {
-		detail := ""
-		for _, n := range c.answer.NotServed {
-			detail = n.Detail
-		}
-		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, detail)
+		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", o.Resource, c.answer.NotServed[0].Detail)
 	}
 	x := c.answer.Resources[0]
 	c.resource = x.Resource
@@ -154,7 +151,7 @@ func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector s
 		return
 	}
 	list, err := c.client.Resource(c.resource.GroupVersionResource()).Namespace(c.key.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + c.key.Name + "," + selector, Limit: 1,
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", c.key.Name).String() + "," + selector, Limit: 1,
 	})
 	switch {
 	case err != nil:

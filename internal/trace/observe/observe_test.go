@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -9,6 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -83,5 +90,31 @@ func TestBusMisconfigured(t *testing.T) {
 	defer b.close()
 	if b.bus.State != trace.Unknown || b.bus.Error == "" {
 		t.Errorf("got %+v", b.bus)
+	}
+}
+
+// lists is a client whose lists are empty. It records the options of the last one.
+type lists struct {
+	dynamic.NamespaceableResourceInterface
+	last *metav1.ListOptions
+}
+
+func (l lists) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface { return l }
+func (l lists) Namespace(string) dynamic.ResourceInterface                                  { return l }
+func (l lists) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	*l.last = o
+	return &unstructured.UnstructuredList{}, nil
+}
+
+// TestFieldSelector verifies that the selector names the object. A name of an RBAC object can have
+// commas, which made the selector invalid.
+func TestFieldSelector(t *testing.T) {
+	var last metav1.ListOptions
+	c := traced{client: lists{last: &last}, key: event.Key{Group: "rbac.authorization.k8s.io", Resource: "roles", Namespace: "shop", Name: "a,b"}}
+	s := trace.Selection{Selected: trace.IsSelected}
+	c.applyFields(t.Context(), &s, "metadata.namespace=shop")
+	selector, err := fields.ParseSelector(last.FieldSelector)
+	if err != nil || !selector.Matches(fields.Set{"metadata.name": "a,b", "metadata.namespace": "shop"}) || s.Selected != trace.NotSelected {
+		t.Errorf("listed with %q (%v), got %+v", last.FieldSelector, err, s)
 	}
 }

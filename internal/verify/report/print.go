@@ -50,10 +50,10 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "%s on the bus out of scope, not compared\n", count(r.OutOfScope, "object"))
 	}
 	if r.InMotion > 0 {
-		fmt.Fprintf(&b, "%s changed all the time: the bus follows the version, the data was not compared\n", count(r.InMotion, "object"))
+		fmt.Fprintf(&b, "%s changed constantly: the bus follows the versions, the data was not compared\n", count(r.InMotion, "object"))
 	}
 	if r.OtherVersion > 0 {
-		fmt.Fprintf(&b, "%s on the bus in a version of the API that is not served any more: uid and version compared, the data not\n", count(r.OtherVersion, "object"))
+		fmt.Fprintf(&b, "%s on the bus in an API version that the cluster no longer serves: uid and version compared, data not compared\n", count(r.OtherVersion, "object"))
 	}
 	r.writePoints(&b)
 	if len(r.Settings) > 0 {

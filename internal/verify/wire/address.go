@@ -27,8 +27,6 @@ const (
 	OfResolved // of the resource in Object.Group and Object.Resource
 )
 
-var resourceMarkers = map[string]Kind{"snapshot": OfSnapshot, "resolved": OfResolved}
-
 // Address is the parsed content of a subject or a record key.
 type Address struct {
 	Cluster string
@@ -45,28 +43,9 @@ func ParseSubject(prefix, subject string) (Address, error) {
 	if len(tokens) != 6 || tokens[0] != prefix {
 		return Address{}, fmt.Errorf("subject %q does not have six tokens, the first being %q", subject, prefix)
 	}
-	var a Address
-	var err error
-	read := func(to *string, s string, how func(string) (string, error)) {
-		if err == nil {
-			*to, err = how(s)
-		}
-	}
-	read(&a.Cluster, tokens[1], token)
-	switch {
-	case tokens[2] != controls:
-		read(&a.Object.Group, tokens[2], groupToken)
-		read(&a.Object.Resource, tokens[3], token)
-		read(&a.Object.Namespace, tokens[4], namespaceToken)
-		read(&a.Object.Name, tokens[5], token)
-	case tokens[3] == "snapshot", tokens[3] == "resolved":
-		a.Kind = resourceMarkers[tokens[3]]
-		read(&a.Object.Group, tokens[4], groupToken)
-		read(&a.Object.Resource, tokens[5], token)
-	case tokens[3] == "cluster" && tokens[4] == noNamespace && tokens[5] == "claimed":
-		a.Kind = OfClaim
-	default:
-		err = errors.New("unknown marker")
+	a, err := parseAddress(tokens[1:], token, groupToken, namespaceToken)
+	if err == nil && a.Kind == OfWriter {
+		err = errUnknownMarker
 	}
 	if err != nil {
 		return Address{}, fmt.Errorf("subject %q: %w", subject, err)
@@ -80,39 +59,54 @@ func ParseKey(key string) (Address, error) {
 	if len(segments) != 5 {
 		return Address{}, fmt.Errorf("key %q does not have five segments", key)
 	}
-	var a Address
-	var err error
-	read := func(to *string, s string, how func(string) (string, error)) {
-		if err == nil {
-			*to, err = how(s)
-		}
-	}
-	read(&a.Cluster, segments[0], plainSegment)
-	switch {
-	case segments[1] != controls:
-		read(&a.Object.Group, segments[1], groupSegment)
-		read(&a.Object.Resource, segments[2], plainSegment)
-		read(&a.Object.Namespace, segments[3], namespaceSegment)
-		read(&a.Object.Name, segments[4], plainSegment)
-	case segments[2] == "snapshot", segments[2] == "resolved":
-		a.Kind = resourceMarkers[segments[2]]
-		read(&a.Object.Group, segments[3], groupSegment)
-		read(&a.Object.Resource, segments[4], plainSegment)
-	case segments[2] == "writer":
-		a.Kind = OfWriter
-		read(&a.Topic, segments[3], plainSegment)
-		if err == nil {
-			a.Partition, err = partition(segments[4])
-		}
-	case segments[2] == "cluster" && segments[3] == noNamespace && segments[4] == "claimed":
-		a.Kind = OfClaim
-	default:
-		err = errors.New("unknown marker")
-	}
+	a, err := parseAddress(segments, plainSegment, groupSegment, namespaceSegment)
 	if err != nil {
 		return Address{}, fmt.Errorf("key %q: %w", key, err)
 	}
 	return a, nil
+}
+
+var errUnknownMarker = errors.New("unknown marker")
+
+// parseAddress parses the five parts that a subject and a key have in common. The functions parse
+// one part: a plain one, a group or a namespace.
+func parseAddress(parts []string, plain, group, namespace func(string) (string, error)) (a Address, err error) {
+	read := func(to *string, part string, parse func(string) (string, error)) {
+		if err == nil {
+			*to, err = parse(part)
+		}
+	}
+	read(&a.Cluster, parts[0], plain)
+	if parts[1] != controls {
+		read(&a.Object.Group, parts[1], group)
+		read(&a.Object.Resource, parts[2], plain)
+		read(&a.Object.Namespace, parts[3], namespace)
+		read(&a.Object.Name, parts[4], plain)
+		return a, err
+	}
+	switch parts[2] {
+	case "snapshot", "resolved":
+		a.Kind = OfSnapshot
+		if parts[2] == "resolved" {
+			a.Kind = OfResolved
+		}
+		read(&a.Object.Group, parts[3], group)
+		read(&a.Object.Resource, parts[4], plain)
+	case "writer":
+		a.Kind = OfWriter
+		read(&a.Topic, parts[3], plain)
+		if err == nil {
+			a.Partition, err = partition(parts[4])
+		}
+	case "cluster":
+		a.Kind = OfClaim
+		if parts[3] != noNamespace || parts[4] != "claimed" {
+			err = errUnknownMarker
+		}
+	default:
+		err = errUnknownMarker
+	}
+	return a, err
 }
 
 func partition(s string) (int, error) {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 )
@@ -66,11 +67,7 @@ func KeyPrefix(cluster string) string {
 // Topic returns the topic of a resource's events. The template may contain {group} and
 // {resource}.
 func Topic(template string, o Object) string {
-	group := o.Group
-	if group == "" {
-		group = core
-	}
-	return strings.NewReplacer("{group}", group, "{resource}", o.Resource).Replace(template)
+	return strings.NewReplacer("{group}", cmp.Or(o.Group, core), "{resource}", o.Resource).Replace(template)
 }
 
 // Path returns the API path of an object, or of a collection if o has no name. The version may

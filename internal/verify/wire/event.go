@@ -24,8 +24,8 @@ func (e Event) Get(name string) string { return e.attributes[name] }
 // percent-encoded.
 func (e Event) Text(name string) (string, error) { return text(e.Get(name), false) }
 
-// maxText is the maximum length in bytes of the attributes that a verification keeps in memory. A
-// forwarder writes no longer ones. A compressed record of a few kilobytes can have an attribute of
+// maxText is the maximum length in bytes of the attributes that a verification keeps in memory. No
+// attribute of a forwarder is longer. A compressed record of a few kilobytes can have an attribute of
 // many megabytes.
 const maxText = 4096
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -52,12 +53,7 @@ func (s Sequence) Is(version string) bool {
 	return s.Version == version
 }
 
-func withoutZeros(digits string) string {
-	if trimmed := strings.TrimLeft(digits, "0"); trimmed != "" {
-		return trimmed
-	}
-	return "0"
-}
+func withoutZeros(digits string) string { return cmp.Or(strings.TrimLeft(digits, "0"), "0") }
 
 // IsNumber reports whether s consists only of digits. A resourceVersion with an order has this form.
 func IsNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
