@@ -59,9 +59,6 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 			p = s.b.newPartition(log, 0)
 			s.partitions[log] = p
 		}
-		if end < p.next {
-			return fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
-		}
 		all.Go(func() error { return do(reading, p, end, alive) })
 	}
 	if err := all.Wait(); err != nil {
@@ -70,8 +67,8 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 	return nil
 }
 
-// ends returns the end of every partition. It returns an error if a partition that was read before
-// no longer exists.
+// ends returns the end of every partition. It returns [ErrChanged] if a partition no longer exists, or ends
+// before a position that was already read.
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)
@@ -87,8 +84,8 @@ func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 			ends[publish.Log{Topic: t.Name, Partition: p}] = end
 		}
 	}
-	for log := range s.partitions {
-		if _, ok := ends[log]; !ok {
+	for log, p := range s.partitions {
+		if end, ok := ends[log]; !ok || end < p.next {
 			return nil, fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
 		}
 	}
