@@ -30,7 +30,7 @@ func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, 
 	c.transport.renew(time.Now(), renewEvery)
 	t, err = c.Topic(ctx, want.Name)
 	switch {
-	case isNoTopic(err):
+	case errors.Is(err, ErrNoTopic):
 		if created, err = c.create(ctx, want); err != nil {
 			return Topic{}, false, fmt.Errorf("create topic %s: %w", want.Name, err)
 		}

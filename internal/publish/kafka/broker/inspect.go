@@ -49,7 +49,7 @@ var operations = []struct {
 func (c *Client) Inspect(ctx context.Context, want advice.TopicConfig) (i Inspection, err error) {
 	i.Topic, err = c.Topic(ctx, want.Name)
 	switch {
-	case isNoTopic(err):
+	case errors.Is(err, ErrNoTopic):
 		i.Missing = true
 		if i.Create = c.wouldCreate(ctx, want); i.Create == nil {
 			i.Topic = c.planned(ctx, want)
