@@ -98,7 +98,7 @@ func (b *Bus) supervise() {
 			b.set(s, nil)
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
 			b.watch(s)
-			s.workers.Wait()
+			s.wait()
 			err = s.endError()
 		}
 		switch {

@@ -36,7 +36,7 @@ type session struct {
 
 	ctx     context.Context // ends with the session or with Close; its cause is the reason
 	cancel  context.CancelCauseFunc
-	workers sync.WaitGroup // done when the session has ended and all its records are completed
+	workers sync.WaitGroup // done when the session has ended and all its records are completed; see wait
 
 	index      *index.Index
 	checkpoint *topic // the checkpoint topic, which recorder writes
@@ -45,6 +45,7 @@ type session struct {
 	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
 
 	mu      sync.Mutex
+	waited  bool              // wait was called, so no worker may start
 	topics  map[string]*topic // event topics, by name
 	opening map[string]bool
 	unseen  map[string]bool  // topics that could not be inspected; true if the checkpoint topic names the topic
@@ -69,6 +70,14 @@ func newSession(b *Bus, producer recordbatch.Producer) *session {
 
 // end ends the session. Only the first reason counts.
 func (s *session) end(err error) { s.cancel(maybeStored{err}) }
+
+// wait blocks until the workers of an ended session have returned.
+func (s *session) wait() {
+	s.mu.Lock()
+	s.waited = true
+	s.mu.Unlock()
+	s.workers.Wait()
+}
 
 // newSender creates a sender and runs it until the session ends. ready and marker are as in
 // [sender.Config].

@@ -56,7 +56,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer func() {
 		if err != nil {
 			s.end(err)
-			s.workers.Wait()
+			s.wait()
 		}
 	}()
 	defer s.probeTopics()()
