@@ -21,13 +21,12 @@ type Scan struct {
 	b          *Bus
 	partitions map[publish.Log]*partition
 
-	// Patience is the time without records after which a step fails.
-	Patience time.Duration
+	patience time.Duration // the time without records after which a step fails
 }
 
 // Scan returns a new scan.
 func (b *Bus) Scan() *Scan {
-	return &Scan{b: b, partitions: map[publish.Log]*partition{}, Patience: 15 * time.Second}
+	return &Scan{b: b, partitions: map[publish.Log]*partition{}, patience: 15 * time.Second}
 }
 
 // Ends returns the last position that was read in each partition.
@@ -44,9 +43,9 @@ func (s *Scan) Ends() map[publish.Log]uint64 {
 func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partition, end int64, alive func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("no records for %s", s.Patience)) })
+	idle := time.AfterFunc(s.patience, func() { cancel(fmt.Errorf("no records for %s", s.patience)) })
 	defer idle.Stop()
-	alive := func() { idle.Reset(s.Patience) }
+	alive := func() { idle.Reset(s.patience) }
 
 	ends, err := s.ends(ctx)
 	if err != nil {
@@ -72,7 +71,7 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)
-	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, ErrTopicMissing)) {
+	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, errTopicMissing)) {
 		return nil, err
 	}
 	for _, t := range topics {

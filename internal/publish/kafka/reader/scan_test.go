@@ -143,7 +143,7 @@ func TestScanOfAFrozenBroker(t *testing.T) {
 	scanned(t, s)
 	b.Freeze()
 	defer b.Thaw()
-	s.Patience = 100 * time.Millisecond
+	s.patience = 100 * time.Millisecond
 	if err := s.NextRaw(t.Context(), nil, nil); err == nil {
 		t.Error("no error")
 	}
