@@ -99,7 +99,7 @@ func (b *Bus) supervise() {
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
 			b.watch(s)
 			s.wait()
-			err = s.endError()
+			err = context.Cause(s.ctx)
 		}
 		switch {
 		case b.ctx.Err() != nil:

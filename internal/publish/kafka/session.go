@@ -9,21 +9,15 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-type (
-	entry      = record.Entry
-	keyedEntry = takeover.Keyed
-)
+type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
 // their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
@@ -159,19 +153,6 @@ func (s *session) bound(ctx context.Context) (_ context.Context, release func())
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })
 	return ctx, func() { stop(); end(nil) }
-}
-
-// endError returns the reason why the session ended. Its chain includes [publish.ErrGone] if
-// another writer took over.
-func (s *session) endError() error {
-	err := context.Cause(s.ctx)
-	switch {
-	case err == nil, errors.Is(err, publish.ErrGone):
-		return err
-	case failure.KindOf(err) == failure.Fenced:
-		return fmt.Errorf("%w: %w", publish.ErrGone, err)
-	}
-	return err
 }
 
 // takeLoaded returns the entries that takeOver found. It returns nil from the second call on, and
