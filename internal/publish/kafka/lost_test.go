@@ -191,7 +191,8 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	other := newWriters(t, 1)
 	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
 	crash(other.open())
-	s, err := w.open().current()
+	b = w.open()
+	s, err := b.current()
 	if err != nil {
 		t.Fatal(err)
 	}
