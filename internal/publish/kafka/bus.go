@@ -98,8 +98,8 @@ func (b *Bus) supervise() {
 			b.set(s, nil)
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
 			b.watch(s)
-			s.workers.Wait()
-			err = s.endError()
+			s.wait()
+			err = context.Cause(s.ctx)
 		}
 		switch {
 		case b.ctx.Err() != nil:

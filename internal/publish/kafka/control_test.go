@@ -101,12 +101,7 @@ func TestCompactedControlRecords(t *testing.T) {
 					t.Errorf("loaded without the marker of the session: %v, want %v", err, errRenew)
 				}
 			}
-			await(t, "another session", func() error {
-				if s, err := b.current(); s == first || err != nil {
-					return fmt.Errorf("not yet: %w", err)
-				}
-				return nil
-			})
+			awaitAnother(t, b, first)
 			marker := event.SnapshotCompleted
 			for range 3 {
 				w.wantLoaded(b, want)

@@ -26,8 +26,8 @@
 //     broker rejects older epochs in that partition. Then the session reads the checkpoint topic up
 //     to its markers. The checkpoint topic also names the event topics.
 //  3. The session writes a marker to every partition of the event topics.
-//  4. The session reads each event partition up to its marker. It starts at the highest offset that
-//     the checkpoint topic has for the partition, or at a lower offset that the last session left
+//  4. The session reads each event partition up to its marker. It starts after the highest offset
+//     that the checkpoint topic has for the partition, or at a lower offset that the last session left
 //     unread. Now the session knows every stored event, and no other writer can store another one.
 //
 // Step 4 finds every event for two reasons. First, the checkpoint records of one event partition,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
@@ -220,10 +221,11 @@ func (w *writers) wantEntries(b *Bus, want map[event.Key]event.Acked) {
 	got := map[event.Key]event.Acked{}
 	last := map[string]entry{}
 	for p, end := range endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic)) {
-		err := b.readRecords(w.t.Context(), p, end, func(_ int64, key []byte, c record.Checkpoint) {
+		err := b.stored.ReadCheckpoint(w.t.Context(), nil, p, end, func(r broker.Record, c record.Checkpoint) error {
 			if c.Kind == record.OfEvent || c.Kind == record.Removed {
-				last[fmt.Sprint(p, " ", string(key))] = c.Entry
+				last[fmt.Sprint(p, " ", string(r.Key))] = c.Entry
 			}
+			return nil
 		})
 		if err != nil {
 			w.t.Fatal(err)

@@ -205,10 +205,12 @@ func (w *writers) unreadFrom(b *Bus) int64 {
 	w.t.Helper()
 	s := w.flushed(b)
 	var last entry
-	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(_ int64, key []byte, c record.Checkpoint) {
-		if string(key) == s.markerKey(w.opts.Topic, 0) {
+	end := endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0]
+	err := b.stored.ReadCheckpoint(w.t.Context(), nil, 0, end, func(r broker.Record, c record.Checkpoint) error {
+		if string(r.Key) == s.markerKey(w.opts.Topic, 0) {
 			last = c.Entry
 		}
+		return nil
 	})
 	if err != nil || last == (entry{}) {
 		w.t.Fatalf("the marker is not recorded: %v", err)

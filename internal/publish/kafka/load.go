@@ -9,12 +9,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reload"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // Load yields the last event of every object of the cluster, as of the call or later. It may yield
-// an object again with a later position, and the last one counts. It leaves out snapshot markers.
+// an object again with a later position, and the last one counts. It leaves out markers.
 // If Load cannot yield all objects, it returns an error. It returns an error of yield unchanged.
 //
 // The first call yields the events that takeOver found. Later calls read the checkpoint topic. They
@@ -118,18 +120,13 @@ func (l *loading) run(ctx context.Context) error {
 // readEntries yields the entries in a partition of the checkpoint topic, except those in
 // doubt, which it adds to d.
 func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error {
-	err := l.b.stored.ReadCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.Home, 0, until, func(r broker.Record) error {
-		c := l.b.stored.Checkpoint(r, d.Home)
+	return l.b.stored.ReadCheckpoint(ctx, l.b.opts.Reading, d.Home, until, func(r broker.Record, c record.Checkpoint) error {
 		isForeign := d.unread.Contains(r.Offset) && l.isObject(r.Key)
 		if d.Read(r.Offset, string(r.Key), c, isForeign, l.s.index.Position(index.Of(r.Key))) {
 			return l.take(r.Key, c.Entry)
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", d.Home, l.b.opts.CheckpointTopic, err)
-	}
-	return nil
 }
 
 // check ends the session if a partition no longer holds the last record that the session wrote to
@@ -183,7 +180,7 @@ func (l *loading) compare(ctx context.Context, at place, last sender.LastStored)
 			log.Last = lookup(found, found && last.Is(r.Key, r.Value, r.Headers))
 			log.Replaceable = last.Tombstone || at.t.senders[p].LastStored() != last
 		case reload.ReadMarker:
-			found, is, err := l.b.stored.Holds(ctx, keyedEntry{Key: l.s.markerKey(topic, p), Entry: log.Marker})
+			found, is, err := l.b.stored.Holds(ctx, takeover.Keyed{Key: l.s.markerKey(topic, p), Entry: log.Marker})
 			if err != nil {
 				return err
 			}

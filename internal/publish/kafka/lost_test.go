@@ -137,12 +137,7 @@ func TestATakeoverReportsALoss(t *testing.T) {
 			before := b.PossibleLosses()
 			c.lose(w, b, at)
 			s.end(errRenew)
-			await(t, "another session", func() error {
-				if now, err := b.current(); now == s || err != nil {
-					return fmt.Errorf("not yet: %w", err)
-				}
-				return nil
-			})
+			awaitAnother(t, b, s)
 			if got := b.PossibleLosses() > before; got != c.want {
 				t.Errorf("%d possible losses before the takeover, and %d after it", before, b.PossibleLosses())
 			}
@@ -181,12 +176,7 @@ func TestALostTailIsCoveredWhileTheSessionLasts(t *testing.T) {
 	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
 		t.Error("loaded what the topic does not hold")
 	}
-	await(t, "another session", func() error {
-		if now, err := b.current(); now == s || err != nil {
-			return fmt.Errorf("not yet: %w", err)
-		}
-		return nil
-	})
+	awaitAnother(t, b, s)
 	w.wantLoaded(b, want)
 }
 
@@ -196,20 +186,13 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
 	want := w.publishSome(b, "web-", 3)
-	s, err := b.current()
-	if err == nil {
-		err = s.flush(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := s.topics[w.opts.Topic].markers[0]
+	first := w.flushed(b).topics[w.opts.Topic].markers[0]
 	crash(b)
 	other := newWriters(t, 1)
 	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
 	crash(other.open())
 	b = w.open()
-	s, err = b.current()
+	s, err := b.current()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,13 +230,7 @@ func TestATopicIsNotSeenForAWhile(t *testing.T) {
 	w.opts.CheckpointTopic = topic + ".checkpoint"
 	b := w.open()
 	want := w.publishSome(b, "web-", 3)
-	s, err := b.current()
-	if err == nil {
-		err = s.flush(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.flushed(b)
 	crash(b)
 	crash(w.open()) // its marker comes after the events
 
@@ -293,13 +270,7 @@ func TestATakeoverIsKilledWhileItSetsATopicAside_Slow(t *testing.T) {
 				want[m.Key] = w.mustPublish(b, m)
 				in[publish.Partition(want[m.Key])]++
 			}
-			s, err := b.current()
-			if err == nil {
-				err = s.flush(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			w.flushed(b)
 			crash(b)
 			crash(w.open()) // its markers come after the events
 			w.opts.Topic = topic + ".elsewhere"

@@ -217,8 +217,8 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 	f.done(position, err)
 }
 
-// encode returns the record of an event or a marker in an event topic. The sender replaces the
-// timestamp of the record. encode rejects a key that readers would reject, see [event.MaxText].
+// encode returns the record of an event or a marker in an event topic. The sender sets its timestamp.
+// encode rejects a key that readers would reject, see [event.MaxText].
 func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 	if m.Marker {
 		r, err = binding.EncodeControl(m)

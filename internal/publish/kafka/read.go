@@ -81,9 +81,12 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
-	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
-		s.recorder.Forget(key, partition)
+	forget := func() {
+		s.recorder.Erase(key, s.recorder.Home(partition))
 		s.index.Remove(id)
+	}
+	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
+		forget()
 		return nil
 	}
 	result := make(chan error, 1)
@@ -91,8 +94,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		if err != nil {
 			s.index.End(id, 0)
 		} else {
-			s.recorder.Forget(key, partition)
-			s.index.Remove(id)
+			forget()
 		}
 		result <- err
 	}}

@@ -49,13 +49,7 @@ func TestARestoredLog_Slow(t *testing.T) {
 			w := &writers{t, o}
 			b := w.open()
 			want := w.publishSome(b, "web-", objects)
-			s, err := b.current()
-			if err == nil {
-				err = s.flush(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			w.flushed(b)
 			kb.Stop()
 			copies := t.TempDir()
 			for p := range o.Partitions {

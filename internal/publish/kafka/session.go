@@ -9,21 +9,15 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/index"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recorder"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-type (
-	entry      = record.Entry
-	keyedEntry = takeover.Keyed
-)
+type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
 // their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
@@ -36,7 +30,7 @@ type session struct {
 
 	ctx     context.Context // ends with the session or with Close; its cause is the reason
 	cancel  context.CancelCauseFunc
-	workers sync.WaitGroup // done when the session has ended and all its records are completed
+	workers sync.WaitGroup // done when the session has ended and all its records are completed; see wait
 
 	index      *index.Index
 	checkpoint *topic // the checkpoint topic, which recorder writes
@@ -45,6 +39,7 @@ type session struct {
 	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
 
 	mu      sync.Mutex
+	waited  bool              // wait was called, so no worker may start
 	topics  map[string]*topic // event topics, by name
 	opening map[string]bool
 	unseen  map[string]bool  // topics that could not be inspected; true if the checkpoint topic names the topic
@@ -69,6 +64,14 @@ func newSession(b *Bus, producer recordbatch.Producer) *session {
 
 // end ends the session. Only the first reason counts.
 func (s *session) end(err error) { s.cancel(maybeStored{err}) }
+
+// wait blocks until the workers of an ended session have returned.
+func (s *session) wait() {
+	s.mu.Lock()
+	s.waited = true
+	s.mu.Unlock()
+	s.workers.Wait()
+}
 
 // newSender creates a sender and runs it until the session ends. ready and marker are as in
 // [sender.Config].
@@ -150,19 +153,6 @@ func (s *session) bound(ctx context.Context) (_ context.Context, release func())
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })
 	return ctx, func() { stop(); end(nil) }
-}
-
-// endError returns the reason why the session ended. Its chain includes [publish.ErrGone] if
-// another writer took over.
-func (s *session) endError() error {
-	err := context.Cause(s.ctx)
-	switch {
-	case err == nil, errors.Is(err, publish.ErrGone):
-		return err
-	case failure.KindOf(err) == failure.Fenced:
-		return fmt.Errorf("%w: %w", publish.ErrGone, err)
-	}
-	return err
 }
 
 // takeLoaded returns the entries that takeOver found. It returns nil from the second call on, and

@@ -56,7 +56,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer func() {
 		if err != nil {
 			s.end(err)
-			s.workers.Wait()
+			s.wait()
 		}
 	}()
 	defer s.probeTopics()()
@@ -161,9 +161,10 @@ func (s *session) readCheckpoint(ctx context.Context) (*takeover.Checkpoint, err
 	all, ctx := errgroup.WithContext(ctx)
 	for p, marker := range s.checkpoint.markers {
 		all.Go(func() error {
-			return s.b.readRecords(ctx, p, marker.Offset, func(offset int64, key []byte, c record.Checkpoint) {
+			return s.b.stored.ReadCheckpoint(ctx, s.b.opts.Takeover, p, marker.Offset, func(r broker.Record, c record.Checkpoint) error {
 				failpoint.Hit("loading")
-				recorded.Read(p, offset, string(key), c)
+				recorded.Read(p, r.Offset, string(r.Key), c)
+				return nil
 			})
 		})
 	}
@@ -172,18 +173,6 @@ func (s *session) readCheckpoint(ctx context.Context) (*takeover.Checkpoint, err
 	}
 	recorded.Finish()
 	return recorded, nil
-}
-
-// readRecords reads one partition of the checkpoint topic up to an offset.
-func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, c record.Checkpoint)) error {
-	err := b.stored.ReadCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
-		yield(r.Offset, r.Key, b.stored.Checkpoint(r, partition))
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", partition, b.opts.CheckpointTopic, err)
-	}
-	return nil
 }
 
 // remember adds the loaded entries to the session's index and markers.

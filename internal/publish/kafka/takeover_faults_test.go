@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // hooked returns writers that call hook before they send a batch. If hook returns an error, the
@@ -71,7 +72,7 @@ func TestATakeOverThatFails(t *testing.T) {
 	denied.Store(false)
 	await(t, "ready", b.Ready)
 	now, _ := b.current()
-	if _, is, err := b.stored.Holds(t.Context(), keyedEntry{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
+	if _, is, err := b.stored.Holds(t.Context(), takeover.Keyed{Key: now.markerKey(topic, 0), Entry: now.topics[topic].markers[0]}); !is || err != nil {
 		t.Errorf("the session's marker is not where it was acknowledged: %v", err)
 	}
 	w.wantLoaded(b, want)

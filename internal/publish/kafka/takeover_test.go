@@ -27,6 +27,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // writers opens one bus after another, for a topic that only the test uses.
@@ -477,20 +478,18 @@ func (w *writers) topicID(name string) [16]byte {
 // await calls try until it succeeds.
 func await(t *testing.T, what string, try func() error) {
 	t.Helper()
-	deadline := time.After(limit)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
+	poll.Try(t, what, func(context.Context) error { return try() })
+}
+
+// awaitAnother waits until a bus has another session than the given one.
+func awaitAnother(t *testing.T, b *Bus, than *session) {
+	t.Helper()
+	await(t, "the bus has another session", func() error {
+		if now, err := b.current(); now == than || err != nil {
+			return fmt.Errorf("not yet: %w", err)
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+		return nil
+	})
 }
 
 // TestATopicIsDeleted verifies that a running writer detects a deleted topic, recreates it, and
@@ -572,12 +571,7 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	if err := context.Cause(s.ctx); !errors.Is(err, sender.ErrDataLost) {
 		t.Errorf("the session ended with %v, want %v", err, sender.ErrDataLost)
 	}
-	await(t, "another session", func() error {
-		if now, err := b.current(); now == s || err != nil {
-			return fmt.Errorf("not yet: %w", err)
-		}
-		return nil
-	})
+	awaitAnother(t, b, s)
 	w.wantLoaded(b, want)
 }
 
@@ -647,12 +641,7 @@ func TestTheProducerIsRenewed(t *testing.T) {
 	s, _ := b.current()
 	want := w.publishSome(b, "before-", 5)
 	s.end(errRenew)
-	await(t, "another session", func() error {
-		if now, err := b.current(); now == s || err != nil {
-			return fmt.Errorf("still the same: %w", err)
-		}
-		return nil
-	})
+	awaitAnother(t, b, s)
 	if now, _ := b.current(); now.producer == s.producer {
 		t.Errorf("the producer is %+v as before", now.producer)
 	}

@@ -46,7 +46,7 @@ func (s *session) openTopic(name string) *topic {
 		s.loaded = nil
 		return t
 	}
-	if !s.opening[name] {
+	if !s.opening[name] && !s.waited { // a message can still have a session that has ended
 		s.opening[name] = true
 		s.workers.Go(func() {
 			if err := s.create(s.ctx, name); err != nil && s.ctx.Err() == nil {

@@ -76,11 +76,14 @@ func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
 	return w.PutRecord(partition, r)
 }
 
-func (w *Writer) encode(m *event.Message) (recordbatch.Record, error) {
+func (w *Writer) encode(m *event.Message) (r recordbatch.Record, err error) {
 	if m.Marker && !w.Valued {
-		return binding.EncodeControl(m)
+		r, err = binding.EncodeControl(m)
+	} else {
+		r, err = binding.Encode(m, w.Structured)
 	}
-	return binding.Encode(m, w.Structured)
+	r.Timestamp = time.Now()
+	return r, err
 }
 
 // Tombstone writes a Kafka tombstone, a record without a value, for an object.

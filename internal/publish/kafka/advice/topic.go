@@ -56,11 +56,8 @@ func compare(replication int, is map[string]string, want TopicConfig) []wrongSet
 	if replication < want.Replication {
 		wrong = append(wrong, wrongSetting{name: replicationFactor, is: strconv.Itoa(replication), should: fmt.Sprintf("%d or more", want.Replication)})
 	}
-	if len(is) == 0 {
-		return wrong
-	}
-	policy := is["cleanup.policy"]
-	if _, known := is["cleanup.policy"]; known && hasPolicy(policy, "compact") != (want.CleanupPolicy == "compact") {
+	policy, known := is["cleanup.policy"]
+	if known && hasPolicy(policy, "compact") != (want.CleanupPolicy == "compact") {
 		wrong = append(wrong, wrongSetting{"cleanup.policy", policy, want.CleanupPolicy, want.CleanupPolicy})
 		policy = want.CleanupPolicy
 	}

@@ -24,8 +24,8 @@ import (
 // Name is the name of the SASL mechanism.
 const Name = "AWS_MSK_IAM"
 
-// Window is the time before expiry at which credentials are renewed.
-const Window = 5 * time.Minute
+// window is the time before expiry at which credentials are renewed.
+const window = 5 * time.Minute
 
 // retrieveTimeout bounds one request for credentials, including its retries.
 const retrieveTimeout = 8 * time.Second
@@ -45,7 +45,7 @@ type Mechanism struct {
 	files  *credential.Watcher // the shared files of the SDK
 
 	mu      sync.Mutex
-	chain   aws.CredentialsProvider // caches credentials until [Window] before they expire
+	chain   aws.CredentialsProvider // caches credentials until window before they expire
 	last    aws.Credentials
 	changed bool // last replaced other credentials, and Renew has not reported that yet
 }
@@ -73,7 +73,7 @@ func New(ctx context.Context, o Options) (*Mechanism, error) {
 func load(ctx context.Context) (aws.Config, error) {
 	c, err := config.LoadDefaultConfig(ctx,
 		config.WithLogger(logging.Nop{}), // the SDK's messages can contain secrets
-		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = Window }))
+		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = window }))
 	if err != nil {
 		return c, explainLoad(err)
 	}
@@ -151,7 +151,7 @@ func (m *Mechanism) retrieve(ctx context.Context) (aws.Credentials, error) {
 	defer cancel()
 	m.reload(ctx)
 	next, err := m.chain.Retrieve(ctx)
-	end := m.last.Expires.Add(Window)
+	end := m.last.Expires.Add(window)
 	switch {
 	case err == nil:
 		m.changed = m.changed || m.last.HasKeys() && !same(m.last, next)

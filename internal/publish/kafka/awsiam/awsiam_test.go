@@ -216,7 +216,7 @@ func TestRenewal(t *testing.T) {
 				t.Error("renewed too early")
 			}
 
-			s.life = Window - time.Second // renewal is due at once
+			s.life = window - time.Second // renewal is due at once
 			m = s.mechanism(t)
 			wantKey(t, m, 2)
 			replace(t, s.tokenFile, "token-2")
@@ -231,7 +231,7 @@ func TestRenewal(t *testing.T) {
 			if log := s.log.String(); !strings.Contains(log, "cannot renew the AWS credentials for Kafka") || strings.Contains(log, secret) || strings.Contains(log, "session-") {
 				t.Errorf("the log has %s", log)
 			}
-			s.now = s.now.Add(Window)
+			s.now = s.now.Add(window)
 			if _, err := start(t, m); !errors.Is(err, ErrUnavailable) {
 				t.Errorf("after the end of the credentials: %v", err)
 			}

@@ -2,7 +2,7 @@
 // the default chain of the AWS SDK: the environment, the shared files, a web identity (IRSA), EKS Pod Identity, or the
 // instance role.
 //
-// The package renews credentials [Window] before they expire. If the renewal fails, the previous credentials stay in
+// The package renews credentials five minutes before they expire. If the renewal fails, the previous credentials stay in
 // use until they expire. A change of the SDK's shared files takes effect with the next connection. No error or log line
 // contains a credential, the body of a response, or the output of a credential process.
 //

@@ -3,7 +3,6 @@ package binding
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -15,40 +14,28 @@ const (
 	structuredType    = "application/cloudevents" // a prefix: "+json" or "; charset=..." can follow
 )
 
-// Encode returns the record of an event or a marker. The record's timestamp is the event's
-// time attribute. In binary mode, the record shares m.Data.
+// Encode returns the record of an event or a marker, without a timestamp. In binary mode, the record
+// shares m.Data.
 //
 // Encode returns an error if m has no partitionkey or no data, or is malformed. A retry
 // cannot succeed.
 func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
-	fail := func(problem string) (recordbatch.Record, error) {
-		return recordbatch.Record{}, fmt.Errorf("encode event %s: %s", m.ID, problem)
-	}
 	key := m.Attribute("partitionkey")
-	if key == "" {
-		return fail("no partitionkey") // a compacted topic rejects records without a key
-	}
-	if m.Data == nil {
-		return fail("no data: the record would be a tombstone")
-	}
-	r := recordbatch.Record{}
-	if t := m.Attribute("time"); t != "" {
-		var err error
-		if r.Timestamp, err = time.Parse(time.RFC3339Nano, t); err != nil {
-			return fail("time is not in RFC 3339 format")
-		}
-	}
-	if structured {
+	switch {
+	case key == "": // a compacted topic rejects records without a key
+		return recordbatch.Record{}, fmt.Errorf("encode event %s: no partitionkey", m.ID)
+	case m.Data == nil:
+		return recordbatch.Record{}, fmt.Errorf("encode event %s: no data: the record would be a tombstone", m.ID)
+	case structured:
 		body, err := m.Structured()
 		if err != nil {
 			return recordbatch.Record{}, err
 		}
-		r.Key, r.Value = []byte(key), body
-		r.Headers = []recordbatch.Header{{Key: contentTypeHeader, Value: []byte(event.ContentTypeStructured)}}
-		return r, nil
+		headers := []recordbatch.Header{{Key: contentTypeHeader, Value: []byte(event.ContentTypeStructured)}}
+		return recordbatch.Record{Key: []byte(key), Value: body, Headers: headers}, nil
 	}
+	r := recordbatch.Record{Value: m.Data}
 	r.Key, r.Headers = headers(key, m.Attributes)
-	r.Value = m.Data
 	return r, nil
 }
 

@@ -22,7 +22,7 @@ func (c *Client) deleteTopic(t testing.TB, name string) {
 	if err = errors.Join(err, res.Errors[name]); err != nil {
 		t.Fatal(err)
 	}
-	poll.Holds(t, "the topic is gone", func() bool { return isNoTopic(c.probe(within(t), name, "Describe")) })
+	poll.Holds(t, "the topic is gone", func() bool { return errors.Is(c.probe(within(t), name, "Describe"), ErrNoTopic) })
 }
 
 // allow grants the user an operation on a topic, and waits until the broker reports the ACL.

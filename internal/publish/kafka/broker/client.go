@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -93,7 +94,7 @@ func (c *Client) persist(ctx context.Context, topic string, attempt func() error
 		case unknown.IsZero():
 			unknown = time.Now()
 		case time.Since(unknown) > goneAfter:
-			if _, gone := c.Topic(ctx, topic); isNoTopic(gone) {
+			if _, gone := c.Topic(ctx, topic); errors.Is(gone, ErrNoTopic) {
 				return gone
 			}
 		}

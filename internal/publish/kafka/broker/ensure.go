@@ -30,7 +30,7 @@ func (c *Client) Ensure(ctx context.Context, want advice.TopicConfig) (t Topic, 
 	c.transport.renew(time.Now(), renewEvery)
 	t, err = c.Topic(ctx, want.Name)
 	switch {
-	case isNoTopic(err):
+	case errors.Is(err, ErrNoTopic):
 		if created, err = c.create(ctx, want); err != nil {
 			return Topic{}, false, fmt.Errorf("create topic %s: %w", want.Name, err)
 		}
@@ -140,18 +140,20 @@ func (t Topic) with(is map[string]string) Topic {
 
 // settings reads the settings of a topic, including defaults.
 func (c *Client) settings(ctx context.Context, topic string) (map[string]string, error) {
-	res, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
-		Resources: []kafka.DescribeConfigRequestResource{
-			{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: checked[:]},
-		},
-	})
+	is, err := c.configs(ctx, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: checked[:]})
+	return is, c.advisor.Denied(err, advice.OnTopic("DescribeConfigs", topic))
+}
+
+// configs reads settings of a topic or a broker.
+func (c *Client) configs(ctx context.Context, of kafka.DescribeConfigRequestResource) (map[string]string, error) {
+	res, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{of}})
 	if err != nil {
 		return nil, err
 	}
 	is := make(map[string]string)
 	for _, r := range res.Resources {
 		if r.Error != nil {
-			return nil, c.advisor.Denied(r.Error, advice.OnTopic("DescribeConfigs", topic))
+			return nil, r.Error
 		}
 		for _, entry := range r.ConfigEntries {
 			is[entry.ConfigName] = entry.ConfigValue

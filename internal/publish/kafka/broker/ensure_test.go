@@ -24,7 +24,7 @@ func TestEnsureCreatesOnce(t *testing.T) {
 	name := "created-" + kafkabrokertest.Topic(t, b, "x", 1, nil)
 	want := events(name)
 
-	if _, err := newClient(t, b.Addr()).Topic(within(t), name); !isNoTopic(err) {
+	if _, err := newClient(t, b.Addr()).Topic(within(t), name); !errors.Is(err, ErrNoTopic) {
 		t.Fatalf("got %v, want ErrNoTopic", err)
 	}
 	// Several clients, each with its own metadata, call Ensure at the same time. Each client can
@@ -177,7 +177,7 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 		"Follow":  func() error { return c.Follow(ctx, topic, 0, 2, func(Record) error { return nil }) },
 	} {
 		wg.Go(func() {
-			if err := use(); !isNoTopic(err) {
+			if err := use(); !errors.Is(err, ErrNoTopic) {
 				t.Errorf("%s: got %v, want ErrNoTopic", name, err)
 			}
 		})
@@ -194,7 +194,7 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 	}
 	_, err = c.Read(ctx, topic, 0, 2, 3, func(Record) error { return nil })
 	wantError(t, err, failure.Never, "[0, 1]")
-	if !isPastEnd(err) {
+	if !errors.Is(err, ErrPastEnd) {
 		t.Errorf("got %v, want ErrPastEnd", err)
 	}
 }

@@ -39,10 +39,6 @@ func isUnknownTopic(err error) bool {
 	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
 
-func isNoTopic(err error) bool { return errors.Is(err, ErrNoTopic) }
-
-func isPastEnd(err error) bool { return errors.Is(err, ErrPastEnd) }
-
 // explain adds the destination of a request to its error, and the fix if it is known.
 func (t *transport) explain(err error) error {
 	var code kafka.Error

@@ -49,7 +49,7 @@ var operations = []struct {
 func (c *Client) Inspect(ctx context.Context, want advice.TopicConfig) (i Inspection, err error) {
 	i.Topic, err = c.Topic(ctx, want.Name)
 	switch {
-	case isNoTopic(err):
+	case errors.Is(err, ErrNoTopic):
 		i.Missing = true
 		if i.Create = c.wouldCreate(ctx, want); i.Create == nil {
 			i.Topic = c.planned(ctx, want)
@@ -201,27 +201,14 @@ func (c *Client) planned(ctx context.Context, want advice.TopicConfig) Topic {
 // brokerDefaults returns the defaults of one broker that new topics inherit. The map is empty if the user may
 // not read them or if the request fails.
 func (c *Client) brokerDefaults(ctx context.Context) map[string]string {
-	is := map[string]string{}
-	meta, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))
-	if err != nil || len(meta.Brokers) == 0 {
-		return is
-	}
-	res, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
-		Resources: []kafka.DescribeConfigRequestResource{{
+	if meta, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest)); err == nil && len(meta.Brokers) > 0 {
+		is, err := c.configs(ctx, kafka.DescribeConfigRequestResource{
 			ResourceType: kafka.ResourceTypeBroker, ResourceName: strconv.Itoa(meta.Brokers[0].ID),
 			ConfigNames: []string{"default.replication.factor", "min.insync.replicas", uncleanElection},
-		}},
-	})
-	if err != nil {
-		return is
-	}
-	for _, r := range res.Resources {
-		if r.Error != nil {
-			continue
-		}
-		for _, entry := range r.ConfigEntries {
-			is[entry.ConfigName] = entry.ConfigValue
+		})
+		if err == nil {
+			return is
 		}
 	}
-	return is
+	return map[string]string{}
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 // after Produce has returned, even after an error.
 func (c *Client) Produce(ctx context.Context, topic string, partition int, batch []byte) (baseOffset int64, err error) {
 	started := time.Now()
-	records := &recordSet{set: recordbatch.RawRecordSet(batch)}
+	records := &recordSet{batch: batch}
 	defer records.withdraw()
 	res, err := c.kafka.RawProduce(ctx, &kafka.RawProduceRequest{
 		Topic:        topic,
@@ -88,11 +89,12 @@ func (c *Client) Produce(ctx context.Context, topic string, partition int, batch
 	return res.BaseOffset, nil
 }
 
-// recordSet prevents kafka-go from reading a batch after Produce has returned. kafka-go
-// encodes a request on the connection's goroutine, which continues after the context ends.
+// recordSet is a batch in the form that kafka-go's RawProduceRequest takes: its size in four bytes, then
+// the batch. It prevents kafka-go from reading the batch after Produce has returned. kafka-go encodes a
+// request on the connection's goroutine, which continues after the context ends.
 type recordSet struct {
 	mu        sync.Mutex
-	set       protocol.RawRecordSet
+	batch     []byte
 	withdrawn bool
 }
 
@@ -100,14 +102,19 @@ var _ io.WriterTo = (*recordSet)(nil)
 
 var errWithdrawn = errors.New("the request was abandoned")
 
-// WriteTo copies the batch to kafka-go's memory.
+// WriteTo writes the whole set to kafka-go's memory.
 func (r *recordSet) WriteTo(w io.Writer) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.withdrawn {
 		return 0, errWithdrawn
 	}
-	return r.set.WriteTo(w)
+	n, err := w.Write(binary.BigEndian.AppendUint32(nil, uint32(len(r.batch))))
+	if err != nil {
+		return int64(n), err
+	}
+	m, err := w.Write(r.batch)
+	return int64(n + m), err
 }
 
 // Read makes recordSet an io.Reader. io.Copy uses WriteTo.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
@@ -123,11 +124,11 @@ func TestUnreachableBrokerIsNamed(t *testing.T) {
 	_, err = c.Produce(within(t), "topic", 0, encoded)
 	wantError(t, err, failure.Retry, addr, "connection refused")
 	// kafka-go's own client returns the same error.
-	_, err = c.kafka.RawProduce(within(t), &kafka.RawProduceRequest{Topic: "topic", RawRecords: recordbatch.RawRecordSet(encoded)})
+	_, err = c.kafka.RawProduce(within(t), &kafka.RawProduceRequest{Topic: "topic", RawRecords: protocol.RawRecordSet{Reader: &recordSet{batch: encoded}}})
 	wantError(t, err, failure.Retry, addr, "connection refused")
 	_, err = c.Topic(within(t), "topic")
 	wantError(t, err, failure.Retry, addr, "connection refused")
-	if isNoTopic(err) {
+	if errors.Is(err, ErrNoTopic) {
 		t.Errorf("nobody can say that there is no topic: %v", err)
 	}
 	_, _, err = c.Ensure(within(t), advice.TopicConfig{Name: "topic", Partitions: 1, CleanupPolicy: "compact"})

@@ -79,7 +79,7 @@ func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each
 // cannot be read. ReadOne returns the same errors as [Client.Read], except [ErrPastEnd].
 func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	rec, found, err = c.ReadStored(ctx, topic, partition, offset, refused...)
-	if isPastEnd(err) {
+	if errors.Is(err, ErrPastEnd) {
 		return Record{}, false, nil
 	}
 	return rec, found, err

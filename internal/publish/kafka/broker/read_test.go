@@ -79,10 +79,10 @@ func TestReadOfALogThatEnds(t *testing.T) {
 	topic := kafkabrokertest.Topic(t, b, "short", 1, nil)
 	put(t, c, topic, 0, record("a", "1"), record("b", "1"))
 	records := 0
-	if _, err := c.Read(within(t), topic, 0, 0, 5, func(Record) error { records++; return nil }); !isPastEnd(err) || records != 2 {
+	if _, err := c.Read(within(t), topic, 0, 0, 5, func(Record) error { records++; return nil }); !errors.Is(err, ErrPastEnd) || records != 2 {
 		t.Errorf("got %d records and %v, want 2 and %v", records, err, ErrPastEnd)
 	}
-	if _, found, err := c.ReadFirst(within(t), topic, 0, 2, 5); found || !isPastEnd(err) {
+	if _, found, err := c.ReadFirst(within(t), topic, 0, 2, 5); found || !errors.Is(err, ErrPastEnd) {
 		t.Errorf("got %t, %v, want %v", found, err, ErrPastEnd)
 	}
 }

@@ -91,10 +91,13 @@ func newTransport(opts Options) (*transport, error) {
 
 // RoundTrip sends one request.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	if t.isClosed() {
+	t.mu.Lock()
+	closed, inner := t.closed, t.inner
+	t.mu.Unlock()
+	if closed {
 		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
-	started, inner := time.Now(), t.current()
+	started := time.Now()
 	res, err := inner.RoundTrip(ctx, addr, req)
 	if err == nil {
 		t.reached.Store(true)
@@ -170,12 +173,6 @@ func (t *transport) renewSoon(started time.Time) {
 	}
 }
 
-func (t *transport) current() *kafka.Transport {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.inner
-}
-
 // answered records that a pool has metadata. A pool needs metadata to complete a request.
 func (t *transport) answered(inner *kafka.Transport) {
 	t.mu.Lock()
@@ -184,8 +181,10 @@ func (t *transport) answered(inner *kafka.Transport) {
 }
 
 // forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
-// renew, it does not wait until new connections succeed. The caller must hold t.mu.
+// renew, it does not wait until new connections succeed.
 func (t *transport) forgetPool() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.renewed = time.Now()
 	t.renews++
 	t.warm = false
@@ -213,8 +212,6 @@ func (t *transport) checkFiles() {
 		return
 	}
 	t.log.Info("credentials changed, replacing connections")
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.forgetPool()
 }
 
@@ -225,8 +222,6 @@ func (t *transport) renewToken(ctx context.Context) {
 		return
 	}
 	t.log.Debug("credentials renewed, replacing connections")
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.forgetPool()
 }
 
@@ -294,10 +289,4 @@ func (c *conn) Close() error {
 	delete(c.t.conns, c)
 	c.t.mu.Unlock()
 	return c.Conn.Close()
-}
-
-func (t *transport) isClosed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
 }

@@ -48,23 +48,3 @@ func TestUnansweredForeignRecords(t *testing.T) {
 		})
 	}
 }
-
-func TestIsAnswered(t *testing.T) {
-	at := record.Entry{Topic: "t", Partition: 1, Offset: 9}
-	for name, c := range map[string]struct {
-		last      uint64
-		tombstone bool
-		want      bool
-	}{
-		"of an unknown object":         {},
-		"after the last event":         {last: publish.PositionOf(1, 5)},
-		"before the last event":        {last: publish.PositionOf(1, 12), want: true},
-		"an event in a partition more": {last: publish.PositionOf(2, 12)},
-		"a tombstone of nothing":       {tombstone: true, want: true},
-		"a tombstone of an object":     {last: publish.PositionOf(1, 5), tombstone: true},
-	} {
-		if got := (ForeignRecord{Entry: at, Tombstone: c.tombstone}).IsAnswered(c.last); got != c.want {
-			t.Errorf("%s: got %t, want %t", name, got, c.want)
-		}
-	}
-}

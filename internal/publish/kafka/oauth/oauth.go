@@ -110,24 +110,24 @@ func (t *Tokens) Get(ctx context.Context) (string, error) {
 }
 
 // Renew fetches a token if the current one is due for renewal, and reports whether it fetched one.
-// It does nothing before the first [Tokens.Get], or with a file.
+// It does nothing before the first [Tokens.Get], with a file, or if the expiry of the token is unknown.
 func (t *Tokens) Renew(ctx context.Context) bool {
 	if t.file != nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.current.value == "" {
+	if t.current.expiry.IsZero() {
 		return false
 	}
 	renewed, err := t.renew(ctx)
 	return renewed && err == nil
 }
 
-// renew replaces a token that is due. An error means that no valid token is available.
+// renew replaces a token that is due. An error means that no token is available.
 func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 	now := t.opts.now()
-	if t.current.value != "" && !t.current.due(now) {
+	if !t.current.due(now) {
 		return false, nil
 	}
 	next, err := t.fetch(ctx)
@@ -143,11 +143,15 @@ func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 	return false, err
 }
 
+// due reports whether to fetch the next token. A token with an unknown expiry is always due, because it may
+// have expired.
 func (k token) due(now time.Time) bool {
-	return !k.expiry.IsZero() && now.Sub(k.fetched) >= k.expiry.Sub(k.fetched)*4/5
+	return k.expiry.IsZero() || now.Sub(k.fetched) >= k.expiry.Sub(k.fetched)*4/5
 }
 
-func (k token) valid(now time.Time) bool { return k.value != "" && now.Before(k.expiry) }
+func (k token) valid(now time.Time) bool {
+	return k.value != "" && (k.expiry.IsZero() || now.Before(k.expiry))
+}
 
 // fetch requests a token from the endpoint.
 func (t *Tokens) fetch(ctx context.Context) (token, error) {

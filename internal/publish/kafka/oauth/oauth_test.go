@@ -117,6 +117,36 @@ func TestRenewal(t *testing.T) {
 	get("token-3")
 }
 
+// TestUnknownLifetime verifies that each connection gets a new token if nothing says how long a token is valid.
+// The forwarder once kept the first such token, even after the brokers rejected it as expired.
+func TestUnknownLifetime(t *testing.T) {
+	e, tokens := newEndpoint(t)
+	want := func(want string) {
+		t.Helper()
+		if got, err := tokens.Get(t.Context()); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	for _, opaque := range []string{"opaque-1", "opaque-2"} {
+		e.answer = status(http.StatusOK, `{"access_token":"`+opaque+`","token_type":"Bearer"}`)
+		want(opaque)
+		if tokens.Renew(t.Context()) {
+			t.Errorf("connections with %s are replaced, although it may be valid", opaque)
+		}
+	}
+	e.answer = status(http.StatusInternalServerError, "")
+	want("opaque-2")
+
+	jwt := "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, e.now.Unix()+100)) + ".c2ln"
+	e.answer = status(http.StatusOK, `{"access_token":"`+jwt+`","token_type":"Bearer"}`)
+	want(jwt)
+	e.answer = nil
+	e.now = e.now.Add(79 * time.Second)
+	want(jwt)
+	e.now = e.now.Add(time.Second)
+	want("token-1")
+}
+
 // TestRefusals verifies how each kind of failed response is reported, and that no error repeats a
 // secret.
 func TestRefusals(t *testing.T) {

@@ -19,8 +19,7 @@ import (
 // ErrMisconfigured is in the chain of errors that a retry cannot fix.
 var ErrMisconfigured = failure.ErrMisconfigured
 
-// ErrTopicMissing is in the chain of errors while the topic does not exist.
-var ErrTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
+var errTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
 
 // Options configures a Bus.
 type Options struct {
@@ -91,7 +90,7 @@ func (b *Bus) topicOf(k event.Key) string {
 }
 
 // topics returns the existing event topics. If none exists, it returns an error with
-// [ErrTopicMissing] in its chain.
+// [publish.ErrMissing] in its chain.
 func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	names := []string{b.opts.Topic}
 	if b.pattern != nil {
@@ -117,7 +116,7 @@ func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 		}
 	}
 	if len(topics) == 0 {
-		return nil, fmt.Errorf("look up topic %s: %w", b.opts.Topic, ErrTopicMissing)
+		return nil, fmt.Errorf("look up topic %s: %w", b.opts.Topic, errTopicMissing)
 	}
 	return topics, nil
 }

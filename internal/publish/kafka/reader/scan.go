@@ -21,13 +21,12 @@ type Scan struct {
 	b          *Bus
 	partitions map[publish.Log]*partition
 
-	// Patience is the time without records after which a step fails.
-	Patience time.Duration
+	patience time.Duration // the time without records after which a step fails
 }
 
 // Scan returns a new scan.
 func (b *Bus) Scan() *Scan {
-	return &Scan{b: b, partitions: map[publish.Log]*partition{}, Patience: 15 * time.Second}
+	return &Scan{b: b, partitions: map[publish.Log]*partition{}, patience: 15 * time.Second}
 }
 
 // Ends returns the last position that was read in each partition.
@@ -44,9 +43,9 @@ func (s *Scan) Ends() map[publish.Log]uint64 {
 func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partition, end int64, alive func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("no records for %s", s.Patience)) })
+	idle := time.AfterFunc(s.patience, func() { cancel(fmt.Errorf("no records for %s", s.patience)) })
 	defer idle.Stop()
-	alive := func() { idle.Reset(s.Patience) }
+	alive := func() { idle.Reset(s.patience) }
 
 	ends, err := s.ends(ctx)
 	if err != nil {
@@ -59,9 +58,6 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 			p = s.b.newPartition(log, 0)
 			s.partitions[log] = p
 		}
-		if end < p.next {
-			return fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
-		}
 		all.Go(func() error { return do(reading, p, end, alive) })
 	}
 	if err := all.Wait(); err != nil {
@@ -70,12 +66,12 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 	return nil
 }
 
-// ends returns the end of every partition. It returns an error if a partition that was read before
-// no longer exists.
+// ends returns the end of every partition. It returns [ErrChanged] if a partition no longer exists, or ends
+// before a position that was already read.
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)
-	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, ErrTopicMissing)) {
+	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, errTopicMissing)) {
 		return nil, err
 	}
 	for _, t := range topics {
@@ -87,8 +83,8 @@ func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 			ends[publish.Log{Topic: t.Name, Partition: p}] = end
 		}
 	}
-	for log := range s.partitions {
-		if _, ok := ends[log]; !ok {
+	for log, p := range s.partitions {
+		if end, ok := ends[log]; !ok || end < p.next {
 			return nil, fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
 		}
 	}

@@ -1,8 +1,10 @@
 package reader
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +114,25 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 	}
 }
 
+// TestShorterPartitionStartsNoRead verifies that a step that finds a shorter partition reads no other partition.
+// Such a read once continued after the step had returned, and called yield then.
+func TestShorterPartitionStartsNoRead(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "shorter", 8, nil)
+	s := open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()).Scan()
+	scanned(t, s)
+	s.partitions[publish.Log{Topic: w.Topic, Partition: 3}].next = 7
+	var reads atomic.Int64
+	for range 10 {
+		err := s.step(t.Context(), func(context.Context, *partition, int64, func()) error { reads.Add(1); return nil })
+		if !errors.Is(err, ErrChanged) {
+			t.Fatalf("got %v, want that it changed", err)
+		}
+	}
+	if n := reads.Load(); n != 0 {
+		t.Errorf("%d reads of other partitions were started", n)
+	}
+}
+
 // TestScanOfAFrozenBroker verifies that a scan fails instead of waiting forever for a broker that
 // returns nothing.
 func TestScanOfAFrozenBroker(t *testing.T) {
@@ -122,7 +143,7 @@ func TestScanOfAFrozenBroker(t *testing.T) {
 	scanned(t, s)
 	b.Freeze()
 	defer b.Thaw()
-	s.Patience = 100 * time.Millisecond
+	s.patience = 100 * time.Millisecond
 	if err := s.NextRaw(t.Context(), nil, nil); err == nil {
 		t.Error("no error")
 	}

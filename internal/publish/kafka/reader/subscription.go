@@ -115,7 +115,7 @@ func (s *subscription) poll(ctx context.Context) error {
 	defer cancel()
 	topics, err := s.b.topics(timed)
 	if err != nil {
-		s.missing = s.missing || !s.started && errors.Is(err, ErrTopicMissing)
+		s.missing = s.missing || !s.started && errors.Is(err, errTopicMissing)
 		return errors.Join(err, s.resume(ctx))
 	}
 	ends, begins := map[publish.Log]int64{}, map[publish.Log]int64{}

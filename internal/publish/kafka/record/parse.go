@@ -85,7 +85,7 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	switch err := json.Unmarshal(value, &s); {
 	case err != nil:
 		return fail(event.InvalidData, err)
-	case s.Topic != topic || !isTopic(topic):
+	case s.Topic != topic || !IsTopic(topic):
 		return fail(event.InvalidKey, fmt.Errorf("it names topic %.100q", s.Topic))
 	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
 		return fail(event.InvalidData, errors.New("the names of its writer are too long"))
@@ -179,7 +179,7 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 // check returns an error if no forwarder writes the entry under the key.
 func (p Parser) check(key string, e Entry) error {
 	switch {
-	case !isTopic(e.Topic):
+	case !IsTopic(e.Topic):
 		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the topic %.100q", key, e.Topic))
 	case len(e.ID) > event.MaxText:
 		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes", key, len(e.ID)))
@@ -230,8 +230,8 @@ func isKey(key string) error {
 	return nil
 }
 
-// isTopic reports whether Kafka allows a topic of this name (Topic.java).
-func isTopic(name string) bool {
+// IsTopic reports whether a name is a valid name of a topic (Topic.java).
+func IsTopic(name string) bool {
 	const valid = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 249 && strings.Trim(name, valid) == ""
 }

@@ -146,13 +146,13 @@ func message(t testing.TB, replace ...event.Attribute) broker.Record {
 	for _, a := range replace {
 		r.Headers = append(r.Headers, recordbatch.Header{Key: "ce_" + a.Name, Value: []byte(a.Value)}) // the last value counts
 	}
-	return broker.Record{Offset: 9, Time: r.Timestamp, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	return broker.Record{Offset: 9, Time: time.Unix(1700000001, 0), Key: r.Key, Value: r.Value, Headers: r.Headers}
 }
 
 // TestEvent verifies that a valid event is read, and that anything invalid is an error.
 func TestEvent(t *testing.T) {
 	e, err := parser.Event(message(t), "t", 3)
-	if want := (Entry{UID: "u", ResourceVersion: "7", Topic: "t", Partition: 3, Offset: 9, Time: 1700000000, At: 1700000000000}); err != nil || e != want {
+	if want := (Entry{UID: "u", ResourceVersion: "7", Topic: "t", Partition: 3, Offset: 9, Time: 1700000001, At: 1700000000000}); err != nil || e != want {
 		t.Errorf("got %+v, %v, want %+v", e, err, want)
 	}
 	// The retention of a delete begins at its time, so a producer must not be able to set a future

@@ -3,12 +3,10 @@ package recordbatch
 import (
 	"bytes"
 	"encoding/binary"
-	"io"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -133,23 +131,6 @@ func TestCompressionNames(t *testing.T) {
 	}
 	if got := (Zstd + 1).String(); got != "Compression(5)" {
 		t.Errorf("got %q", got)
-	}
-}
-
-// TestRawRecordSet verifies that a record set is the size followed by the batch, with both ways of
-// reading, and that WriteTo can be repeated for another request.
-func TestRawRecordSet(t *testing.T) {
-	encoded := mustEncode(t, batchOf(oddRecords...), None, noProducer, NoSequence)
-	want := append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)
-	raw := RawRecordSet(encoded)
-	for attempt := range 2 {
-		var got bytes.Buffer
-		if n, err := raw.WriteTo(&got); err != nil || int(n) != len(want) || !bytes.Equal(got.Bytes(), want) {
-			t.Errorf("attempt %d: wrote %d of %d bytes, or others: %v", attempt, n, len(want), err)
-		}
-	}
-	if err := iotest.TestReader(io.MultiReader(RawRecordSet(encoded).Reader), want); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -81,13 +81,9 @@ func plainOf(records []Record) []plain {
 // reader, which verifies the checksum.
 func readKafkaGo(t testing.TB, encoded []byte) ([]plain, *protocol.RecordBatch) {
 	t.Helper()
-	var sent bytes.Buffer
-	raw := RawRecordSet(encoded)
-	if _, err := raw.WriteTo(&sent); err != nil {
-		t.Fatal(err)
-	}
+	sent := append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)
 	var set protocol.RecordSet
-	if n, err := set.ReadFrom(&sent); err != nil || int(n) != len(encoded)+4 {
+	if n, err := set.ReadFrom(bytes.NewReader(sent)); err != nil || int(n) != len(encoded)+4 {
 		t.Fatalf("kafka-go read %d of %d bytes: %v", n, len(encoded)+4, err)
 	}
 	stream, ok := set.Records.(*protocol.RecordStream)

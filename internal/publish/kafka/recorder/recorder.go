@@ -56,9 +56,6 @@ func (r *Recorder) Put(key []byte, e record.Entry) {
 	r.add(r.Home(e.Partition), recordbatch.Record{Key: key, Value: record.Marshal(e)})
 }
 
-// Forget records that a key no longer has an event in an event partition.
-func (r *Recorder) Forget(key []byte, partition int) { r.Erase(key, r.Home(partition)) }
-
 // Erase removes the entry of a key from a checkpoint partition.
 func (r *Recorder) Erase(key []byte, home int) { r.add(home, recordbatch.Record{Key: key}) }
 

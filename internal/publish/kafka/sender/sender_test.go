@@ -170,19 +170,24 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 	}
 }
 
+// rejectLarger rejects batches of more than limit bytes.
+func rejectLarger(l *Sender, limit int) {
+	produce := l.Produce
+	l.Produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		if len(batch) > limit {
+			return 0, kafkago.MessageSizeTooLarge
+		}
+		return produce(ctx, topic, partition, batch)
+	}
+}
+
 // TestATombstoneStaysWithItsRecord verifies that a record and its tombstone are stored together,
 // however a batch is split. The offset of an item is the offset of its first record.
 func TestATombstoneStaysWithItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
-		whole := l.Produce
-		l.Produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
-			if len(raw) > 90 {
-				return 0, kafkago.MessageSizeTooLarge
-			}
-			return whole(ctx, topic, n, raw)
-		}
+		rejectLarger(l, 90)
 		o := &answers{}
 		l.mu.Lock() // so that the items are in one batch
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
@@ -241,13 +246,7 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
 		l, _ := testSender(t, p)
-		whole := l.Produce
-		l.Produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
-			if len(raw) > 200 {
-				return 0, kafkago.MessageSizeTooLarge
-			}
-			return whole(ctx, topic, n, raw)
-		}
+		rejectLarger(l, 200)
 		o := &answers{}
 		large := o.item("large")
 		large.Record.Value = make([]byte, 300)

@@ -37,7 +37,7 @@ func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	for p, end := range offsets.End {
 		err := s.Read(ctx, s.checkpoint, p, 0, end, func(r broker.Record) error {
 			if string(r.Key) == key {
-				if c := s.Checkpoint(r, p); c.Kind != record.Ignored {
+				if c := s.parse(r, p); c.Kind != record.Ignored {
 					last = c.Entry
 				}
 			}

@@ -152,8 +152,18 @@ func (s *Reader) RemovedAt(ctx context.Context, topic, key string, position uint
 	return record.Entry{}, nil
 }
 
-// Checkpoint parses a record of the checkpoint topic.
-func (s *Reader) Checkpoint(r broker.Record, partition int) record.Checkpoint {
+// ReadCheckpoint calls each with the records of a partition of the checkpoint topic, up to an offset. It
+// counts them like [Reader.ReadCounted].
+func (s *Reader) ReadCheckpoint(ctx context.Context, c *longwork.Counter, partition int, until int64, each func(broker.Record, record.Checkpoint) error) error {
+	err := s.ReadCounted(ctx, c, s.checkpoint, partition, 0, until, func(r broker.Record) error { return each(r, s.parse(r, partition)) })
+	if err != nil {
+		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", partition, s.checkpoint, err)
+	}
+	return nil
+}
+
+// parse parses a record of the checkpoint topic.
+func (s *Reader) parse(r broker.Record, partition int) record.Checkpoint {
 	c, err := s.parser.Checkpoint(r, partition)
 	if err != nil {
 		s.Report(s.checkpoint, partition, r.Offset, err)

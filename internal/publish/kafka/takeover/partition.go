@@ -184,8 +184,8 @@ func (p *Partition) highestIfStored() step {
 	return highestEntry
 }
 
-// restFrom returns the step that reads the rest of the log. The checkpoint has every event below
-// the offset recorded.
+// restFrom returns the step that reads the rest of the log. The argument is the offset below which the
+// checkpoint has every event.
 func (p *Partition) restFrom(recorded int64) step {
 	p.from = p.former.readUpTo(recorded)
 	return rest

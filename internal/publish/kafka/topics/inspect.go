@@ -56,7 +56,7 @@ func (t *Topics) Inspect(ctx context.Context, resources []schema.GroupResource) 
 
 // expected returns the names of the event topics of the given resources.
 func (t *Topics) expected(resources []schema.GroupResource) (names []string) {
-	if !t.Template.IsPerResource() {
+	if !t.Template.isPerResource() {
 		return []string{string(t.Template)}
 	}
 	for _, gr := range resources {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
 // Placeholders in a topic template for the group and resource of an object. The core group
@@ -19,14 +20,14 @@ const (
 // Template is the topic of the events. If it has a placeholder, each resource has its own topic.
 type Template string
 
-// IsPerResource reports whether each resource has its own topic.
-func (t Template) IsPerResource() bool {
+// isPerResource reports whether each resource has its own topic.
+func (t Template) isPerResource() bool {
 	return strings.Contains(string(t), groupPlace) || strings.Contains(string(t), resourcePlace)
 }
 
 // Of returns the topic of a key's events.
 func (t Template) Of(k event.Key) string {
-	if !t.IsPerResource() {
+	if !t.isPerResource() {
 		return string(t)
 	}
 	if k == (event.Key{}) { // the claim of a cluster name
@@ -54,18 +55,15 @@ func (t Template) pattern() *regexp.Regexp {
 	return regexp.MustCompile("^" + p + "$")
 }
 
-// validName matches valid topic names (Topic.java).
-var validName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 // Validate checks the template and the name of the checkpoint topic.
 func (t Template) Validate(checkpoint string) error {
-	perResource := t.IsPerResource()
+	perResource := t.isPerResource()
 	switch {
-	case !validName.MatchString(t.with("g", "r")):
+	case !record.IsTopic(t.with("g", "r")):
 		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", string(t), groupPlace, resourcePlace)
 	case !perResource && strings.ContainsAny(string(t), "{}"), perResource && !strings.Contains(string(t), resourcePlace):
 		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", string(t), resourcePlace, groupPlace)
-	case !validName.MatchString(checkpoint):
+	case !record.IsTopic(checkpoint):
 		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", checkpoint)
 	case checkpoint == string(t):
 		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", checkpoint, t.DefaultCheckpoint())

@@ -59,7 +59,7 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 // unseen contains the topics that may be event topics but currently cannot be inspected. The value
 // is true if the checkpoint topic names the topic.
 func (t *Topics) Discover(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
-	if !t.Template.IsPerResource() {
+	if !t.Template.isPerResource() {
 		one, _, err := t.Ensure(ctx, string(t.Template))
 		return []broker.Topic{one}, nil, err
 	}
