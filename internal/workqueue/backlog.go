@@ -108,7 +108,7 @@ func (q *priorityQueue) addLow(key item) bool {
 	at := q.keys[key].place
 	switch {
 	case q.draining, at == added, at == queued, at == parked:
-	case q.backlog.len() == 0 && q.waiting(low) < maxStaged && !q.paused:
+	case q.backlog.len() == 0 && q.waiting(low) < maxStaged && q.except == nil:
 		q.background++
 		q.expect(key, low)
 		return true
@@ -122,7 +122,7 @@ func (q *priorityQueue) addLow(key item) bool {
 // mayStage reports whether a key may leave the backlog. None leaves during a pause, because a key
 // takes less memory in the backlog.
 func (q *priorityQueue) mayStage() bool {
-	return !q.paused && q.backlog.len() > 0 && q.waiting(low) < maxStaged
+	return q.except == nil && q.backlog.len() > 0 && q.waiting(low) < maxStaged
 }
 
 // stage takes a key out of the backlog, which the caller must add to client-go's queue.

@@ -2,9 +2,9 @@ package workqueue
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// Pause stops handing out keys until Resume, except keys that match the predicate, which must not
-// call the queue. It parks the other keys, because a parked key takes a fraction of the resources of
-// a key that fails repeatedly. Handlers keep the keys that they hold. A draining queue ignores Pause.
+// Pause stops handing out keys until Resume, except keys that match the predicate. It parks the
+// other keys, because a parked key takes a fraction of the resources of a key that fails
+// repeatedly. Handlers keep the keys that they hold. A draining queue ignores Pause.
 func (q *Queue) Pause(except func(event.Key) bool) { q.priorities.pause(except) }
 
 // Resume ends a pause.
@@ -18,7 +18,7 @@ func (q *priorityQueue) pause(except func(event.Key) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.draining {
-		q.paused, q.except = true, except
+		q.except = except
 	}
 }
 
@@ -26,11 +26,25 @@ func (q *priorityQueue) pause(except func(event.Key) bool) {
 func (q *priorityQueue) resume() (add []item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.paused = false
+	q.except = nil
 	add = q.at(parked)
 	for q.mayStage() {
 		add = append(add, q.stage())
 	}
 	q.checkEmptied()
 	return add
+}
+
+// park moves a key that was granted during a pause from held to parked. It returns false if the pause
+// has ended.
+func (q *priorityQueue) park(key item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.except == nil {
+		return false
+	}
+	s := q.keys[key]
+	q.move(key, keyState{place: parked, priority: s.priority})
+	q.release(s.hold, 1)
+	return true
 }

@@ -42,8 +42,7 @@ type priorityQueue struct {
 	sent    map[item]time.Time // when the events of low-priority keys in flight were published
 	granted item               // the key that the next Pop returns; the zero value for none
 
-	paused   bool
-	except   func(event.Key) bool // matches the keys that are handed out during a pause
+	except   func(event.Key) bool // matches the keys that are handed out during a pause; nil without a pause
 	draining bool                 // no more keys are added
 	emptied  chan struct{}        // closed when the queue drains and client-go's queue has every key
 	once     sync.Once            // closes emptied
@@ -177,27 +176,23 @@ func (q *priorityQueue) isLowTurn() bool {
 // grant is a key that is handed out.
 type grant struct {
 	key    item
-	parked bool // by a pause, instead of handed to a handler
-	staged item // a key that left the backlog, which the worker must add to client-go's queue; the zero value for none
+	except func(event.Key) bool // not nil during a pause
+	staged item                 // a key that left the backlog, which the worker must add to client-go's queue; the zero value for none
 }
 
 // grant takes the next key out of the queue. The queue must be ready.
 func (q *priorityQueue) grant() (g grant) {
 	s := keyState{place: held}
 	if q.isLowTurn() {
-		s.priority, g.key, q.streak = low, q.lowFIFO.pop(), 0
+		s.priority, g.key, q.streak = low, q.lowFIFO.pop(), 0 // a retry keeps its priority
 	} else {
 		g.key, s.flow = q.flows.pop()
 		q.streak++
 		q.pace.changed = time.Now()
 	}
 	q.use(s.hold, 1)
-	if q.paused && !q.except(g.key.Value()) {
-		g.parked = true
-		q.release(s.hold, 1)
-		s = keyState{place: parked, priority: s.priority} // a retry keeps its priority
-	}
 	q.move(g.key, s)
+	g.except = q.except
 	if q.mayStage() {
 		g.staged = q.stage()
 	}

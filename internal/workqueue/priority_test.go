@@ -65,11 +65,7 @@ func TestLowPriorityStaysLowAfterAPause(t *testing.T) {
 		"a pause": func(q *Queue) {
 			q.Pause(func(event.Key) bool { return false })
 			for range keys {
-				next, _ := q.take()
-				if !next.parked {
-					t.Error("not parked")
-				}
-				q.queue.Done(next.key)
+				q.processNext(t.Context(), func(_ context.Context, k event.Key, _ func(Result)) { t.Errorf("%v is not parked", k) })
 			}
 			q.Resume()
 		},

@@ -152,7 +152,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	if !ok {
 		return false
 	}
-	if next.parked {
+	if next.except != nil && !next.except(next.key.Value()) && q.priorities.park(next.key) {
 		q.queue.Done(next.key)
 		return true
 	}
