@@ -150,9 +150,9 @@ check-generated: ## Fail if generated files or go.mod are out of date
 		$(GO) -C "test/$$module" mod tidy -diff || { echo "test/$$module/go.mod or go.sum is out of date: run 'go -C test/$$module mod tidy'" >&2; exit 1; }; \
 	done
 
-# SECONDS=n runs histories for n seconds, SEEDS=n the first n, both what ends first, and SEED=n one. SINK=kafka has Kafka for NATS.
+# SECONDS=n runs histories for n seconds, SEEDS=n runs the first n histories, and both together end at the first limit. SEED=n runs one history. SINK=kafka uses Kafka instead of NATS.
 .PHONY: simulate
-simulate: ## Run the core against models of the cluster and of the bus (SECONDS=60, SEEDS=10000, or SEED=17; SINK=kafka)
+simulate: ## Run the core against models of the cluster and the bus (SECONDS=60, SEEDS=10000, or SEED=17; SINK=kafka)
 	$(GO) run ./test/simulate/run -sink $(or $(SINK),nats) $(if $(SEED),-seed $(SEED)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SECONDS),-time $(SECONDS)s)
 
 # SEEDS=n runs the seeds 1 to n, SEED=n one seed, and SEED=n,m these seeds in this order. Without either, every kind of

@@ -60,7 +60,7 @@ wrong command line.`,
 					Forwarder: forwarder, Elsewhere: at.Forwarder != "", Settings: cfg, NoLogs: noLogs, Timeout: partTimeout, Command: versionLine(),
 				}.Collect(ctx)
 				if err := ctx.Err(); err != nil {
-					return fmt.Errorf("interrupted, nothing is written: %s", err) //nolint:errorlint // this is a failure
+					return fmt.Errorf("interrupted, nothing is written: %w", err)
 				}
 				messages := cmd.ErrOrStderr()
 				if output == "-" {

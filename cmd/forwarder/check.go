@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			if err != nil {
 				return &usageError{err}
 			}
-			o.MemoryLimit, o.Writer = limit, writerName()
+			o.MemoryLimit, o.Writer = limit, writerName(os.Getenv)
 			o.Version, _ = builtFrom()
 			log := slog.New(slog.DiscardHandler) // the report has all errors
 			klogOnce.Do(func() { klog.SetSlogLogger(log) })
@@ -60,7 +61,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			}
 			report := o.Report(cmd.Context(), finder(settings, "check", log), err)
 			if cmd.Context().Err() != nil {
-				return cmd.Context().Err()
+				return &usageError{fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
 			if err := write(cmd.OutOrStdout(), report); err != nil {
 				return err

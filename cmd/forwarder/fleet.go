@@ -58,7 +58,7 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics, Logger: c.Logger}, new(page.Recents)
+	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics}, new(page.Recents)
 	if c.Settings.Operations.StatusPage {
 		of.Published = func(cluster string) func(event.Key, event.Type, string, time.Time, time.Time) {
 			return recents.Of(cluster).Add
@@ -74,14 +74,15 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 		return judged(f.Status()), nil
 	}
 	if c.Settings.Operations.StatusPage {
+		none := new(page.Recent)
 		endpoints.Page = page.New(page.Config{
 			Status: func() status.Document { return judged(f.Status()) }, Done: done,
-			Cluster: func(name string) (func() status.Document, *page.Recent) {
-				of := func() status.Document { d, _ := memberStatus(f, name); return d } // the document has the error
-				if _, err := memberStatus(f, name); err != nil {
-					return of, new(page.Recent)
+			Cluster: func(name string) (status.Document, *page.Recent) {
+				d, err := memberStatus(f, name)
+				if err != nil { // the document has it
+					return d, none
 				}
-				return of, recents.Of(name)
+				return d, recents.Of(name)
 			},
 		})
 	}
@@ -108,7 +109,8 @@ func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
 
 // finder returns the Finder that a command uses to connect to the cluster.
 func finder(cfg config.Config, command string, log *slog.Logger) kubeconfig.Finder {
-	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + version, Logger: log}
+	v, _ := builtFrom()
+	return kubeconfig.Finder{Settings: cfg, UserAgent: "kuberelay-" + command + "/" + v, Logger: log}
 }
 
 // clusterFlag adds the flag --cluster, which names one of several clusters.

@@ -109,7 +109,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 	if err != nil {
 		return err
 	}
-	writer, closeBus, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(), Logger: log, Registerer: prometheus.NewRegistry()})
+	writer, closeBus, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(os.Getenv), Logger: log, Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		return err
 	}

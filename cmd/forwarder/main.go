@@ -4,7 +4,7 @@
 // Environment variables configure the forwarder (docs/configuration.md). "forwarder help environment"
 // lists them. The exit codes are:
 //
-//	0  it succeeded, or SIGTERM or SIGINT stopped it
+//	0  it succeeded; run and tail: or SIGTERM or SIGINT stopped it
 //	1  it failed while running
 //	2  the command line or the configuration is wrong; a restart does not help
 //
@@ -65,7 +65,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if err == nil {
 		return 0
 	}
 	var code exitCode
@@ -80,8 +80,18 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return exitFailure
 }
 
-// usageError is an error that only a change of the command line or configuration fixes. execute treats
-// a [config.Error] in the same way.
+// unlessStopped returns the error of a command that runs until a signal stops it. The stop itself is no
+// error. Every other command fails if a signal interrupts it.
+func unlessStopped(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// usageError is an error with exit code 2. Only a change of the command line or configuration fixes it,
+// except in verify, check and trace, whose exit code 2 also means that they found no result. execute
+// treats a [config.Error] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -195,7 +205,7 @@ select objects.
 a cluster, 'get' and 'tail' match names alone: they do not know short names.`
 
 const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, its own. The
-commands get, tail and forget need none.
+commands get, tail, forget, status and bundle need none.
 
 The bus is that of the environment: KUBERELAY_SINK, and KUBERELAY_NATS_URL or
 KUBERELAY_KAFKA_BROKERS, with the credentials in files. Without KUBERELAY_NATS_URL, it is
@@ -203,7 +213,7 @@ the built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN; it
 is in KUBERELAY_DATA_DIR.
 
 The forwarder that status, trace, check and bundle ask is the one on this machine, at
-KUBERELAY_LISTEN_ADDR. --address names another one:
+KUBERELAY_LISTEN_ADDR. For all but check, --address names another one:
 
   kubectl exec deploy/kuberelay -- /forwarder status
   forwarder status --address=kuberelay.kuberelay.svc:8080
@@ -211,8 +221,9 @@ KUBERELAY_LISTEN_ADDR. --address names another one:
 
 Give verify, check and trace the environment of the forwarder. In its pod they have it.`
 
-const exitCodesTopic = `Of every command: 0 success, or stopped by a signal, 2 wrong command line or
-configuration, which a restart does not fix. Besides:
+const exitCodesTopic = `Of every command: 0 success, 2 wrong command line or configuration, which a
+restart does not fix. A command that a signal interrupts exits as if it had failed, but
+run and tail exit with 0, because only a signal ends them. Besides:
 
   run        1 failed while running
   get        1 a name is not found, or the bus could not be read

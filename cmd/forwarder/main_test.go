@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,19 +87,14 @@ func TestSignals(t *testing.T) {
 
 func TestExitCode(t *testing.T) {
 	t.Setenv("KUBERELAY_RESOURCES", "pods")
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
 	for _, tc := range []struct {
 		name string
-		ctx  context.Context
 		err  error
 		want int
 	}{
-		{"done", context.Background(), nil, 0},
-		{"failed", context.Background(), errors.New("no"), exitFailure},
-		{"ended by signal", ended, context.Canceled, 0},
-		{"canceled by something else", context.Background(), context.Canceled, exitFailure},
-		{"usage", context.Background(), &usageError{errors.New("no")}, exitUsage},
+		{"done", nil, 0},
+		{"failed", errors.New("no"), exitFailure},
+		{"usage", &usageError{errors.New("no")}, exitUsage},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := newRootCommand()
@@ -106,7 +102,7 @@ func TestExitCode(t *testing.T) {
 				return configured(cmd, config.Forwarding, func(context.Context, config.Config, *slog.Logger) error { return tc.err })
 			}
 			var stderr bytes.Buffer
-			if got := execute(tc.ctx, root, []string{}, io.Discard, &stderr); got != tc.want {
+			if got := execute(t.Context(), root, []string{}, io.Discard, &stderr); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 			if said := stderr.String(); (tc.want == 0) != (said == "") {
@@ -135,5 +131,31 @@ func TestLogger(t *testing.T) {
 				t.Errorf("got %q, want %q in it", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestInterrupted verifies that a command that a signal interrupts doesn't exit with 0. It used to, so a
+// script took an interrupted 'forwarder check' for a check without a failure.
+func TestInterrupted(t *testing.T) {
+	t.Setenv("KUBERELAY_RESOURCES", "pods")
+	t.Setenv("KUBERELAY_NATS_URL", "nats://127.0.0.1:1")
+	t.Setenv("KUBERELAY_LISTEN_ADDR", "127.0.0.1:0")
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	t.Setenv("KUBECONFIG", kubeconfig)
+	if err := os.WriteFile(kubeconfig, []byte(`{"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for line, want := range map[string]int{
+		"check --pre": exitUsage, "trace pod/web": exitUsage, "verify": exitUsage,
+		"get pods": exitFailure, "forget --cluster=old": exitFailure, "resources": exitFailure, "schema pods": exitFailure,
+		"tail": 0, "run": 0, // they end only with a signal
+	} {
+		var stderr bytes.Buffer
+		if got := run(ended, strings.Fields(line), io.Discard, &stderr); got != want || got != 0 && !strings.Contains(stderr.String(), "context canceled") {
+			t.Errorf("%s: exit code %d, want %d; standard error: %q", line, got, want, stderr.String())
+		}
 	}
 }

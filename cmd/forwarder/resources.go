@@ -138,9 +138,7 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not resp
 func writeSchema(ctx context.Context, client kubediscovery.DiscoveryInterface, asked, version string, form event.DataForm, w io.Writer) error {
 	catalog, _, err := discovery.Discover(ctx, client, nil)
 	if err != nil {
-		// Here and below, %s cuts the error chain. Otherwise an interrupted run would count as a
-		// requested stop.
-		return fmt.Errorf("discover the resources of the cluster: %s", err.Error())
+		return fmt.Errorf("discover the resources of the cluster: %w", err)
 	}
 	r, err := resourceOf(catalog, asked, version)
 	if err != nil {
@@ -148,7 +146,7 @@ func writeSchema(ctx context.Context, client kubediscovery.DiscoveryInterface, a
 	}
 	document, err := openAPIOf(ctx, openapi.ToClientWithContext(client.OpenAPIV3()), r)
 	if err != nil {
-		return fmt.Errorf("read the OpenAPI document of %s: %s", r.APIVersion(), err.Error())
+		return fmt.Errorf("read the OpenAPI document of %s: %w", r.APIVersion(), err)
 	}
 	text, err := jsonschema.Of(document, r, form)
 	if err != nil {

@@ -70,8 +70,8 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	if err != nil {
 		return err
 	}
-	support := bundle.Source{Log: recent, Config: func(w io.Writer) error { return writeText(w, cfg.Effective()) }}
-	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support.Handler()}
+	support := bundle.Handler(recent, func(w io.Writer) error { return writeText(w, cfg.Effective()) })
+	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support}
 	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
 		return &usageError{err}
 	}
@@ -79,7 +79,8 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	if err != nil {
 		return &usageError{err}
 	}
-	operations.Register(registry, operations.Build{Version: version, Commit: commit})
+	built, commit := builtFrom()
+	operations.Register(registry, built, commit)
 	leaderelection.SetProvider(operations.LeaderElectionMetrics(registry))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,7 +96,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 		served <- server.Run(serving, endpoints)
 		cancel() // a forwarder that can't serve its port is restarted anyway, so it shuts down properly
 	}()
-	err = forwarder.Run(ctx)
+	err = unlessStopped(ctx, forwarder.Run(ctx))
 	stopServing()
 	return errors.Join(<-served, err)
 }
@@ -103,7 +104,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 // relayConfig builds the configuration of the relay from the settings, the contents of files, and the
 // identity of the pod.
 func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheus.Registerer) (relay.Config, error) {
-	c := relay.Config{Settings: cfg, Writer: writer(os.Getenv), Out: out, Logger: log, Registerer: r}
+	c := relay.Config{Settings: cfg, Writer: writerName(os.Getenv), Out: out, Logger: log, Registerer: r}
 	var err error
 	if c.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
@@ -141,22 +142,16 @@ func identity(getenv func(string) string, hostname func() (string, error)) (stri
 	return name + "_" + strings.ToLower(rand.Text()[:8]), nil
 }
 
-// writer returns the name of this process in the writer marker on Kafka. It is the name of the pod if
-// the pod specification sets the variables. Otherwise it is "", which means the host name.
-func writer(getenv func(string) string) string {
+// writerName returns the name of this process in the writer marker on Kafka. It is the name of the pod if
+// the pod specification sets the variables, and the host name otherwise.
+func writerName(getenv func(string) string) string {
 	namespace, name := getenv("POD_NAMESPACE"), getenv("POD_NAME")
-	if namespace != "" && name != "" {
-		return namespace + "/" + name
+	switch {
+	case name == "":
+		name, _ = os.Hostname() // an error is harmless: the name is only informational
+	case namespace != "":
+		name = namespace + "/" + name
 	}
-	return name
-}
-
-// writerName is like writer, but returns the host name instead of "".
-func writerName() string {
-	if name := writer(os.Getenv); name != "" {
-		return name
-	}
-	name, _ := os.Hostname() // an error is harmless: the name is only informational
 	return name
 }
 

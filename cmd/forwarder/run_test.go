@@ -12,16 +12,20 @@ import (
 )
 
 func TestWriter(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		env  map[string]string
 		want string
 	}{
 		{map[string]string{"POD_NAMESPACE": "apps", "POD_NAME": "web-0"}, "apps/web-0"},
 		{map[string]string{"POD_NAME": "web-0"}, "web-0"},
-		{map[string]string{"POD_NAMESPACE": "apps"}, ""},
-		{nil, ""},
+		{map[string]string{"POD_NAMESPACE": "apps"}, host},
+		{nil, host},
 	} {
-		if got := writer(func(name string) string { return tc.env[name] }); got != tc.want {
+		if got := writerName(func(name string) string { return tc.env[name] }); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.env, got, tc.want)
 		}
 	}
@@ -38,5 +42,14 @@ func TestKeyOfAnotherMoment(t *testing.T) {
 	var wrong *usageError
 	if !errors.As(err, &wrong) || c.RedactionKey != nil {
 		t.Errorf("got key %q, %v; want a wrong configuration", c.RedactionKey, err)
+	}
+}
+
+// TestVersionOfGoInstall verifies that requests name the version of a build without linker flags, as the
+// status does. They used to name none.
+func TestVersionOfGoInstall(t *testing.T) {
+	v, _ := builtFrom()
+	if got, want := finder(config.Config{}, "verify", nil).UserAgent, "kuberelay-verify/"+v; v == "" || got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

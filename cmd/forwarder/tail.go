@@ -54,7 +54,7 @@ updated; on Kafka it first reads everything before the start, unless --skip-past
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), cfg, p)
+			return unlessStopped(cmd.Context(), f.run(cmd.Context(), cfg, p))
 		},
 	}
 	flags := cmd.Flags()

@@ -69,7 +69,7 @@ it could not be found out, or wrong command line.`,
 				return &usageError{err}
 			}
 			if cmd.Context().Err() != nil {
-				return cmd.Context().Err()
+				return &usageError{fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
 			if err := write(cmd.OutOrStdout(), d); err != nil {
 				return err

@@ -91,11 +91,8 @@ cluster, or not all of it.`,
 	return cmd
 }
 
-// cannotCompare returns the error of a verify that could not compare. Its exit code is 2. It drops
-// the chain of err, because otherwise an interrupted run would count as a run without differences.
-func cannotCompare(err error) error {
-	return &usageError{errors.New("cannot compare: " + err.Error())}
-}
+// cannotCompare returns the error of a verify that could not compare. Its exit code is 2.
+func cannotCompare(err error) error { return &usageError{fmt.Errorf("cannot compare: %w", err)} }
 
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger, progress verify.Progress) (report.Report, error) {
 	o := verify.Options{

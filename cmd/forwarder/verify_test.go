@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,23 +24,6 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
-
-// TestCouldNotLook verifies that an interrupted verify exits with an error, because it has not compared
-// everything. In contrast, an interrupted forwarder exits with code 0.
-func TestCouldNotLook(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, err := range []error{context.Canceled, fmt.Errorf("read the bus: %w", context.Canceled), errors.New("no")} {
-		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return cannotCompare(err) }}
-		var stderr bytes.Buffer
-		if code := execute(ctx, root, []string{}, io.Discard, &stderr); code != exitUsage {
-			t.Errorf("%v: exit code %d, want %d", err, code, exitUsage)
-		}
-		if want := "forwarder: cannot compare: " + err.Error(); !strings.HasPrefix(stderr.String(), want) {
-			t.Errorf("got %q, want %q", stderr.String(), want)
-		}
-	}
-}
 
 // TestVerify_Slow verifies 'forwarder verify' while a forwarder runs, and after it has stopped.
 func TestVerify_Slow(t *testing.T) {

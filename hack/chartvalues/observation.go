@@ -77,7 +77,7 @@ func observation() []value {
 				number("lagSeconds", 60, 86400, "KuberelaySlow: how long a change may take, from the write at the API server."),
 				number("unsentSeconds", 60, 86400, "KuberelayBehind: how long the oldest change may wait for the bus."),
 				number("consistencySeconds", 900, 86400, "KuberelayConsistencyPointOld: how old the last consistency point may be. An API server confirms at least every 10 minutes that a watch is current, usually every minute."),
-				number("memoryPercent", 95, 100, "KuberelayMemoryLow: percent of the memory limit."),
+				number("memoryPercent", 95, 100, "KuberelayMemoryLow: percent of GOMEMLIMIT, which is 90% of the memory limit by default."),
 			),
 			text("runbookUrl", "", "The page that the annotation `runbook_url` of an alert leads to; each alert has a heading there. Not set: docs/troubleshooting.md of the project."),
 			texts("alertLabels", "Labels of every alert, beside `severity`."),

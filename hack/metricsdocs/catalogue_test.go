@@ -70,7 +70,7 @@ func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
 // change, because dashboards and alerts for Kubernetes' own components use them.
 func TestTheCatalogueOfOperations(t *testing.T) {
 	var c catalogue
-	operations.Register(&c, operations.Build{})
+	operations.Register(&c, "", "")
 	operations.WorkqueueMetrics(&c)
 	operations.InformerMetrics(&c)
 	var got []string

@@ -69,7 +69,7 @@ func write(w io.Writer) error {
 // register registers the metrics of a forwarder with both buses. It doesn't connect to a bus.
 func register(c *catalogue) error {
 	log := slog.New(slog.DiscardHandler)
-	operations.Register(c, operations.Build{})
+	operations.Register(c, "", "")
 	operations.InformerMetrics(c)
 	operations.WorkqueueMetrics(c)
 	operations.LeaderElectionMetrics(c)

@@ -1,7 +1,6 @@
 package apistream
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -153,16 +152,7 @@ func (v *values) value(consume func(*jsonscan.Scanner) error) error {
 }
 
 func (v *values) unmarshal(into any) error {
-	return v.value(func(s *jsonscan.Scanner) error {
-		text := s.Skip()
-		if s.Err() != nil {
-			return s.Err()
-		}
-		if json.Unmarshal(text, into) != nil {
-			return jsonscan.ErrSyntax
-		}
-		return nil
-	})
+	return v.value(func(s *jsonscan.Scanner) error { return unmarshal(s, into) })
 }
 
 // object reads an object. It calls member with the name of each member. member must read the value

@@ -5,11 +5,14 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/deadline"
 )
 
 // part is one part of a bundle, such as the log or the configuration.
@@ -44,7 +47,14 @@ func collect(ctx context.Context, parts ...part) []collected {
 		if p.skip != "" {
 			continue
 		}
-		collecting.Go(func() { all[i].files, all[i].err = p.collect(ctx) })
+		collecting.Go(func() {
+			files, err := p.collect(ctx)
+			var late *deadline.Error
+			if errors.As(err, &late) { // its text names the flag --timeout, which the command doesn't have
+				err = fmt.Errorf("no response within %s: %w", late.Timeout, late.Err)
+			}
+			all[i].files, all[i].err = files, err
+		})
 	}
 	collecting.Wait()
 	return all

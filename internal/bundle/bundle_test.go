@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kuberelay/kuberelay/internal/deadline"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
@@ -117,5 +118,15 @@ func TestBus(t *testing.T) {
 				t.Errorf("no %s in %s", want, c.files)
 			}
 		}
+	}
+}
+
+// TestNoSuchFlag verifies that a part that took too long doesn't name the flag --timeout, which 'forwarder
+// bundle' doesn't have.
+func TestNoSuchFlag(t *testing.T) {
+	late := &deadline.Error{Timeout: time.Second, Err: context.DeadlineExceeded}
+	got := collect(t.Context(), part{name: "heap", collect: func(context.Context) ([]file, error) { return nil, late }})
+	if text, want := got[0].err.Error(), "no response within 1s: context deadline exceeded"; text != want {
+		t.Errorf("got %q, want %q", text, want)
 	}
 }

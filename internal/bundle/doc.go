@@ -1,7 +1,7 @@
 // Package bundle creates the support bundle of `forwarder bundle`, and serves the parts that come from
 // a running forwarder.
 //
-// [Source] serves the goroutines, a heap profile, the last log lines and the configuration. A
+// [Handler] serves the goroutines, a heap profile, the last log lines and the configuration. A
 // [Collector] requests them and inspects the bus, read-only. The [Manifest] of the [Bundle] names the
 // missing parts and the reasons.
 //

@@ -9,22 +9,16 @@ import (
 	"strings"
 )
 
-// Source serves the parts of a bundle that come from a running forwarder.
-type Source struct {
-	Log *Log
-	// Config writes the configuration without secrets. It is called concurrently.
-	Config func(io.Writer) error
-}
-
-// Handler serves the parts at /goroutines, /heap, /log and /config. The caller must authorize the
-// requests.
-func (s Source) Handler() http.Handler {
+// Handler serves the parts of a bundle that come from a running forwarder, at /goroutines, /heap, /log
+// and /config. config writes the configuration without secrets, and is called concurrently. The caller
+// must authorize the requests.
+func Handler(log *Log, config func(io.Writer) error) http.Handler {
 	mux := http.NewServeMux()
 	for name, write := range map[string]func(io.Writer) error{
 		"goroutines": writeGoroutines,
 		"heap":       func(w io.Writer) error { return pprof.Lookup("heap").WriteTo(w, 0) },
-		"log":        s.Log.write,
-		"config":     s.Config,
+		"log":        log.write,
+		"config":     config,
 	} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { serve(w, write) })
 	}

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-func get(t *testing.T, s Source, path string) (code int, body string) {
+func get(t *testing.T, h http.Handler, path string) (code int, body string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
 	return w.Code, w.Body.String()
 }
 
@@ -29,27 +29,27 @@ func park(key [4]uint64, until <-chan struct{}) uint64 {
 func TestSource(t *testing.T) {
 	log := new(Log)
 	_, _ = log.Write([]byte("one\ntwo\n"))
-	s := Source{Log: log, Config: func(w io.Writer) error { _, err := io.WriteString(w, "KUBERELAY_RESOURCES"); return err }}
+	h := Handler(log, func(w io.Writer) error { _, err := io.WriteString(w, "KUBERELAY_RESOURCES"); return err })
 	until, parked := make(chan struct{}), make(chan uint64)
 	go func() {
 		parked <- park([4]uint64{0xdeadbeef0001, 0xdeadbeef0002, 0xdeadbeef0003, 0xdeadbeef0004}, until)
 	}()
 	var dump string
 	for !strings.Contains(dump, "bundle.park(") { // until the goroutine has started
-		_, dump = get(t, s, "/goroutines")
+		_, dump = get(t, h, "/goroutines")
 	}
 	close(until)
 	<-parked
 	if strings.Contains(dump, "deadbeef") || !strings.Contains(dump, "bundle.park(...)") || !strings.Contains(dump, "[chan receive") || !strings.Contains(dump, "serve_test.go:") {
 		t.Errorf("the goroutines have arguments, or no state or line:\n%s", dump)
 	}
-	if code, body := get(t, s, "/log"); code != http.StatusOK || body != "one\ntwo\n" {
+	if code, body := get(t, h, "/log"); code != http.StatusOK || body != "one\ntwo\n" {
 		t.Errorf("log: %d %q", code, body)
 	}
-	if code, body := get(t, s, "/config"); code != http.StatusOK || body != "KUBERELAY_RESOURCES" {
+	if code, body := get(t, h, "/config"); code != http.StatusOK || body != "KUBERELAY_RESOURCES" {
 		t.Errorf("config: %d %q", code, body)
 	}
-	_, profile := get(t, s, "/heap")
+	_, profile := get(t, h, "/heap")
 	unpacked, err := gzip.NewReader(strings.NewReader(profile))
 	if err != nil {
 		t.Fatalf("the heap profile: %v", err)
@@ -57,11 +57,11 @@ func TestSource(t *testing.T) {
 	if content, err := io.ReadAll(unpacked); err != nil || !bytes.Contains(content, []byte("inuse_space")) {
 		t.Errorf("the heap profile: %v, %d bytes", err, len(content))
 	}
-	if code, _ := get(t, s, "/cmdline"); code != http.StatusNotFound {
+	if code, _ := get(t, h, "/cmdline"); code != http.StatusNotFound {
 		t.Errorf("another path: %d", code)
 	}
-	s.Config = func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return errors.New("no") }
-	if code, body := get(t, s, "/config"); code != http.StatusInternalServerError || body != "no\n" {
+	h = Handler(log, func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return errors.New("no") })
+	if code, body := get(t, h, "/config"); code != http.StatusInternalServerError || body != "no\n" {
 		t.Errorf("config that fails: %d %q", code, body)
 	}
 }

@@ -31,16 +31,13 @@ func checkAddress(s string) error {
 // have written the secret itself in place of the path.
 func checkFile(path string) error {
 	content, err := os.ReadFile(path)
-	var in *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return errors.New("there is no such file; write the path of a file that holds the value, not the value itself")
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the file cannot be read by user %d; change its owner or mode", os.Getuid())
-	case errors.As(err, &in):
-		return fmt.Errorf("the file cannot be read: %w", in.Err)
 	case err != nil:
-		return errors.New("the file cannot be read")
+		return fmt.Errorf("the file cannot be read: %w", withoutPath(err))
 	case strings.TrimSpace(string(content)) == "":
 		return errors.New("the file is empty; put the value into it")
 	}

@@ -21,7 +21,7 @@ type Field struct {
 	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
 	Maximum     string   // the same, for the maximum
 	Values      []string // the possible values; nil if they are not a fixed list
-	Required    bool     // by the command run
+	Required    bool     // by the commands that need [Forwarding]
 	File        bool     // the value is the path of a file
 	Secret      bool     // the file holds a secret
 }

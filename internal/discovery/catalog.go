@@ -29,7 +29,6 @@ type Catalog struct {
 	groups    []*restmapper.APIGroupResources
 	lists     []*metav1.APIResourceList
 	resources map[schema.GroupVersionResource]discovered
-	versions  map[schema.GroupVersion]bool // every version in the response, even without resources
 
 	// Failed contains the error of each group whose discovery failed in at least one version. Draw
 	// no conclusion about such a group, in particular not that a resource is gone.
@@ -64,10 +63,7 @@ func discover(ctx context.Context, client discovery.DiscoveryInterface) (*Catalo
 }
 
 func newCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *Catalog {
-	c := &Catalog{
-		resources: map[schema.GroupVersionResource]discovered{},
-		versions:  map[schema.GroupVersion]bool{}, Failed: map[string]error{},
-	}
+	c := &Catalog{resources: map[schema.GroupVersionResource]discovered{}, Failed: map[string]error{}}
 	for gv, err := range failed {
 		c.Failed[gv.Group] = refusal.Explain(err)
 	}
@@ -89,7 +85,6 @@ func newCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, fail
 func (c *Catalog) addGroup(g *metav1.APIGroup, lists map[string]*metav1.APIResourceList) {
 	group := &restmapper.APIGroupResources{Group: *g, VersionedResources: map[string][]metav1.APIResource{}}
 	for _, v := range g.Versions {
-		c.versions[schema.GroupVersion{Group: g.Name, Version: v.Version}] = true
 		list, ok := lists[v.GroupVersion]
 		if !ok {
 			continue

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,12 +140,8 @@ func (documents) split(lists ...*apidiscovery.APIGroupDiscoveryList) (groups []*
 		for n := range g.Groups {
 			groups = append(groups, &g.Groups[n])
 		}
-		for _, l := range r {
-			resources = append(resources, l)
-		}
-		for gv, err := range f {
-			failed[gv] = err
-		}
+		resources = slices.AppendSeq(resources, maps.Values(r))
+		maps.Copy(failed, f)
 	}
 	return groups, resources, failed
 }

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,22 +87,12 @@ func (d *Definitions) Changed() <-chan struct{} { return d.changed }
 
 // IsWatched reports whether all watches are open and synced, so that no change can be missed.
 func (d *Definitions) IsWatched() bool {
-	for _, w := range d.all {
-		if !w.open.Load() || !w.shared.HasSynced() {
-			return false
-		}
-	}
-	return true
+	return d.HasSynced() && !slices.ContainsFunc(d.all, func(w *definitionWatch) bool { return !w.open.Load() })
 }
 
 // HasSynced reports whether definitions and APIServices were listed.
 func (d *Definitions) HasSynced() bool {
-	for _, w := range d.all {
-		if !w.shared.HasSynced() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.all, func(w *definitionWatch) bool { return !w.shared.HasSynced() })
 }
 
 // Wait returns when the watches have ended.

@@ -45,12 +45,10 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 			if !answered {
 				due = nil
 			}
-			timer := time.NewTimer(pause)
 			select {
 			case <-ctx.Done():
-			case <-timer.C:
+			case <-time.After(pause):
 			}
-			timer.Stop()
 		}
 	})
 	return &running

@@ -13,9 +13,6 @@ const (
 
 var followUps = [...]time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
-// MaxPerChange is the maximum number of discoveries that one change of a definition causes.
-const MaxPerChange = 1 + len(followUps)
-
 // Schedule decides when the next discovery is due. Its callers pass the time.
 type Schedule struct {
 	finished    time.Time // when the last discovery ended

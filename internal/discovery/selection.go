@@ -155,10 +155,6 @@ func (d *Decision) weigh(r event.Resource, selector string, unlessNamed, watchab
 // Sentence returns the reason in words, "" for no reason.
 func (r Reason) Sentence() string {
 	switch r {
-	case "":
-		return ""
-	case Excluded:
-		return "excluded"
 	case NotNamed:
 		return "not selected by a wildcard; name it to watch it"
 	case NotWatchable:

@@ -30,6 +30,6 @@ func Hit(at string) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "failpoint %s: dying\n", at)
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) //nolint:errcheck // a process can always kill itself
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // a process can always kill itself
 	select {}
 }

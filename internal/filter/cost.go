@@ -217,10 +217,7 @@ func depth(args []ref.Val) int {
 // limit.
 func countLeaves(v ref.Val, depth, limit int) int {
 	l, ok := v.(traits.Lister)
-	switch {
-	case !ok:
-		return 1
-	case depth < 0:
+	if !ok || depth < 0 {
 		return 1
 	}
 	n := 0

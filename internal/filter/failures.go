@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -20,7 +21,10 @@ type Failures struct {
 
 // NewFailures returns Failures that have no error yet. It registers their counter.
 func NewFailures(log *slog.Logger, r prometheus.Registerer) *Failures {
-	return &Failures{log: log, total: newErrorsTotal(r)}
+	return &Failures{log: log, total: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+		Name: "kuberelay_filter_errors_total",
+		Help: "Object states for which KUBERELAY_FILTER failed, by resource. They are published anyway. If it grows, correct the expression. The log names the part that fails.",
+	}, []string{"resource"})}
 }
 
 // Add counts a failure of the filter for an object of a resource.
@@ -49,14 +53,4 @@ func (f *Failures) First(resource string) (since time.Time, err error) {
 type failure struct {
 	since time.Time
 	err   error
-}
-
-// newErrorsTotal registers the counter of failed evaluations, by resource.
-func newErrorsTotal(r prometheus.Registerer) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuberelay_filter_errors_total",
-		Help: "Object states for which KUBERELAY_FILTER failed, by resource. They are published anyway. If it grows, correct the expression. The log names the part that fails.",
-	}, []string{"resource"})
-	r.MustRegister(c)
-	return c
 }

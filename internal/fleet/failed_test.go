@@ -22,10 +22,9 @@ func TestSinceWhenAClusterFails(t *testing.T) {
 		http.Error(w, "no", http.StatusUnauthorized)
 	}))
 	defer server.Close()
-	f := New(Config{
-		Relay:  relay.Config{Settings: config.Config{Event: config.Event{Sink: config.SinkStdout}}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()},
-		Logger: slog.New(slog.DiscardHandler),
-	})
+	f := New(Config{Relay: relay.Config{
+		Settings: config.Config{Event: config.Event{Sink: config.SinkStdout}}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	}})
 	m := newMember(f, source.Cluster{Name: "prod", Kube: &rest.Config{Host: server.URL}}, func() {})
 	failure := func() (string, time.Time) {
 		err, changed := m.runOnce(t.Context())

@@ -33,7 +33,7 @@ package fleet
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +51,8 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	// Relay is the configuration of every Relay. The Fleet sets the values that differ: the name of
-	// the cluster, Kube, the lease, Server, Connections, Published, Logger and Registerer.
+	// the cluster, Kube, the lease, Server, Connections, Published and Registerer. It adds the name of
+	// the cluster to the Logger.
 	Relay  relay.Config
 	Source source.Source
 	// Metrics gathers the metrics of the process. [Fleet.Gather] adds the metrics of the clusters.
@@ -60,7 +61,6 @@ type Config struct {
 	// be nil. Gone is called when a cluster has left, and is required with Published.
 	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	Gone      func(cluster string)
-	Logger    *slog.Logger
 }
 
 // Fleet copies the clusters of a source to one bus. Create one with [New].
@@ -79,8 +79,8 @@ type Fleet struct {
 
 // New returns a Fleet that does nothing until [Fleet.Run].
 func New(c Config) *Fleet {
-	c.Relay.Connections = bus.NewConnections(c.Logger)
-	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
+	c.Relay.Connections = bus.NewConnections(c.Relay.Logger)
+	return &Fleet{Config: c, members: map[string]*member{}}
 }
 
 // Run copies the clusters until ctx ends. Then it publishes the remaining changes within
@@ -94,19 +94,16 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 		}
 		f.Relay.Server = server
 		defer func() {
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), bus.CloseTimeout)
 			defer cancel()
 			err = errors.Join(err, server.Shutdown(ending))
 		}()
 	}
 	f.Source.Watch(ctx, func(all []source.Cluster) { f.update(ctx, all) }, f.noteFailure)
 	f.running.Wait()
-	f.Logger.Info("stopped")
+	f.Relay.Logger.Info("stopped")
 	return nil
 }
-
-// serverTimeout limits the shutdown of the built-in server.
-const serverTimeout = 8 * time.Second
 
 // update makes the members match the clusters of the source.
 func (f *Fleet) update(ctx context.Context, all []source.Cluster) {
@@ -162,7 +159,7 @@ func (f *Fleet) noteFailure(err error) {
 	defer f.mu.Unlock()
 	if err != nil && (f.failed == nil || f.failed.Error() != err.Error()) {
 		f.since = time.Now()
-		f.Logger.Error("cannot read the source of clusters, retrying", "source", f.Relay.Settings.Fleet.Source(), "err", err)
+		f.Relay.Logger.Error("cannot read the source of clusters, retrying", "source", f.Relay.Settings.Fleet.Source(), "err", err)
 	}
 	f.failed = err
 }
@@ -178,11 +175,14 @@ func (f *Fleet) sorted() (all []*member) {
 	return all
 }
 
-// member returns the member with a name, or nil.
-func (f *Fleet) member(name string) *member {
+// find returns the member with a name.
+func (f *Fleet) find(name string) (*member, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.members[name]
+	if m := f.members[name]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("the source has no cluster %q", name)
 }
 
 var (

@@ -42,7 +42,7 @@ type member struct {
 
 func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
 	return &member{
-		fleet: f, name: c.Name, log: f.Logger.With("cluster", c.Name), leave: leave,
+		fleet: f, name: c.Name, log: f.Relay.Logger.With("cluster", c.Name), leave: leave,
 		since: time.Now(), changed: make(chan struct{}, 1), wanted: c,
 	}
 }

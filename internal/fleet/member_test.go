@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
 // TestLogOfTheEnd verifies that the log says that a cluster is no longer copied only if the source has
 // dropped the cluster. The end of the process also ends each copy.
 func TestLogOfTheEnd(t *testing.T) {
 	var log bytes.Buffer
-	f := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	f := New(Config{Relay: relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 	dropped, kept := source.Cluster{Name: "dropped", Err: errors.New("no")}, source.Cluster{Name: "kept", Err: errors.New("no")}
 	ctx, cancel := context.WithCancel(t.Context())
 	f.update(ctx, []source.Cluster{dropped, kept})

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -57,13 +56,6 @@ func (f *Fleet) Trace(cluster string, k event.Key) (trace.Forwarder, error) {
 		return trace.Forwarder{Role: trace.Starting, Cluster: m.name, Error: text(failed)}, nil
 	}
 	return r.Trace(k), nil
-}
-
-func (f *Fleet) find(name string) (*member, error) {
-	if m := f.member(name); m != nil {
-		return m, nil
-	}
-	return nil, fmt.Errorf("the source has no cluster %q", name)
 }
 
 func (m *member) document() status.Document {

@@ -108,7 +108,7 @@ func (s stubMarkers) Finished(_ context.Context, _ event.Resource, objects int) 
 // newComparer returns a Comparer that uses a Set as its informers.
 func newComparer(s *Set) *reconcile.Comparer {
 	return reconcile.New(reconcile.Config{
-		Informers: s, Discovery: s.config.Discovery, Reads: s.reads(), PublishDeselected: s.config.PublishDeselected,
+		Informers: s, Discovery: s.config.Discovery, Reads: s.config.Reads, PublishDeselected: s.config.PublishDeselected,
 		Now: func() time.Time { return s.config.Now() }, Logger: s.log, Registerer: s.config.Registerer,
 	})
 }

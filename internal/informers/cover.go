@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -42,15 +44,12 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 	running.Go(func() { s.relistRedefined(ctx, w) })
 	for {
 		pause := s.align(ctx, w, &running)
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-w.realign:
-		case <-timer.C:
+		case <-time.After(pause):
 		}
-		timer.Stop()
 	}
 }
 
@@ -70,7 +69,7 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 // align starts missing informers and stops surplus ones. It returns the time until the next call,
 // unless a change requires an earlier call.
 func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) time.Duration {
-	names, denied := s.scopes(ctx, w)
+	names, denied := discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
 	if ctx.Err() != nil {
 		return discovery.ReviewInterval
 	}
@@ -84,23 +83,9 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		}
 	}
 	first := !w.hasAligned()
-	var surplus []*informer
-	missing := map[string]bool{}
+	surplus := w.removeExcept(sets.New(names...))
 	for _, name := range names {
-		missing[name] = true
-	}
-	w.mu.Lock()
-	for name, i := range w.informers {
-		if missing[name] {
-			delete(missing, name)
-			continue
-		}
-		surplus = append(surplus, i)
-		delete(w.informers, name)
-	}
-	w.mu.Unlock()
-	for _, name := range names {
-		if !missing[name] {
+		if w.has(name) {
 			continue
 		}
 		i, err := s.newInformer(w, name)
@@ -120,47 +105,36 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	if first && len(names) == 0 {
 		s.config.Compare(w.groupResource()) // without an informer, no sync requests a comparison
 	}
-	w.noteProgress()
+	signal(w.progress)
 	if len(denied) > 0 || w.forbidden() {
 		return discovery.ReviewInterval
 	}
 	return time.Duration(1<<63 - 1)
 }
 
-// scopes returns the namespaces to watch and the namespaces to which access is denied. The namespace
-// "" means one watch of all namespaces.
-func (s *Set) scopes(ctx context.Context, w *watched) (names []string, denied map[string]error) {
-	return discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
-}
-
 // deny records and logs the namespaces to which access is denied. It reports whether any denial is
 // new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
-	now := s.config.Now()
-	w.mu.Lock()
-	before := w.denied
-	// A namespaced resource counts as aligned only after the namespaces are known.
-	w.denied, w.aligned = map[string]denial{}, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
-	for namespace, err := range denied {
-		d := denial{err, now}
-		if old, ok := before[namespace]; ok {
-			d.since = old.since
-		}
-		w.denied[namespace] = d
-	}
-	w.mu.Unlock()
+	now, before, after := s.config.Now(), w.denied, map[string]denial{} // no other goroutine writes w.denied
 	for _, namespace := range sortedKeys(denied) {
-		_, known := before[namespace]
-		news = news || !known
-		if !known && !errors.Is(denied[namespace], discovery.ErrNotListed) {
-			s.log.Warn("access denied, rechecking", "resource", w.groupResource().String(), "namespace", namespace, "err", denied[namespace])
+		d, known := before[namespace]
+		if !known {
+			news, d.since = true, now
 		}
+		if d.err = denied[namespace]; !known && !errors.Is(d.err, discovery.ErrNotListed) {
+			s.log.Warn("access denied, rechecking", "resource", w.groupResource().String(), "namespace", namespace, "err", d.err)
+		}
+		after[namespace] = d
 	}
-	for namespace := range before {
-		if _, still := denied[namespace]; !still && !errors.Is(before[namespace].err, discovery.ErrNotListed) {
+	for namespace, d := range before {
+		if _, still := denied[namespace]; !still && !errors.Is(d.err, discovery.ErrNotListed) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A namespaced resource counts as aligned only after the namespaces are known.
+	w.denied, w.aligned = after, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
 	return news
 }
 
@@ -177,17 +151,20 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 		i.shared.RunWithContext(ctx)
 	})
 	running.Go(func() {
-		if i.waitSynced(ctx) {
-			i.noteSynced(s.config.Now())
-			w.noteProgress()
-			if !first {
-				s.forgetUnlisted(w, i)
-			}
-			s.updateReferences(w, i)
-			s.enqueueOwned(i)
-			// Once for each informer: access to another namespace may be denied forever.
-			s.config.Compare(w.groupResource())
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.registration.HasSyncedChecker().Done():
 		}
+		i.noteSynced(s.config.Now())
+		signal(w.progress)
+		if !first {
+			s.forgetUnlisted(w, i)
+		}
+		s.updateReferences(w, i)
+		s.enqueueOwned(i)
+		// Once for each informer: access to another namespace may be denied forever.
+		s.config.Compare(w.groupResource())
 	})
 }
 
@@ -256,12 +233,6 @@ func (s *Set) stop(all []*watched) {
 
 // stopAll stops every informer for a shutdown. Dirty keys stay dirty until the queue is drained.
 func (s *Set) stopAll() {
-	var all []*watched
-	s.eachWatched(func(w *watched) {
-		w.cancel()
-		all = append(all, w)
-	})
-	for _, w := range all {
-		<-w.stopped
-	}
+	s.eachWatched(func(w *watched) { w.cancel() })
+	s.eachWatched(func(w *watched) { <-w.stopped })
 }

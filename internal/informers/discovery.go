@@ -11,7 +11,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
@@ -28,7 +27,7 @@ func (s *Set) Run(ctx context.Context) error {
 	defer definitions.Wait()
 	namespaces := watcher.WatchNamespaces(ctx, s.namespaces, s.namespaceChanged, func() { s.eachWatched((*watched).requestAlign) })
 	defer namespaces.Wait()
-	named := watcher.FindNamespaces(ctx, s.namespaces, s.reads(), s.config.Access)
+	named := watcher.FindNamespaces(ctx, s.namespaces, s.config.Reads, s.config.Access)
 	defer named.Wait()
 	var forgetting sync.WaitGroup
 	if s.config.Standby {
@@ -55,23 +54,22 @@ func (s *Set) Run(ctx context.Context) error {
 // awaitDue blocks until discovery is due or ctx ends.
 func (s *Set) awaitDue(ctx context.Context, schedule *discovery.Schedule, d *discovery.Definitions, failure error) {
 	for {
-		timer := time.NewTimer(time.Until(schedule.Due(s.poll(d, failure))))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(time.Until(schedule.Due(s.poll(d, failure)))):
 			return
 		case <-s.raised:
 			s.startDueEpochs(ctx)
 		case <-s.references.More():
-			s.startReferenced(ctx)
+			if a := s.lastAnswer(); a != nil {
+				s.apply(ctx, a) // starts the informers of the resources that objects now refer to
+			}
 		case <-d.Changed():
 			schedule.Changed(time.Now())
 		case <-s.refused:
 			schedule.Changed(time.Now())
 		}
-		timer.Stop()
 	}
 }
 
@@ -94,7 +92,7 @@ func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 
 // rediscover runs discovery and applies the result to the informers.
 func (s *Set) rediscover(ctx context.Context) error {
-	before, was := s.lastAnswer(), s.resources()
+	before, was := s.lastAnswer(), s.plans()
 	a, err := s.survey.Ask(ctx, before, was)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -117,13 +115,13 @@ func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 	}
 }
 
-// resources returns the watched resources, each in its watched version.
-func (s *Set) resources() map[schema.GroupResource]event.Resource {
+// plans returns the watched resources, each in its watched version.
+func (s *Set) plans() map[schema.GroupResource]survey.Plan {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := map[schema.GroupResource]event.Resource{}
+	all := map[schema.GroupResource]survey.Plan{}
 	for gr, w := range s.watched {
-		all[gr] = w.resource
+		all[gr] = survey.Plan{Resource: w.resource, Followed: w.followed}
 	}
 	return all
 }

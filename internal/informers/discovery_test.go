@@ -39,7 +39,8 @@ func TestManyDefinitionsAtOnce(t *testing.T) {
 	t.Logf("%d definitions in %d s, with %d pauses: discovery was asked %d times, %d of them in vain", many, seconds, pauses(), n, q.Count("/apis", "304"))
 	// A burst causes one discovery per second, plus one after the last change and its follow-ups. Each
 	// pause of a slow API server between two definitions starts another burst.
-	if most := seconds + 1 + discovery.MaxPerChange*(1+pauses()); n > most {
+	const perBurst = 5 // the last discovery and its four follow-ups
+	if most := seconds + 1 + perBurst*(1+pauses()); n > most {
 		t.Errorf("discovery was asked %d times in %d s, want %d at most", n, seconds, most)
 	}
 }

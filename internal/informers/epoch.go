@@ -42,14 +42,12 @@ func (s *Set) RaiseEpochs(to uint16) {
 	s.noteRaised()
 }
 
+// noteRaised requests startDueEpochs if the informers of a resource must restart. The caller holds
+// the lock.
 func (s *Set) noteRaised() {
 	for gr, w := range s.watched {
 		if w.epoch < s.epochOf(gr) {
-			select {
-			case s.raised <- struct{}{}:
-			default:
-			}
-			return
+			signal(s.raised)
 		}
 	}
 }

@@ -83,9 +83,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	o, ok := deleted.(*event.Object)
 	if !ok { // client-go lost the object; reconciliation finds the delete
 		i.count.Change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
-		if w := s.watchedFor(i.resource.GroupResource()); w != nil {
-			s.reselect(w)
-		}
+		s.reselect(i.of)
 		s.config.Compare(i.resource.GroupResource())
 		return
 	}
@@ -93,9 +91,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	i.count.Change(o, nil)
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
-	if w := s.watchedFor(k.GroupResource()); w != nil {
-		w.firstSync.Advance() // the first sync may have waited only for this object
-	}
+	s.Settled(k) // the first sync may have waited only for this object
 	s.enqueue(k)
 }
 
@@ -116,14 +112,11 @@ func (s *Set) watchFailed(i *informer, err error) {
 	if !i.setFailing(err, s.config.Now()) {
 		return
 	}
-	if w := s.watchedFor(i.resource.GroupResource()); w != nil && apierrors.IsForbidden(err) {
-		w.requestAlign() // some namespaces may still be readable
+	if apierrors.IsForbidden(err) {
+		i.of.requestAlign() // some namespaces may still be readable
 	}
 	if apierrors.IsNotFound(err) {
-		select {
-		case s.refused <- struct{}{}: // the resource may be served in another version, or not at all
-		default:
-		}
+		signal(s.refused) // the resource may be served in another version, or not at all
 	}
 	if s.references.FollowsOwners() && !i.synced() {
 		s.EnqueueAll() // objects may wait for owners that this list would have contained

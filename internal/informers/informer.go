@@ -104,16 +104,6 @@ func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
 // shared informer itself covers only its store.
 func (i *informer) synced() bool { return i.registration.HasSynced() }
 
-// waitSynced waits until the informer has synced. It returns false if ctx ends first.
-func (i *informer) waitSynced(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-i.registration.HasSyncedChecker().Done():
-		return true
-	}
-}
-
 // key returns the key of an object from its name in the indexer.
 func (i *informer) key(name string) event.Key {
 	if !i.resource.Namespaced {
@@ -146,11 +136,7 @@ func (i *informer) version() string { return i.shared.GetStore().LastStoreSyncRe
 
 // get returns the object of a key in the indexer, nil for none.
 func (i *informer) get(k event.Key) *event.Object {
-	name := k.Name
-	if k.Namespace != "" {
-		name = k.Namespace + "/" + k.Name
-	}
-	o, ok, err := i.shared.GetStore().GetByKey(name)
+	o, ok, err := i.shared.GetStore().GetByKey(cache.NewObjectName(k.Namespace, k.Name).String())
 	if err != nil || !ok {
 		return nil
 	}

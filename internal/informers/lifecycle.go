@@ -8,7 +8,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
-	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // apply starts, restarts and stops informers according to an answer of discovery.
@@ -41,13 +40,9 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 // replan returns three groups of resources, see [survey.Answer.Changes]. It removes gone and stale
 // resources from s.watched, but their informers still run.
 func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
-	referenced := s.references.Resources()
+	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	plans := map[schema.GroupResource]survey.Plan{}
-	for gr, w := range s.watched {
-		plans[gr] = survey.Plan{Resource: w.resource, Followed: w.followed}
-	}
 	take := func(all []schema.GroupResource) (taken []*watched) {
 		for _, gr := range all {
 			taken = append(taken, s.watched[gr])
@@ -55,7 +50,6 @@ func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []surve
 		}
 		return taken
 	}
-	leaving, changed, starting := a.Changes(referenced, plans)
 	return take(leaving), take(changed), starting
 }
 
@@ -69,11 +63,11 @@ const (
 
 // noteStopped counts and logs the resources that were stopped or restarted because of an answer
 // of discovery.
-func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *survey.Answer) {
-	now := s.resources()
-	for gr, r := range before {
-		current, watched := now[gr]
-		if watched && current == r {
+func (s *Set) noteStopped(before map[schema.GroupResource]survey.Plan, a *survey.Answer) {
+	now := s.plans()
+	for gr, was := range before {
+		is, watched := now[gr]
+		if watched && is.Resource == was.Resource {
 			continue
 		}
 		why := moved
@@ -88,7 +82,7 @@ func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *sur
 		}
 		s.metrics.stops.WithLabelValues(why).Inc()
 		if watched {
-			s.log.Info("resource restarted", "resource", gr.String(), "reason", why, "from", r.Version, "to", current.Version)
+			s.log.Info("resource restarted", "resource", gr.String(), "reason", why, "from", was.Resource.Version, "to", is.Resource.Version)
 		} else {
 			s.metrics.forget(gr.String())
 			s.log.Info("resource no longer watched", "resource", gr.String(), "reason", why)

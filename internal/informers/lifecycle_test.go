@@ -65,11 +65,11 @@ func TestStoppedForAReason(t *testing.T) {
 		widgets: {"v1alpha1", moved},
 	} {
 		b := newBench(t, Config{}, resource(widgets, "v1"))
-		b.noteStopped(map[schema.GroupResource]event.Resource{gr: resource(gr, c.version)}, a)
+		b.noteStopped(map[schema.GroupResource]survey.Plan{gr: {Resource: resource(gr, c.version)}}, a)
 		if got := stopsOf(t, b.Set); len(got) != 1 || got[c.want] != 1 {
 			t.Errorf("%s: got %v, want one stop for %s", gr, got, c.want)
 		}
-		b.noteStopped(map[schema.GroupResource]event.Resource{widgets: resource(widgets, "v1")}, a) // still watched
+		b.noteStopped(map[schema.GroupResource]survey.Plan{widgets: {Resource: resource(widgets, "v1")}}, a) // still watched
 		if got := stopsOf(t, b.Set); len(got) != 1 || got[c.want] != 1 {
 			t.Errorf("%s: got %v after an answer that stops nothing", gr, got)
 		}

@@ -265,7 +265,7 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 		for ; n > step.namespaces; n-- {
 			s.namespaces.Remove(fmt.Sprint("n", n-1))
 		}
-		names, denied := s.scopes(t.Context(), w)
+		names, denied := discovery.Scopes(t.Context(), w.resource, s.namespaces, s.config.Access, w.coverage())
 		if len(names) != step.want || len(denied) > 0 {
 			t.Errorf("%d namespaces: informers of %q, denied %v; want %d", step.namespaces, names, denied, step.want)
 		}

@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,7 +13,7 @@ import (
 )
 
 // Point returns the current consistency point of a resource. ok is false while the informers have
-// not listed the resource, and while its first sync is not complete.
+// not listed the resource, and while its first sync is not complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.firstSync.IsDone() || !w.synced() {
@@ -21,7 +23,8 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	w.abandoning.Unlock()
 	all := w.all()
-	for _, i := range all {
+	slices.SortFunc(all, func(a, b *informer) int { return strings.Compare(a.namespace, b.namespace) })
+	for _, i := range all { // in one order, so that concurrent calls do not wait for each other forever
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
 	defer func() {
@@ -83,7 +86,7 @@ type counted struct {
 // reached returns the version up to which the handler has reported every change, and the time when
 // that version arrived. The caller holds the lock of the progress.
 func (i *informer) reached() (version string, at time.Time, ok bool) {
-	return i.progress.Reached(i.shared.GetStore().LastStoreSyncResourceVersion(), i.count.None())
+	return i.progress.Reached(i.version(), i.count.None())
 }
 
 // Reported returns a version up to which the informers have reported every change of a key to the
@@ -117,8 +120,8 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Unreported discards the points that the bus has not reached, because the bus has acknowledged an
-// event of an object that no informer may report again.
+// Unreported discards the points that the bus has not reached. Call it when the bus has acknowledged
+// an event of an object that the informers have forgotten. They may never report its delete.
 func (s *Set) Unreported(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.reselect(w)
@@ -135,9 +138,9 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with the key of every object of a resource that has no unacknowledged change, until
-// f returns false. The bus has the states of these objects, unless an earlier run left changes
-// unpublished.
+// Clean calls f with the keys of the objects of a resource, except those with an unacknowledged
+// change, until f returns false. The bus has the states of these objects, unless an earlier run left
+// changes unpublished.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)
 	if w == nil {

@@ -3,9 +3,11 @@ package informers
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // TestSelection verifies that the number of a selection changes if objects are selected or
@@ -145,6 +148,38 @@ func TestPointOfTwoInformers(t *testing.T) {
 	p, ok := b.Point(r.GroupResource())
 	if !ok || p.Version != "9" || !p.AsOf.Equal(time.Unix(100, 0)) {
 		t.Errorf("the point is %+v, %t; want version 9 at the earlier time", p, ok)
+	}
+}
+
+// TestPointsAtTheSameTime verifies that several goroutines can take points of a resource, as the
+// resolver and every scrape of the metrics do. An earlier version locked the informers in random
+// order. Two calls could then wait for each other forever, and the handlers of the resource with them.
+func TestPointsAtTheSameTime(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"a", "b", "c", "d"}}}, r)
+	b.watched.firstSync.Finish(t.Context())
+	b.sync()
+	yield := func() {
+		for range 100 {
+			runtime.Gosched()
+		}
+	}
+	const callers = 4
+	var done atomic.Int32
+	for round := range int32(20) {
+		all := b.watched.all()
+		for _, i := range all {
+			i.progress.Lock() // as a handler does, so that the callers meet
+		}
+		for range callers {
+			go func() { b.Point(r.GroupResource()); done.Add(1) }() // does not end if the test fails
+		}
+		yield()
+		for _, i := range all {
+			i.progress.Unlock()
+			yield()
+		}
+		poll.Holds(t, "every call returns", func() bool { return done.Load() == callers*(round+1) })
 	}
 }
 

@@ -17,16 +17,9 @@ const relistAfter = 5 * time.Second
 func (s *Set) redefined(r discovery.Redefinition) {
 	s.eachWatched(func(w *watched) {
 		if r.Concerns(w.resource) {
-			w.requestRelist()
+			signal(w.redefined)
 		}
 	})
-}
-
-func (w *watched) requestRelist() {
-	select {
-	case w.redefined <- struct{}{}:
-	default:
-	}
 }
 
 // relistRedefined lists a resource again after each change of its definition, until ctx ends.
@@ -37,12 +30,10 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 			return
 		case <-w.redefined:
 		}
-		timer := time.NewTimer(relistAfter)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(relistAfter):
 		}
 		s.log.Info("CustomResourceDefinition or APIService changed, listing the resource again", "resource", w.groupResource().String())
 		for _, i := range w.all() {

@@ -1,8 +1,6 @@
 package informers
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -78,7 +76,7 @@ func (s *Set) updateReferences(w *watched, i *informer) {
 		s.references.Update(k)
 	}
 	for _, k := range s.references.Sources(w.groupResource()) {
-		if i.namespace == "" || i.namespace == k.Namespace {
+		if i.covers(k) {
 			s.references.Update(k) // the object may have been deleted, and then it refers to nothing
 		}
 	}
@@ -114,14 +112,6 @@ func (s *Set) referencesListed() bool {
 		complete = complete && s.watchedFor(r.GroupResource()) != nil
 	}
 	return complete
-}
-
-// startReferenced starts the informers of the resources that an object refers to for the first time.
-func (s *Set) startReferenced(ctx context.Context) {
-	if a := s.lastAnswer(); a != nil {
-		s.apply(ctx, a)
-		s.completeReferences()
-	}
 }
 
 // ForgetReferences forgets the references of the objects of a resource that the cluster no longer

@@ -15,14 +15,11 @@ func (s *Set) len(w *watched) int {
 }
 
 func (s *Set) lenOf(i *informer) int {
-	switch {
-	case i.followed: // the selection depends on references, so count the objects one by one
-	case i.namespace != "" || !i.resource.Namespaced || s.namespaces.SelectsAll():
-		return i.count.Selected(func(string) bool { return true })
-	default:
-		return i.count.Selected(s.namespaces.Selects)
+	if !i.followed {
+		all := i.namespace != "" || !i.resource.Namespaced || s.namespaces.SelectsAll()
+		return i.count.Selected(func(namespace string) bool { return all || s.namespaces.Selects(namespace) })
 	}
-	n := 0
+	n := 0 // the selection depends on references, so count the objects one by one
 	for _, o := range i.shared.GetStore().List() {
 		if o := o.(*event.Object); !o.Unselected && s.selects(i.resource.Key(o.Namespace, o.Name)) {
 			n++

@@ -131,6 +131,9 @@ type Set struct {
 
 // New returns a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
+	if c.Reads == nil {
+		c.Reads = c.Dynamic
+	}
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
@@ -138,7 +141,7 @@ func New(c Config) *Set {
 	}
 	s.references = references.New(c.Follow, referring{s})
 	s.survey = survey.Survey{
-		Discovery: c.Discovery, Reads: s.reads(), Selection: c.Selection, Follows: s.references.Enabled(),
+		Discovery: c.Discovery, Reads: c.Reads, Selection: c.Selection, Follows: s.references.Enabled(),
 		Refused: func(gr schema.GroupResource) bool { return s.watchedFor(gr).refused() }, Missing: s.noteMissing,
 	}
 	if !c.Standby {
@@ -200,9 +203,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 // not wait for that state.
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)
-	if w := s.watchedFor(k.GroupResource()); w != nil {
-		w.firstSync.Advance()
-	}
+	s.Settled(k)
 }
 
 // Watched returns the resources that have informers, in no particular order.
@@ -272,12 +273,4 @@ func (s *Set) EnqueueAll() {
 			s.EnqueueLowPriority(k)
 		}
 	})
-}
-
-// reads returns the client that reads single objects.
-func (s *Set) reads() dynamic.Interface {
-	if s.config.Reads == nil {
-		return s.config.Dynamic
-	}
-	return s.config.Reads
 }

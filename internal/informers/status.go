@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 )
@@ -81,42 +82,27 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // metrics contains the counters. [collector] provides the gauges of the informers' state.
 type metrics struct {
-	lists, watches *prometheus.CounterVec
-	changes        *prometheus.CounterVec
-	discoveries    *prometheus.CounterVec
-	stops          *prometheus.CounterVec
-	references     *prometheus.CounterVec
+	lists, watches, changes, discoveries, stops, references *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_informer_lists_total",
-			Help: "List requests to the API server, one for each page, by resource; a watch that begins with a list counts as a watch. A steady rate means that watches fail: see kuberelay_informer_failing.",
-		}, []string{"resource"}),
-		watches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_informer_watches_total",
-			Help: "Watches opened at the API server, by resource. The API server ends a watch after 5 to 10 minutes; a much higher rate means that watches fail: see the log.",
-		}, []string{"resource"}),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_informer_watch_events_total",
-			Help: "Changes received by watches, by resource. The objects of a watch that begins with a list count; bookmarks and errors don't. Use the rate to find the resources that cost most, and KUBERELAY_FILTER or KUBERELAY_DROP_FIELDS to send less of them.",
-		}, []string{"resource"}),
-		discoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_discovery_total",
-			Help: "Discovery requests by result: changed, unchanged (the ETag matched), failed. If failed grows, see kuberelay_discovery_failing.",
-		}, []string{"result"}),
-		stops: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_informer_stops_total",
-			Help: "Informers stopped while the forwarder runs, by reason: not_served, not_selected, not_watchable, moved (restarted in another version). Needs no action; the log names the resource.",
-		}, []string{"reason"}),
-		references: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_references_exceeded_total",
-			Help: "Object states with more than the 1000 references that KUBERELAY_FOLLOW reads, by resource. The other references aren't followed. The log names the object.",
-		}, []string{"resource"}),
+	counter := func(name, label, help string) *prometheus.CounterVec {
+		return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
-	r.MustRegister(m.lists, m.watches, m.changes, m.discoveries, m.stops, m.references)
-	return m
+	return &metrics{
+		lists: counter("kuberelay_informer_lists_total", "resource",
+			"List requests to the API server, one for each page, by resource; a watch that begins with a list counts as a watch. A steady rate means that watches fail: see kuberelay_informer_failing."),
+		watches: counter("kuberelay_informer_watches_total", "resource",
+			"Watches opened at the API server, by resource. The API server ends a watch after 5 to 10 minutes; a much higher rate means that watches fail: see the log."),
+		changes: counter("kuberelay_informer_watch_events_total", "resource",
+			"Changes received by watches, by resource. The objects of a watch that begins with a list count; bookmarks and errors don't. Use the rate to find the resources that cost most, and KUBERELAY_FILTER or KUBERELAY_DROP_FIELDS to send less of them."),
+		discoveries: counter("kuberelay_discovery_total", "result",
+			"Discovery requests by result: changed, unchanged (the ETag matched), failed. If failed grows, see kuberelay_discovery_failing."),
+		stops: counter("kuberelay_informer_stops_total", "reason",
+			"Informers stopped while the forwarder runs, by reason: not_served, not_selected, not_watchable, moved (restarted in another version). Needs no action; the log names the resource."),
+		references: counter("kuberelay_references_exceeded_total", "resource",
+			"Object states with more than the 1000 references that KUBERELAY_FOLLOW reads, by resource. The other references aren't followed. The log names the object."),
+	}
 }
 
 // opened counts a watch of a resource. It also creates the list counter of the resource, so that the

@@ -181,12 +181,11 @@ func (s *Set) includeInFirstSync(w *watched) {
 // forgetRegularly makes a standby forget changes that are older than [Config.Remember], until ctx
 // ends. Either the leader has published these changes, or reconciliation finds them.
 func (s *Set) forgetRegularly(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, max(s.config.Remember/4, time.Millisecond), false, func(context.Context) (bool, error) {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		if s.terms.isStandby() {
 			s.ledger.ForgetBefore(s.config.Now().Add(-s.config.Remember))
 		}
-		return false, nil
-	})
+	}, max(s.config.Remember/4, time.Millisecond))
 }
 
 // RenewMarkers requests new markers for a completed first sync if the bus has lost them.

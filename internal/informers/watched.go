@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -115,16 +116,12 @@ func (w *watched) keysIn(namespace string) []event.Key {
 }
 
 // requestAlign requests that the resource align its informers with the namespaces to cover.
-func (w *watched) requestAlign() {
-	select {
-	case w.realign <- struct{}{}:
-	default:
-	}
-}
+func (w *watched) requestAlign() { signal(w.realign) }
 
-func (w *watched) noteProgress() {
+// signal puts a token into a channel that holds one, unless the channel already has a token.
+func signal(c chan<- struct{}) {
 	select {
-	case w.progress <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -180,6 +177,19 @@ func (w *watched) has(namespace string) bool {
 	defer w.mu.RUnlock()
 	_, ok := w.informers[namespace]
 	return ok
+}
+
+// removeExcept removes and returns the informers that cover other namespaces than the given ones.
+func (w *watched) removeExcept(namespaces sets.Set[string]) (removed []*informer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for namespace, i := range w.informers {
+		if !namespaces.Has(namespace) {
+			removed = append(removed, i)
+			delete(w.informers, namespace)
+		}
+	}
+	return removed
 }
 
 // isForbidden reports whether the watch of exactly this namespace is denied.

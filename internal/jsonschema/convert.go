@@ -139,10 +139,9 @@ func orNull(s schema) schema {
 	if types, _ := s["type"].([]any); slices.Contains(types, any("null")) {
 		return s
 	}
-	for _, keyword := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "enum"} {
-		if s[keyword] != nil || !isText {
-			return schema{"anyOf": []any{s, schema{"type": "null"}}}
-		}
+	limiting := []string{"$ref", "allOf", "anyOf", "oneOf", "not", "enum"} // these keywords can reject null, whatever the type says
+	if !isText || slices.ContainsFunc(limiting, func(keyword string) bool { return s[keyword] != nil }) {
+		return schema{"anyOf": []any{s, schema{"type": "null"}}}
 	}
 	s["type"] = []any{typ, "null"}
 	return s

@@ -28,8 +28,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Draft identifies the version of JSON Schema.
-const Draft = "https://json-schema.org/draft/2020-12/schema"
+// draft identifies the version of JSON Schema.
+const draft = "https://json-schema.org/draft/2020-12/schema"
 
 // document is a JSON Schema. Its members are in the order in which people read them.
 type document struct {
@@ -69,7 +69,7 @@ func Of(openAPI []byte, r event.Resource, form event.DataForm) ([]byte, error) {
 		return nil, fmt.Errorf("convert the OpenAPI schema of %s: %w", r.Kind, err)
 	}
 	ref := defsPrefix + name
-	result := document{Schema: Draft, Title: r.Kind, Description: fmt.Sprintf("The data of the events of %s, %s.", r.GroupResource(), r.APIVersion()), Ref: ref, Defs: c.defs}
+	result := document{Schema: draft, Title: r.Kind, Description: fmt.Sprintf("The data of the events of %s, %s.", r.GroupResource(), r.APIVersion()), Ref: ref, Defs: c.defs}
 	if form == event.DataChange {
 		result.Ref, result.Type, result.Required = "", "object", []string{"object", "previous", "patch"}
 		result.Properties = map[string]schema{

@@ -26,7 +26,8 @@ type attempts struct {
 // its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts plus the attempt sent, after the event acked. c is its change.
+// with returns the attempts and one more: the event sent, which the bus stores only after acked. c
+// is the change that was sent.
 func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {

@@ -18,9 +18,9 @@ const (
 	// ReasonDeselected: acked shows a UID as existing, and that UID has a tombstone because the
 	// object is no longer selected. The object may still exist.
 	ReasonDeselected Reason = "deselected"
-	// ReasonUncertain: a publish of a UID is unacknowledged. Either the UID is gone and the bus
-	// may show it as existing, or the bus had the current state before that publish and may have
-	// another state now.
+	// ReasonUncertain: a publish of a UID is unacknowledged. Either the bus may show a UID that is
+	// gone, or that the informers have forgotten. Or the bus had the current state before that
+	// publish, and may have another state now.
 	ReasonUncertain Reason = "uncertain"
 	// ReasonGone: no live object exists, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"

@@ -2,7 +2,7 @@
 // reported and the bus may lack, and the key's last event on the bus. The pure functions [Decide]
 // and [DecideForeign] decide what to publish.
 //
-// A [Ledger] is a state machine without I/O, clock and goroutines. It has three kinds of input:
+// A [Ledger] is a state machine without I/O, clock or goroutines. It has three kinds of input:
 // reports from the informers ([Ledger.Observe], [Ledger.AddTombstone]), results of a comparison
 // with the cluster ([Ledger.MarkOutlived]), and results from the bus ([Term.Acknowledge],
 // [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one

@@ -1,11 +1,10 @@
 // Package longwork reports the progress of long-running work and estimates the time left.
 //
 // Code that does long work updates a [Counter], or provides a function that measures its
-// progress. A [Tracker] reads the progress once a second and on request. Updating a counter costs
+// progress. A [Tracker] reads the progress at each [Tracker.Sample] and on request. Updating a counter costs
 // one atomic addition.
 //
-// A counter never blocks. The time left is only an estimate from the speed of the last 30
-// seconds.
+// A counter never blocks. The time left is only an estimate from the speed of the last 30 seconds.
 package longwork
 
 import (
@@ -20,7 +19,8 @@ type Amount struct {
 	Growing     bool  // Total can still grow
 }
 
-// Counter counts the progress of work. Its methods can be called concurrently. On a nil Counter they do nothing.
+// Counter counts the progress of work. Its methods can be called concurrently. On a nil Counter, the
+// methods that change it do nothing.
 type Counter struct {
 	running     atomic.Int64 // calls of Begin without End
 	done, total atomic.Int64

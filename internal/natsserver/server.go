@@ -3,8 +3,7 @@
 //
 // Guarantees:
 //
-//   - It listens on the loopback interface by default. Only this process can write. Other
-//     clients can read, with the credentials in [Access].
+//   - Only this process can write. Other clients can read, with the credentials in [Access].
 //   - It limits the size of the files, the memory of the readers' consumers, and the number
 //     of the readers' connections.
 //   - Its files are in one directory, which only the current user can access and only one server
@@ -14,10 +13,8 @@
 //
 // Limits:
 //
-//   - By default, messages that were acknowledged in the last two minutes may not survive a power
-//     loss or a kernel crash. JetStream writes them at once but syncs to disk at intervals.
-//     [Options.SyncAlways] syncs before each acknowledgement, which reduces the throughput to
-//     about a tenth.
+//   - Messages that were acknowledged in the last two minutes may not survive a power loss or a
+//     kernel crash. JetStream writes them at once but syncs to disk at intervals.
 //   - It is a single server. If the bus must survive the loss of a machine, run a NATS
 //     cluster and set KUBERELAY_NATS_URL.
 package natsserver
@@ -38,12 +35,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// DefaultListenAddr is the default address of NATS clients.
-const DefaultListenAddr = "127.0.0.1:4222"
-
-// defaultMaxPayload is much larger than the object size limit of etcd with its default settings,
-// because JSON is longer than the encoding in etcd. NATS advises against larger values.
-const defaultMaxPayload = 8 << 20
+// maxPayload is the maximum size of a message in bytes, including headers. It is much larger than the
+// object size limit of etcd with its default settings, because JSON is longer than the encoding in
+// etcd. NATS advises against larger values.
+const maxPayload = 8 << 20
 
 // Limits for all clients together. By default, the server also limits a stream to 1000 consumers.
 const (
@@ -53,16 +48,11 @@ const (
 
 // Options configures the server.
 type Options struct {
-	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN). The default is [DefaultListenAddr]. Port 0
-	// selects a free port.
+	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN). Port 0 selects a free port.
 	ListenAddr string
 	// StoreDir is the directory for the messages (in KUBERELAY_DATA_DIR). Start creates it if
 	// necessary.
 	StoreDir string
-	// MaxPayload is the maximum size of a message in bytes, including headers. The default is 8 MiB.
-	MaxPayload int32
-	// SyncAlways syncs each message to disk before its acknowledgement.
-	SyncAlways bool
 	// MaxBytes is the maximum size of all messages in bytes (KUBERELAY_NATS_MAX_BYTES). A full
 	// server refuses messages. The default is three quarters of the space on the volume at startup
 	// that is free or holds messages.
@@ -96,8 +86,6 @@ type Server struct {
 // large files, and accepts connections. If ctx ends first, Start stops the server. Errors name the
 // setting to change.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	o.ListenAddr = cmp.Or(o.ListenAddr, DefaultListenAddr)
-	o.MaxPayload = cmp.Or(o.MaxPayload, defaultMaxPayload)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.restartDelay = cmp.Or(o.restartDelay, restartDelay)
 	host, port, err := splitAddr(o.ListenAddr)
@@ -138,11 +126,10 @@ func (s *Server) launch(ctx context.Context) error {
 		Port:               s.port,
 		JetStream:          true,
 		StoreDir:           o.StoreDir,
-		SyncAlways:         o.SyncAlways,
 		JetStreamMaxStore:  o.MaxBytes,
 		JetStreamMaxMemory: maxMemory,
 		MaxConn:            maxConnections,
-		MaxPayload:         o.MaxPayload,
+		MaxPayload:         maxPayload,
 		TLSConfig:          tlsConfig,
 
 		CustomClientAuthentication: clients,
@@ -210,7 +197,7 @@ func splitAddr(addr string) (host string, port int, err error) {
 		port, err = strconv.Atoi(portText)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN is %q: use host:port, for example %s", addr, DefaultListenAddr)
+		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN is %q: use host:port, for example 127.0.0.1:4222", addr)
 	}
 	if port == 0 {
 		return host, server.RANDOM_PORT, nil

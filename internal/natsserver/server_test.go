@@ -58,8 +58,8 @@ func stream(t *testing.T, s *Server) jetstream.Stream {
 // files.
 func TestStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nats")
-	for _, syncAlways := range []bool{false, true} {
-		s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: dir, SyncAlways: syncAlways})
+	for _, want := range []uint64{1, 2} {
+		s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: dir})
 		if !strings.HasPrefix(s.ClientURL(), "nats://127.0.0.1:") {
 			t.Errorf("clients connect to %s", s.ClientURL())
 		}
@@ -68,7 +68,7 @@ func TestStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]uint64{false: 1, true: 2}[syncAlways]; info.State.Msgs != want {
+		if info.State.Msgs != want {
 			t.Errorf("the stream holds %d messages, want %d", info.State.Msgs, want)
 		}
 		stop(t, s)
@@ -80,19 +80,14 @@ func TestStart(t *testing.T) {
 }
 
 func TestMaxPayload(t *testing.T) {
-	for _, test := range []struct {
-		set  int32
-		want int64
-	}{{0, 8 << 20}, {1 << 20, 1 << 20}} {
-		s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), MaxPayload: test.set, Access: Access{Anonymous: true}})
-		nc, err := nats.Connect(s.ClientURL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := nc.MaxPayload(); got != test.want {
-			t.Errorf("max payload is %d, want %d", got, test.want)
-		}
-		nc.Close()
+	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if got, want := nc.MaxPayload(), int64(8<<20); got != want {
+		t.Errorf("max payload is %d, want %d", got, want)
 	}
 }
 
@@ -121,7 +116,7 @@ func TestCannotStart(t *testing.T) {
 		{"port taken", Options{ListenAddr: taken.Addr().String(), StoreDir: t.TempDir()}, []string{taken.Addr().String(), "KUBERELAY_NATS_LISTEN"}},
 		{"no port", Options{ListenAddr: "localhost", StoreDir: t.TempDir()}, []string{`"localhost"`, "KUBERELAY_NATS_LISTEN"}},
 		{"port is a word", Options{ListenAddr: "localhost:nats", StoreDir: t.TempDir()}, []string{`"localhost:nats"`, "KUBERELAY_NATS_LISTEN"}},
-		{"no folder", Options{}, []string{"KUBERELAY_DATA_DIR"}},
+		{"no folder", Options{ListenAddr: "127.0.0.1:0"}, []string{"KUBERELAY_DATA_DIR"}},
 		{"folder is a file", Options{ListenAddr: "127.0.0.1:0", StoreDir: file}, []string{file, "KUBERELAY_DATA_DIR"}},
 		{"folder cannot be made", Options{ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(file, "dir")}, []string{file, "KUBERELAY_DATA_DIR"}},
 		{"folder in use", Options{ListenAddr: "127.0.0.1:0", StoreDir: used}, []string{used, "another process is using it", "KUBERELAY_DATA_DIR"}},

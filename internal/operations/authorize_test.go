@@ -30,6 +30,25 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[s
 
 func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
 
+// TestCallerGone verifies that a caller that disconnects during a review causes no warning. It used to
+// cause one, although the API server was well.
+func TestCallerGone(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	admin, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log buffer
+	a := &Authorizer{Tokens: admin.AuthenticationV1().TokenReviews(), Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(gone, http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("Authorization", "Bearer guess")
+	if status, _ := a.status(r, "/metrics"); status != http.StatusServiceUnavailable || log.String() != "" {
+		t.Errorf("got %d, log %q", status, log.String())
+	}
+}
+
 // TestAuthorization verifies that the API server decides who sees metrics, profiles, the page and
 // the text of /readyz. The forwarder itself needs only the rights of system:auth-delegator.
 func TestAuthorization(t *testing.T) {

@@ -8,17 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Build identifies the build of the forwarder.
-type Build struct{ Version, Commit string }
-
-// Register registers kuberelay_build_info and the metrics of the Go runtime, of the process, and of
+// Register registers kuberelay_build_info, with the version and commit of the forwarder, and the metrics of the Go runtime, of the process, and of
 // the process's requests to API servers. Call it before you create the first client: client-go
 // discards earlier counts and does not expect its hook to change.
-func Register(r prometheus.Registerer, b Build) {
+func Register(r prometheus.Registerer, version, commit string) {
 	register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kuberelay_build_info",
 		Help: "1, with the version and commit of the forwarder and its Go version. Join it to other metrics to compare releases.",
-	}, []string{"version", "commit", "goversion"})).WithLabelValues(b.Version, b.Commit, runtime.Version()).Set(1)
+	}, []string{"version", "commit", "goversion"})).WithLabelValues(version, commit, runtime.Version()).Set(1)
 	register(r, collectors.NewGoCollector())
 	register(r, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerRESTClients(r)

@@ -17,7 +17,7 @@ import (
 
 func TestBuildInfo(t *testing.T) {
 	r := prometheus.NewRegistry()
-	Register(r, Build{Version: "v1.2.3", Commit: "abc"})
+	Register(r, "v1.2.3", "abc")
 	got := series(scrape(t, r), "kuberelay_build_info")
 	want := "commit=abc,goversion=" + runtime.Version() + ",version=v1.2.3"
 	if len(got) != 1 || got[want].GetGauge().GetValue() != 1 {
@@ -27,7 +27,7 @@ func TestBuildInfo(t *testing.T) {
 
 func TestProcessMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
-	Register(r, Build{})
+	Register(r, "", "")
 	families := scrape(t, r)
 	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes", "process_open_fds"} {
 		if got := series(families, name)[""].GetGauge().GetValue(); got <= 0 {
@@ -41,8 +41,8 @@ func TestProcessMetrics(t *testing.T) {
 func TestRESTClientMetrics(t *testing.T) {
 	registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
 	for _, r := range registries {
-		Register(r, Build{})
-		Register(r, Build{}) // must not panic
+		Register(r, "", "")
+		Register(r, "", "") // must not panic
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

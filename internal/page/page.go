@@ -13,11 +13,11 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The page is at the path [Root], and its other files are below [Files]. The page links to them with
+// The page is at the path root, and its other files are below folder. The page links to them with
 // relative paths, so that a proxy can serve the page below another path.
 const (
-	Root  = "/"
-	Files = "/page/"
+	root   = "/"
+	folder = "/page/"
 )
 
 // Config configures a Page. Every field is required unless its comment says otherwise.
@@ -26,9 +26,9 @@ type Config struct {
 	// covers all of them. Status must not block.
 	Status func() status.Document
 	Recent *Recent // nil with several clusters
-	// Cluster returns the status function and the recent events of one of several clusters. It is
+	// Cluster returns the status document and the recent events of one of several clusters. It is
 	// nil if the forwarder has a single cluster. It must not block.
-	Cluster func(name string) (status func() status.Document, recent *Recent)
+	Cluster func(name string) (status.Document, *Recent)
 	// Done is closed to end all streams.
 	Done <-chan struct{}
 }
@@ -45,8 +45,6 @@ type Page struct {
 
 // view is the data that all streams of one cluster, or of all clusters together, share.
 type view struct {
-	status  func() status.Document
-	recent  *Recent // nil if the view shows several clusters
 	streams int
 	last    frame
 }
@@ -68,9 +66,9 @@ func New(c Config) *Page {
 		if err != nil {
 			panic(err) // impossible for the same reason
 		}
-		at := Files + f.Name()
+		at := folder + f.Name()
 		if f.Name() == "index.html" {
-			at = Root
+			at = root
 		}
 		p.files[at] = file{types[path.Ext(f.Name())], body}
 	}

@@ -32,10 +32,11 @@ type frame struct {
 	status, rates, events *message
 	clusters              *message // nil for one cluster
 
-	sent  time.Time // time at which the message status was created
-	shown []byte    // the document in status, without the parts that always change
-	rows  []byte    // the content of clusters
-	count uint64    // number of events when the message events was created
+	sent   time.Time // time at which the message status was created
+	shown  []byte    // the document in status, without the parts that always change
+	rows   []byte    // the content of clusters
+	recent *Recent   // source of the message events
+	count  uint64    // number of events when the message events was created
 }
 
 // Stream sends the messages of the page as server-sent events. It returns when the client disconnects,
@@ -52,8 +53,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	if p.Cluster != nil {
 		cluster = r.URL.Query().Get("cluster")
 	}
-	v := p.enter(cluster)
-	if v == nil {
+	if !p.enter(cluster) {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
 		return
@@ -74,7 +74,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 	var sent frame
 	for over := time.Now().Add(maxStream); time.Now().Before(over); {
-		now := p.frame(v)
+		now := p.frame(cluster)
 		if err := send(w, to, now.after(sent, names)); err != nil {
 			return // the client disconnected
 		}
@@ -90,24 +90,19 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 }
 
 // enter adds a stream to the view of a cluster. cluster is "" for a single cluster, or for all of
-// several clusters. enter returns nil if the maximum number of streams is open.
-func (p *Page) enter(cluster string) *view {
+// several clusters. enter returns false if the maximum number of streams is open.
+func (p *Page) enter(cluster string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams == maxStreams {
-		return nil
+		return false
 	}
-	v := p.views[cluster]
-	if v == nil {
-		v = &view{status: p.Status, recent: p.Recent}
-		if cluster != "" {
-			v.status, v.recent = p.Cluster(cluster)
-		}
-		p.views[cluster] = v
+	if p.views[cluster] == nil {
+		p.views[cluster] = new(view)
 	}
 	p.streams++
-	v.streams++
-	return v
+	p.views[cluster].streams++
+	return true
 }
 
 func (p *Page) leave(cluster string) {
@@ -159,18 +154,26 @@ func send(w http.ResponseWriter, to *http.ResponseController, all []*message) er
 }
 
 // frame returns the frame of the current second. The first stream that needs the frame computes it.
-func (p *Page) frame(v *view) frame {
+func (p *Page) frame(cluster string) frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	if f := &v.last; f.status == nil || f.second != now.Unix() {
-		f.second = now.Unix()
-		f.showStatus(v.status(), now)
-		if v.recent != nil {
-			f.showRecent(v.recent, now)
-		}
+	now, f := time.Now(), &p.views[cluster].last
+	if f.status != nil && f.second == now.Unix() {
+		return *f
 	}
-	return v.last
+	f.second = now.Unix()
+	var d status.Document
+	recent := p.Recent
+	if cluster == "" {
+		d = p.Status()
+	} else {
+		d, recent = p.Cluster(cluster)
+	}
+	f.showStatus(d, now)
+	if recent != nil {
+		f.showRecent(recent, now)
+	}
+	return *f
 }
 
 func (f *frame) showStatus(d status.Document, now time.Time) {
@@ -202,10 +205,11 @@ func withoutAges(d status.Document) []byte {
 
 func (f *frame) showRecent(r *Recent, now time.Time) {
 	count := r.counted()
-	if f.rates != nil && count == f.count {
+	if r == f.recent && count == f.count {
 		return
 	}
-	f.rates, f.events, f.count = newMessage("rates", r.rates(now)), newMessage("events", r.list()), count
+	f.rates, f.events = newMessage("rates", r.rates(now)), newMessage("events", r.list())
+	f.recent, f.count = r, count
 }
 
 // newMessage returns a message with the content as JSON. The JSON has no line breaks, because they

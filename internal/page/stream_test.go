@@ -325,8 +325,8 @@ func TestClusters(t *testing.T) {
 			d.Clusters = []status.Document{{Cluster: "a", Resources: resources}, {Cluster: "b", Resources: resources}}
 		})
 		one := &forwarder{doc: status.Document{Cluster: "a", Resources: resources}}
-		p := New(Config{Status: f.status, Done: make(chan struct{}), Cluster: func(name string) (func() status.Document, *Recent) {
-			return one.status, recents.Of(name)
+		p := New(Config{Status: f.status, Done: make(chan struct{}), Cluster: func(name string) (status.Document, *Recent) {
+			return one.status(), recents.Of(name)
 		}})
 		recents.Of("a").Add(key("web"), event.Created, "1", time.Now(), time.Now())
 		recents.Of("b").Add(key("api"), event.Created, "1", time.Now(), time.Now())
@@ -353,7 +353,9 @@ func TestClusters(t *testing.T) {
 		f.change(func(d *status.Document) { d.Clusters[0].Verdict.Level = status.Critical })
 		sends("a change of a row", "clusters ", "")
 		one.change(func(d *status.Document) { d.Bus.Queued = 3 })
-		sends("a change of a cluster", "", "status ")
+		recents.Forget("a")
+		recents.Of("a").Add(key("new"), event.Created, "1", time.Now(), time.Now())
+		sends("a cluster that left and came back", "", "status rates events ")
 		end()
 		asked := one.times()
 		sends("a page is closed", "", "")

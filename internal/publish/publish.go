@@ -34,6 +34,8 @@ type Publisher interface {
 	//	anything else    the outcome is unknown: the message may be stored. It is safe
 	//	                 to publish the same or a later state again
 	//
+	// The text of each error begins with "publish" and the ID of the message.
+	//
 	// The caller must not change m before done is called. done must return quickly, because
 	// acknowledgements of other messages may wait for it. done must not block. It must not call
 	// Publish, except after ErrTooLarge, when it may publish a smaller form of the message.

@@ -22,15 +22,14 @@ import (
 // Every read in this file is consistent: no get or list sets a resourceVersion, so the response is
 // at least as new as etcd at the time of the request.
 
-// readers is the number of concurrent reads. readTimeout limits each read. Without the limit, an API
-// server that stops responding would delay every comparison until the client closes the dead
-// connection. maxFailed is the number of internal errors that end the reads. listPage is the number of
-// objects in one page.
 const (
-	readers     = 16
-	maxFailed   = 16
+	readers   = 16  // concurrent reads
+	maxFailed = 16  // number of internal errors that end the reads
+	listPage  = 500 // objects in one page
+
+	// readTimeout limits each read. Without the limit, an API server that stops responding would
+	// delay every comparison until the client closes the dead connection.
 	readTimeout = 10 * time.Second
-	listPage    = 500
 )
 
 // readObjects reads the objects for which the bus and an informer contradict each other.

@@ -21,6 +21,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"regexp"
 	"strings"
 )
@@ -72,7 +73,7 @@ func (k *Key) Hash(o Object, path []string, value any) string {
 
 // writeParts writes the number of parts, and each part after its length. Different lists of parts
 // therefore never give the same bytes.
-func writeParts(h interface{ Write([]byte) (int, error) }, parts ...string) {
+func writeParts(h io.Writer, parts ...string) {
 	length := func(n int) {
 		var b [8]byte
 		binary.BigEndian.PutUint64(b[:], uint64(n))

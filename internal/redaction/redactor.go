@@ -12,11 +12,11 @@ type Redactor struct {
 	// unchanged.
 	Again bool
 
-	hashed int
+	hashed bool // a value was replaced
 }
 
 // Hashed reports whether a value was replaced.
-func (r *Redactor) Hashed() bool { return r.hashed > 0 }
+func (r *Redactor) Hashed() bool { return r.hashed }
 
 // Value returns the hash of a value at a path. If Again is set, it returns a value that is already
 // a hash unchanged.
@@ -28,7 +28,7 @@ func (r *Redactor) Value(path []string, value any) any {
 }
 
 func (r *Redactor) hash(path []string, value any) string {
-	r.hashed++
+	r.hashed = true
 	return r.Key.Hash(r.Of, path, value)
 }
 

@@ -7,6 +7,7 @@
 package references
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -113,11 +114,7 @@ func (g *Graph) Resources() []event.Resource {
 func (g *Graph) Sources(gr schema.GroupResource) []event.Key {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	var keys []event.Key
-	for k := range g.referred[gr] {
-		keys = append(keys, k)
-	}
-	return keys
+	return slices.Collect(maps.Keys(g.referred[gr]))
 }
 
 // HasSources reports whether objects of a resource refer to others.

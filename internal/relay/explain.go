@@ -115,10 +115,8 @@ func (s *readiness) matches() error {
 // unmatched returns the entries of settings that match nothing. It returns none before the
 // informers run.
 func (s *readiness) unmatched() (all []status.Unmatched) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.relay != nil {
-		all, _ = s.relay.allUnmatched()
+	if r := s.running(); r != nil {
+		all, _ = r.allUnmatched()
 	}
 	return all
 }
@@ -168,8 +166,7 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 			return explain.Explanation{}, permanent
 		}
 	}
-	// %s drops the error chain, so that an interrupted run does not count as a requested end.
-	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %s", c.Kube.Host, err.Error())
+	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %w", c.Kube.Host, err)
 }
 
 // explainShape adds the filter, and the fields of the watched resources that are dropped or hashed.

@@ -79,23 +79,22 @@ func (s *readiness) informers() error {
 
 // incomplete describes why the copy may be incomplete or stale although the informers are ready.
 func (s *readiness) incomplete() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.relay == nil {
+	r := s.running()
+	if r == nil {
 		return ""
 	}
 	var notes []string
-	if err := s.relay.informers.DiscoveryFailing()["*"]; err != nil {
+	if err := r.informers.DiscoveryFailing()["*"]; err != nil {
 		notes = append(notes, fmt.Sprintf("discovery fails: %v", err))
 	}
-	health := s.relay.informers.Health()
+	health := r.informers.Health()
 	if failing, all, err := health.Failing(); failing > 0 {
 		notes = append(notes, fmt.Sprintf("lists or watches of %d of %d resources fail: %v", failing, all, err))
 	}
 	if forbidden, all := health.Forbidden(); forbidden > 0 {
 		notes = append(notes, fmt.Sprintf("access denied to %d of %d resources", forbidden, all))
 	}
-	if unmatched, _ := s.relay.allUnmatched(); len(unmatched) > 0 {
+	if unmatched, _ := r.allUnmatched(); len(unmatched) > 0 {
 		notes = append(notes, fmt.Sprintf("%d entries of settings match nothing", len(unmatched)))
 	}
 	return strings.Join(notes, ", ")
@@ -116,12 +115,11 @@ func (s *readiness) bus() error {
 // foreign returns a note with the number of repaired foreign events in this term. The log names
 // their objects.
 func (s *readiness) foreign() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.relay == nil {
+	r := s.running()
+	if r == nil {
 		return ""
 	}
-	t := s.relay.term.Load()
+	t := r.term.Load()
 	if t == nil || t.forwarder.ForeignEvents() == 0 {
 		return ""
 	}

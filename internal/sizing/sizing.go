@@ -64,7 +64,5 @@ func (c Constants) Stream(objects, deletes, events, bytes int64) int64 {
 	return int64(float64((objects+deletes)*events) * (c.InFlightShare*float64(bytes) + float64(c.Envelope)))
 }
 
-// Limit returns the recommended memory limit, in MiB, for a peak in bytes.
-func Limit(peak int64) int64 { return roundUp(peak*5/4>>20, 16) }
-
-func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+// Limit returns the recommended memory limit, in MiB, for a peak in bytes. It is a multiple of 16.
+func Limit(peak int64) int64 { return (peak*5/4>>20 + 15) / 16 * 16 }

@@ -43,11 +43,7 @@ func (d Document) clustersSummary() string {
 	for _, c := range d.Clusters {
 		resources, objects, dirty = resources+len(c.Resources), objects+c.objects(), dirty+c.dirty()
 	}
-	s := fmt.Sprintf("%s, %s watched, %s, ", counted(len(d.Clusters), "cluster"), counted(resources, "resource"), counted(objects, "object"))
-	if dirty == 0 {
-		return s + "everything published"
-	}
-	return s + fmt.Sprintf("%d changes on their way", dirty)
+	return fmt.Sprintf("%s, %s watched, %s, %s", counted(len(d.Clusters), "cluster"), counted(resources, "resource"), counted(objects, "object"), onTheWay(dirty))
 }
 
 // Row describes one of several clusters in one line. It has no age. The JSON field names are stable.

@@ -85,8 +85,8 @@ type Level string
 
 // The levels. Notice means that the copy is right but could be safer. Only a finding has this
 // level, and the verdict stays ok. Warning means that part of the copy may be missing, or that the
-// copy may become wrong. Critical means that the copy is not current. A Nagios plugin reports
-// Unknown if the forwarder refuses the request. No document has the level Unknown.
+// copy may become wrong. Critical means that the copy is not current. [Judge] never returns Unknown: it
+// is the level in the output for Nagios if the forwarder refuses the request.
 const (
 	OK       Level = "ok"
 	Notice   Level = "notice"

@@ -147,19 +147,22 @@ func (d Document) summary() string {
 	if l := d.Lease; l != nil && !l.Leading {
 		return fmt.Sprintf("standing by, the leader is %s; %s; only the leader knows what is published", l.Holder, watched)
 	}
-	s := watched + ", "
-	switch dirty := d.dirty(); dirty {
-	case 0:
-		s += "everything published"
-	case 1:
-		s += "1 change on its way"
-	default:
-		s += fmt.Sprintf("%d changes on their way", dirty)
-	}
+	s := watched + ", " + onTheWay(d.dirty())
 	if oldest := d.consistentAsOf(); oldest != nil {
 		s += ", consistent as of " + d.age(oldest) + " ago"
 	}
 	return s
+}
+
+// onTheWay describes a number of changes that the bus has not acknowledged.
+func onTheWay(dirty int) string {
+	switch dirty {
+	case 0:
+		return "everything published"
+	case 1:
+		return "1 change on its way"
+	}
+	return fmt.Sprintf("%d changes on their way", dirty)
 }
 
 func (d Document) objects() (n int) {

@@ -401,3 +401,13 @@ func TestFixNamesTheBusInUse(t *testing.T) {
 		}
 	}
 }
+
+// TestOneChangeOfClusters verifies the summary of several clusters with a single change. It used to be "1
+// changes on their way".
+func TestOneChangeOfClusters(t *testing.T) {
+	one := 1
+	d := Judge(Document{Clusters: []Document{{Cluster: "a", Resources: []Resource{{Name: "pods", State: "synced", Objects: 7, Dirty: &one}}}}})
+	if got, want := d.Verdict.Summary, "1 cluster, 1 resource watched, 7 objects, 1 change on its way"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -146,8 +146,7 @@ func TestLowPriorityStaysInTheBacklogInAPause(t *testing.T) {
 				t.Errorf("%d keys were handed out, %d wait, %d of them in the queue, and %d are parked", r.handed(), q.Len(), q.queue.Len(), q.Delayed())
 			}
 			q.Resume()
-			drained := make(chan error, 1)
-			go func() { drained <- q.Drain(t.Context()) }()
+			drained := drain(t, q)
 			r.finishAll(t, keys)
 			if err := <-drained; err != nil || len(r.order) != keys {
 				t.Errorf("%d keys were handed out: %v", len(r.order), err)
@@ -188,8 +187,7 @@ func TestDrainRefusesKeys(t *testing.T) {
 			q.AddLowPriority(key(n))
 		}
 		start(t, q, r.handle)
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		synctest.Wait()
 		q.Pause(func(event.Key) bool { return false })
 		q.Add(key(keys))

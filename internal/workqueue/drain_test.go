@@ -18,8 +18,7 @@ func TestDrainHandsOutQueuedKeysAndAwaitsCompletions(t *testing.T) {
 			q.Add(key(n))
 		}
 		synctest.Wait()
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		synctest.Wait()
 		q.Add(key(99)) // rejected
 		for n := range 3 {
@@ -43,8 +42,7 @@ func TestDrainRunsFurtherSteps(t *testing.T) {
 		start(t, q, r.handle)
 		q.Add(key(1))
 		synctest.Wait()
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		synctest.Wait()
 		r.finish(key(1), Result{Again: true})
 		synctest.Wait()
@@ -69,8 +67,7 @@ func TestDrainHandsOutKeysInBackoff(t *testing.T) {
 		if got := q.Delayed(); got != 1 {
 			t.Fatalf("%d keys are in back-off, want 1", got)
 		}
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		synctest.Wait()
 		if got := r.handed(); got != 2 {
 			t.Fatalf("handed out %d times, want again for the drain", got)
@@ -110,36 +107,10 @@ func TestDrainHandsOutLowPriorityKeysAboveTheLimit(t *testing.T) {
 			q.AddLowPriority(key(n))
 		}
 		synctest.Wait()
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		r.finishAll(t, keys)
 		if err := <-drained; err != nil || r.handed() != keys {
 			t.Errorf("drained with %v after %d keys, want nil after %d", err, r.handed(), keys)
-		}
-	})
-}
-
-// TestDrainHandsOutChangesInFlight verifies that a drain hands out a key again if the key changed
-// in flight. In an earlier version, the workers ended when no key was queued, so the next start had
-// to publish the later state.
-func TestDrainHandsOutChangesInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, r := testQueue(), &recorder{}
-		start(t, q, r.handle)
-		q.Add(key(1))
-		synctest.Wait()
-		q.Add(key(1))
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
-		synctest.Wait()
-		r.finish(key(1), Result{})
-		synctest.Wait()
-		if got := r.handed(); got != 2 {
-			t.Fatalf("handed out %d times, want again with its later state", got)
-		}
-		r.finish(key(1), Result{})
-		if err := <-drained; err != nil {
-			t.Errorf("got %v", err)
 		}
 	})
 }
@@ -155,28 +126,42 @@ func (b beforeDone) Done(key item) {
 	b.TypedRateLimitingInterface.Done(key)
 }
 
-// TestDrainWaitsForRequeue verifies that a key that changed in flight is released only after
-// client-go's queue has queued it again. If the key were released earlier, the workers would find
-// no key queued or held, and end.
-func TestDrainWaitsForRequeue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, r := testQueue(), &recorder{}
-		q.queue = beforeDone{q.queue, synctest.Wait} // all workers are blocked
-		start(t, q, r.handle)
-		q.Add(key(1))
-		synctest.Wait()
-		q.Add(key(1))
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
-		synctest.Wait()
-		r.finish(key(1), Result{})
-		synctest.Wait()
-		if got := r.handed(); got != 2 {
-			t.Fatalf("handed out %d times, want again with its later state", got)
-		}
-		r.finish(key(1), Result{})
-		if err := <-drained; err != nil {
-			t.Errorf("got %v", err)
-		}
-	})
+// TestDrainHandsOutChangesInFlight verifies that a drain hands out a key again if the key changed
+// in flight. In earlier versions, the workers ended when no key was queued, or when the key was
+// released before client-go's queue had queued it again. Then the next start had to publish the
+// later state.
+func TestDrainHandsOutChangesInFlight(t *testing.T) {
+	for name, before := range map[string]func(){
+		"at any time":                   func() {},
+		"while every worker is waiting": synctest.Wait,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, r := testQueue(), &recorder{}
+				q.queue = beforeDone{q.queue, before}
+				start(t, q, r.handle)
+				q.Add(key(1))
+				synctest.Wait()
+				q.Add(key(1))
+				drained := drain(t, q)
+				synctest.Wait()
+				r.finish(key(1), Result{})
+				synctest.Wait()
+				if got := r.handed(); got != 2 {
+					t.Fatalf("handed out %d times, want again with its later state", got)
+				}
+				r.finish(key(1), Result{})
+				if err := <-drained; err != nil {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// drain drains a queue without blocking, and returns a channel for the result.
+func drain(t *testing.T, q *Queue) <-chan error {
+	drained := make(chan error, 1)
+	go func() { drained <- q.Drain(t.Context()) }()
+	return drained
 }

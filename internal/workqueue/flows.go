@@ -131,7 +131,7 @@ func (f *fifo) pop() item {
 	case f.head == len(f.items):
 		*f = fifo{}
 	case f.head > 1024 && f.head > len(f.items)/2:
-		f.items, f.head = append([]item(nil), f.items[f.head:]...), 0
+		f.items, f.head = slices.Clone(f.items[f.head:]), 0
 	}
 	return key
 }

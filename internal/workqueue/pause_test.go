@@ -84,8 +84,7 @@ func TestDrainEndsAPause(t *testing.T) {
 		q.Pause(except())
 		q.Add(key(1))
 		synctest.Wait()
-		drained := make(chan error, 1)
-		go func() { drained <- q.Drain(t.Context()) }()
+		drained := drain(t, q)
 		synctest.Wait()
 		r.finish(key(1), Result{Err: errors.New("bus down")})
 		if err := <-drained; err != nil {

@@ -101,7 +101,7 @@ func alertCases() []alertCase {
 			alert:   "KuberelaySlow",
 			firing:  [][]string{lagBuckets("0+0x40", "0+9x40")},
 			quiet:   [][]string{lagBuckets("0+9x40", "0+9x40"), lagBuckets("0x20 0x20", "0x20 9x20")},
-			summary: "1% of the changes take longer than 1m 59s to the bus.",
+			summary: "1% of the changes take longer than 1m 59s to reach the bus.",
 		},
 		{
 			alert:  "KuberelayObjectTruncated",
@@ -139,7 +139,7 @@ func alertCases() []alertCase {
 		{
 			alert:  "KuberelayMemoryLow",
 			firing: [][]string{memoryOf(99)}, quiet: [][]string{memoryOf(90)},
-			labels: pod, summary: "a uses 99% of its memory limit.",
+			labels: pod, summary: "a uses 99% of its Go memory limit (GOMEMLIMIT).",
 		},
 		{
 			alert:  "KuberelayRestarting",

@@ -120,8 +120,8 @@ func TestStatusPageClusters(t *testing.T) {
 			d.Resources, d.Clusters = []status.Resource{}, []status.Document{member("shop.a"), member("shop.broken"), member("shop.c")}
 			return status.Judge(d)
 		},
-		Cluster: func(name string) (func() status.Document, *page.Recent) {
-			return func() status.Document { return status.Judge(member(name)) }, recents.Of(name)
+		Cluster: func(name string) (status.Document, *page.Recent) {
+			return status.Judge(member(name)), recents.Of(name)
 		},
 	})
 	mux := http.NewServeMux()

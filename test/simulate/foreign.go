@@ -87,7 +87,7 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 	if err != nil {
 		e = published{}
 	}
-	e.Position, e.isCopy = position, f == forgedCopy
+	e.Position, e.isCopy, e.noData = position, f == forgedCopy, f == forgedData
 	o.copies[position] = e.isCopy // a position can be used again
 	for _, p := range o.world.processes {
 		if p != nil { // after a loss, a forwarder trusts the messages on the bus, as at its start

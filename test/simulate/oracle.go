@@ -65,6 +65,7 @@ type published struct {
 	content content
 
 	isCopy bool // forged with the attributes of the true state
+	noData bool // forged, with attributes that show an object, and with data that does not
 	isOld  bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
 	inLost bool // forged at the position of a lost event, with the UID and version of that event
 }

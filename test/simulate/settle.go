@@ -123,7 +123,7 @@ func (w *world) difference() string {
 		name := objectNames[object]
 		inScope := w.cluster.space().isSelected(w.config.scope)
 		switch selected := inScope && s.exists() && (s.label || w.config.selection == all); {
-		case !s.exists() && last.Live():
+		case !s.exists() && (last.Live() || last.noData):
 			return name + " does not exist, and the bus shows it"
 		case last.isCopy && last.isOld, last.inLost:
 		case !selected && s.exists() && w.oracle.forged[object] != nil && w.config.leavesForeign():

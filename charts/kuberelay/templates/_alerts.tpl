@@ -10,7 +10,7 @@
   wait: true
   expr: 'absent(up{ {{- $of -}} } == 1)'
   summary: No forwarder runs.
-  description: The bus gets no changes. What happens meanwhile is published when a forwarder runs again.
+  description: The bus gets no changes. When a forwarder runs again, it publishes everything that changed.
 {{- if ne $bus "stdout" }}
 {{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published, of any cluster: all clusters have one bus. */}}
 - alert: KuberelayBusAway
@@ -24,7 +24,7 @@
   wait: true
   expr: 'sum by (result) (increase(kuberelay_{{ $bus }}_publishes_total{ {{- $of }},result=~"denied|error|full|no_stream|timeout"}[5m])) > 0'
   summary: {{ print "The bus keeps refusing events: {{ $labels.result }}." | quote }}
-  description: The objects stay in the queue and are tried again. The forwarder's log has the answer of the bus.
+  description: The objects stay in the queue, and the forwarder retries them. Its log has the response of the bus.
 {{- end }}
 {{- if eq (include "kuberelay.elects" .) "true" }}
 - alert: KuberelayNobodyLeads
@@ -44,13 +44,13 @@
   wait: true
   expr: 'max by (resource, reason) (kuberelay_informer_state{ {{- $of -}} ,state="degraded"}) == 1'
   summary: {{ print "{{ $labels.resource }} cannot be watched: {{ $labels.reason }}." | quote }}
-  description: The bus keeps what it has of it, and gets no changes. `forwarder resources` says more.
+  description: Its objects stay on the bus as they are, without changes. `forwarder resources` says more.
 - alert: KuberelayDiscoveryFailing
   severity: warning
   wait: true
   expr: 'max by (group) (kuberelay_discovery_failing{ {{- $of -}} }) == 1'
   summary: {{ print "Discovery of the API group {{ $labels.group }} fails." | quote }}
-  description: New resources of the group are not found, and nothing of it is deleted. The back end of an APIService is away.
+  description: New resources of the group are not found, and nothing of the group is deleted. The back end of an APIService is unreachable.
 - alert: KuberelayConsistencyPointOld
   severity: warning
   expr: 'max by (resource) (kuberelay_resolved_age_seconds{ {{- $of -}} }) > {{ $thresholds.consistencySeconds }}{{ if ne $bus "stdout" }} and on () max({{ $ready }}{ {{- $of -}} }) == 1{{ end }}'
@@ -60,7 +60,7 @@
   severity: warning
   wait: true
   expr: 'histogram_quantile(0.99, sum by (le) (rate(kuberelay_end_to_end_lag_seconds_bucket{ {{- $of -}} }[5m]))) > {{ $thresholds.lagSeconds }}'
-  summary: {{ print "1% of the changes take longer than {{ $value | humanizeDuration }} to the bus." | quote }}
+  summary: {{ print "1% of the changes take longer than {{ $value | humanizeDuration }} to reach the bus." | quote }}
   description: The API server, the forwarder or the bus is slow, or their clocks differ. kuberelay_event_lag_seconds has the part of the forwarder and the bus.
 - alert: KuberelayObjectTruncated
   severity: warning
@@ -71,7 +71,7 @@
   severity: warning
   expr: '{{ include "kuberelay.grew" (list "kuberelay_filter_errors_total" $of) }}'
   summary: {{ print "KUBERELAY_FILTER fails for objects of {{ $labels.resource }}." | quote }}
-  description: They are published, whatever the filter should have selected. The forwarder's log names the part of the expression that fails.
+  description: These objects are published anyway. The forwarder's log names the part of the expression that fails.
 {{- if ne $bus "stdout" }}
 - alert: KuberelayBusLostEvents
   severity: warning
@@ -107,13 +107,13 @@
   severity: warning
   wait: true
   expr: 'max by (pod) (100 * (go_memstats_sys_bytes{ {{- $of -}} } - go_memstats_heap_released_bytes{ {{- $of -}} }) / go_gc_gomemlimit_bytes{ {{- $of -}} }) > {{ $thresholds.memoryPercent }}'
-  summary: {{ print "{{ $labels.pod }} uses {{ $value | humanize }}% of its memory limit." | quote }}
+  summary: {{ print "{{ $labels.pod }} uses {{ $value | humanize }}% of its Go memory limit (GOMEMLIMIT)." | quote }}
   description: Garbage collection takes more and more CPU, until the kernel kills the container.
 - alert: KuberelayRestarting
   severity: warning
   expr: 'max by (pod) (changes(process_start_time_seconds{ {{- $of -}} }[30m])) > 2'
   summary: {{ print "{{ $labels.pod }} has restarted {{ $value }} times in 30 minutes." | quote }}
-  description: The last lines of the log of the container before say why; without any, the kernel killed it for its memory.
+  description: The last lines of the previous container's log say why. If they have no error, the kernel may have killed the container because of its memory.
 {{- end }}
 
 {{/* grew renders whether a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}

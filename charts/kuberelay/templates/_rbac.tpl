@@ -220,3 +220,34 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- $names := include "kuberelay.list" .Values.config.clusterApi | fromJsonArray }}
 {{- ternary list $names (has "*" $names) | uniq | toJson }}
 {{- end }}
+
+{{/* role renders a Role with its binding to the service account, from a list of the root, the name, the namespace and the rules. If the namespace is "", it renders a ClusterRole. */}}
+{{- define "kuberelay.role" -}}
+{{- $name := index . 1 }}
+{{- $namespace := index . 2 }}
+{{- $rules := index . 3 }}
+{{- $kind := ternary "Role" "ClusterRole" (ne $namespace "") }}
+{{- with index . 0 }}
+{{- $metadata := include "kuberelay.metadata" (list . (dict "name" $name "namespace" $namespace)) | trim | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  {{- $metadata }}
+rules:
+  {{- toYaml $rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  {{- $metadata }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "kuberelay.serviceAccountName" . }}
+    namespace: {{ include "kuberelay.namespace" . }}
+{{- end }}
+{{- end }}

@@ -44,7 +44,7 @@ type Answer struct {
 
 // Ask runs discovery. before is the last answer, nil for none, and watched contains the watched
 // resources, each in its watched version. Ask returns before if nothing has changed.
-func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]event.Resource) (*Answer, error) {
+func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]Plan) (*Answer, error) {
 	var known *discovery.Catalog
 	if before != nil {
 		known = before.Catalog
@@ -82,13 +82,14 @@ func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.Grou
 //   - A built-in resource stays in its version even if another version is preferred now.
 //
 // keep draws no conclusion about a group that failed.
-func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, watched map[schema.GroupResource]event.Resource) map[schema.GroupResource]discovery.Decision {
+func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, watched map[schema.GroupResource]Plan) map[schema.GroupResource]discovery.Decision {
 	kept := map[schema.GroupResource]discovery.Decision{}
 	if before == nil {
 		return kept
 	}
 	proof := discovery.NewProof(ctx, s.Discovery, s.Reads)
-	for gr, r := range watched {
+	for gr, p := range watched {
+		r := p.Resource
 		shown, inVersion := c.Resource(r.GroupVersionResource())
 		var why error
 		switch {

@@ -66,9 +66,9 @@ type Config struct {
 func New(c Config) (Source, error) {
 	switch s := c.Settings; {
 	case len(s.Contexts) > 0:
-		return polled{c.contexts}, nil
+		return polled(c.contexts), nil
 	case s.Dir != "":
-		return polled{c.folder}, nil
+		return polled(c.folder), nil
 	case len(s.ClusterAPI) > 0:
 		return newClusterAPI(c)
 	}
@@ -80,13 +80,11 @@ func New(c Config) (Source, error) {
 const poll = 2 * time.Second
 
 // polled is a source that reads files.
-type polled struct {
-	read func() ([]Cluster, error)
-}
+type polled func() ([]Cluster, error)
 
 // Read implements [Source].
 func (p polled) Read(context.Context) ([]Cluster, error) {
-	all, err := p.read()
+	all, err := p()
 	return unique(all), err
 }
 

@@ -63,7 +63,9 @@ func (r Report) Ready() error {
 			if st.Failing != nil {
 				what += " (" + st.Failing.Error() + ")"
 			}
-			waiting = append(waiting, what)
+			if !slices.Contains(waiting, what) { // each namespace can have an informer
+				waiting = append(waiting, what)
+			}
 		}
 	}
 	switch {

@@ -66,10 +66,10 @@ func (a Address) url(o config.Operations) (*url.URL, error) {
 	}
 	at, err := url.Parse(address)
 	switch {
+	case strings.Contains(address, "@"): // the error must not show the address
+		return nil, errors.New("--address: it contains credentials; use --token-file")
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
 		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.Forwarder)
-	case at.User != nil: // the error must not show the address
-		return nil, errors.New("--address: it contains credentials; use --token-file")
 	case a.TokenFile != "" && at.Scheme == "http":
 		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
 	}

@@ -1,9 +1,8 @@
 // Package client asks a running forwarder for the documents that package operations serves.
 //
 // An [Address] has the values of a command's flags; the settings are the defaults. Errors name the flag
-// or the variable to correct. The client sends a token only over TLS, and follows no redirect. A request that reaches a server and gets no usable content fails with a
-// [RefusalError]; every other error means that the forwarder may be down. The client never repeats a
-// request on its own, except in [Client.Await].
+// or the variable to correct. The client sends a token only over TLS, and follows no redirect. It never
+// repeats a request on its own, except in [Client.Await].
 package client
 
 import (
@@ -35,11 +34,12 @@ var ErrNoToken = errors.New("pass --token-file with a token that may get")
 // ErrNotReviewed means that the forwarder responded, but could not have the token reviewed.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
-// RefusalError means that the request got no usable content, although the forwarder may be running.
-type RefusalError struct{ err error }
+// refusalError means that the request got no usable content, although the forwarder may be running. Every
+// other error means that the forwarder may be down.
+type refusalError struct{ err error }
 
-func (e *RefusalError) Error() string { return e.err.Error() }
-func (e *RefusalError) Unwrap() error { return e.err }
+func (e *refusalError) Error() string { return e.err.Error() }
+func (e *refusalError) Unwrap() error { return e.err }
 
 // Client sends requests to one forwarder.
 type Client struct {
@@ -58,10 +58,10 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 		query.Set("cluster", cluster)
 	}
 	if err = c.Read(ctx, operations.StatusPath, query, &d); err == nil && d.Verdict.Level == "" {
-		err = &RefusalError{fmt.Errorf("%s: the response has no verdict; is it a forwarder of this release?", c.at)}
+		err = &refusalError{fmt.Errorf("%s: the response has no verdict; is it a forwarder of this release?", c.at)}
 	}
 	if err == nil && cluster != "" && d.Cluster != cluster {
-		err = &RefusalError{fmt.Errorf("%s: it forwards the cluster %q, and --cluster is %q; leave --cluster out, or name another forwarder with --address", c.at, d.Cluster, cluster)}
+		err = &refusalError{fmt.Errorf("%s: it forwards the cluster %q, and --cluster is %q; leave --cluster out, or name another forwarder with --address", c.at, d.Cluster, cluster)}
 	}
 	return d, err
 }
@@ -74,7 +74,7 @@ func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) 
 	defer ticker.Stop()
 	for {
 		d, err := c.Status(ctx, cluster)
-		var refusal *RefusalError
+		var refusal *refusalError
 		refused = errors.As(err, &refusal)
 		switch {
 		case errors.Is(err, ErrNotReviewed):
@@ -102,7 +102,7 @@ func (c *Client) Read(ctx context.Context, path string, query url.Values, into a
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return &RefusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", c.at, err)}
+		return &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", c.at, err)}
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, right s
 	if c.tokenFile != "" {
 		token, err := credential.Secret(c.tokenFile)
 		if err != nil {
-			return nil, &RefusalError{fmt.Errorf("--token-file: %w", err)}
+			return nil, &refusalError{fmt.Errorf("--token-file: %w", err)}
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -130,19 +130,19 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, right s
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
 	switch reason := strings.TrimSpace(string(body[:min(len(body), maxReasonBytes)])); {
 	case response.StatusCode == http.StatusForbidden && strings.Contains(reason, "KUBERELAY_METRICS_AUTH"):
-		return nil, &RefusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, reason)}
+		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, reason)}
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
-		return nil, &RefusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, ErrNoToken, right)}
+		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, ErrNoToken, right)}
 	case response.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(reason, operations.NotReviewed):
-		return nil, &RefusalError{fmt.Errorf("%s: %s; %w%s", &at, response.Status, ErrNotReviewed, strings.TrimPrefix(reason, operations.NotReviewed))}
+		return nil, &refusalError{fmt.Errorf("%s: %s; %w%s", &at, response.Status, ErrNotReviewed, strings.TrimPrefix(reason, operations.NotReviewed))}
 	case response.StatusCode == http.StatusBadRequest && reason != "":
-		return nil, &RefusalError{fmt.Errorf("%s: %s", &at, reason)}
+		return nil, &refusalError{fmt.Errorf("%s: %s", &at, reason)}
 	case response.StatusCode != http.StatusOK:
-		return nil, &RefusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
+		return nil, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", &at, err)
 	case len(body) > maxAnswerBytes:
-		return nil, &RefusalError{fmt.Errorf("%s: the response has more than %d MiB", &at, maxAnswerBytes>>20)}
+		return nil, &refusalError{fmt.Errorf("%s: the response has more than %d MiB", &at, maxAnswerBytes>>20)}
 	}
 	return body, nil
 }

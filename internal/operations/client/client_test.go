@@ -38,6 +38,16 @@ func TestStatusAddress(t *testing.T) {
 	}
 }
 
+// TestCredentialsInAddress verifies that the error for an address with credentials doesn't have them. It
+// used to have them if the address was not a valid URL.
+func TestCredentialsInAddress(t *testing.T) {
+	for _, address := range []string{"https://user:pa55@a:1", "https://user:pa55%zz@a:1", "user:pa55@a:1", "ftp://user:pa55@a:1"} {
+		if got, err := (Address{Forwarder: address}).url(config.Operations{}); err == nil || strings.Contains(err.Error(), "pa55") || !strings.Contains(err.Error(), "--token-file") {
+			t.Errorf("%s: got %v, %v", address, got, err)
+		}
+	}
+}
+
 // TestTimeUp verifies that no request takes longer than --timeout, and that the error says that the
 // server may be slow.
 func TestTimeUp(t *testing.T) {

@@ -47,7 +47,8 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registerer), slots: make(chan struct{}, opts.MaxInFlight),
+		opts: opts, log: opts.Logger, slots: make(chan struct{}, opts.MaxInFlight),
+		metrics: publish.NewMetrics(opts.Registerer, "nats", stream.ResultFull, stream.ResultDisconnected, stream.ResultNoStream),
 	}
 	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
 		Check:        b.ensureStream,
@@ -113,7 +114,8 @@ func (b *Bus) sweepOften() {
 }
 
 // Ready implements [publish.Publisher]. It returns nil while the server is connected and responds,
-// and the stream has the right settings. It reports a server that stops responding within 10 s.
+// and the stream has the right settings. If the server stops responding, Ready returns an error
+// within 10 s.
 func (b *Bus) Ready() error { return b.conn.Ready() }
 
 // Wait blocks until the bus is ready or ctx ends. It returns early with an error that a

@@ -16,7 +16,7 @@ func (b *Bus) readLast(f *flight) {
 	f.reading = true
 	b.conn.CountRead()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
-	token, ok := b.flights.addAgain(f)
+	token, ok := b.flights.add(f)
 	if !ok {
 		b.finish(f, 0, errClosed)
 		return

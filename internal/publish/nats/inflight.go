@@ -31,34 +31,23 @@ type flights struct {
 	pending publish.Pending // flights that were added and are not completed, including those taken out
 }
 
-// add adds f under a new token. It returns false after close.
+// add adds f under a new token. A flight that reads was added before, and waits for a second response.
+// add returns false after close.
 func (s *flights) add(f *flight) (token uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, false
 	}
-	s.pending.Begin()
-	return s.put(f), true
-}
-
-// addAgain adds a flight that was taken out, under a new token, to wait for a second response.
-func (s *flights) addAgain(f *flight) (token uint64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return 0, false
+	if !f.reading {
+		s.pending.Begin()
 	}
-	return s.put(f), true
-}
-
-func (s *flights) put(f *flight) uint64 {
 	if s.tokens == nil {
 		s.tokens = map[uint64]*flight{}
 	}
 	s.last++
 	s.tokens[s.last] = f
-	return s.last
+	return s.last, true
 }
 
 // take removes and returns the flight with the token. It returns nil if the flight was taken out

@@ -212,9 +212,6 @@ func permits(p *server.SubjectPermission, subject string) bool {
 	return allowed
 }
 
-// errDenied means that the user lacks the permission to send a request.
-var errDenied = errors.New("the NATS user may not publish to")
-
 // ask sends a request and decodes the response, see decodeAnswer.
 func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
 	answer, err := exchange(ctx, c, subject, request, nil)
@@ -266,7 +263,7 @@ func exchange(ctx context.Context, c *stream.Conn, subject string, request []byt
 		return nil, err
 	}
 	if last := c.NC.LastError(); errors.Is(last, natsgo.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`) {
-		return nil, fmt.Errorf("%w %s", errDenied, subject)
+		return nil, fmt.Errorf("the NATS user may not publish to %s", subject)
 	}
 	for {
 		answer, err := answers.NextMsgWithContext(ctx)

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,18 +28,14 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	if err != nil {
 		return publish.Stored{}, fmt.Errorf("read the event of %s at %d: %w", k, position, err)
 	}
-	return b.stored(s), nil
-}
-
-func (b *Bus) stored(s *stream.Message) publish.Stored {
 	if s == nil {
-		return publish.Stored{}
+		return publish.Stored{}, nil
 	}
 	result, invalid := s.Stored()
 	if invalid != nil {
 		b.opts.Invalid.Report("", s.Sequence, invalid, "subject", s.Subject)
 	}
-	return result
+	return result, nil
 }
 
 // Purge removes the events of an object up to and including a position. Later events stay, so the
@@ -70,7 +67,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return fail(stream.APIFailure(body.Error))
 	}
 	if !body.Success {
-		return fail(fmt.Errorf("the server did not confirm the purge"))
+		return fail(errors.New("the server did not confirm the purge"))
 	}
 	return nil
 }

@@ -55,11 +55,6 @@ func (b *Bus) attach(k publish.Bus) {
 	b.PossibleLosses, b.Probes = k.PossibleLosses, true
 }
 
-// attachClaim makes the bus fail when another cluster takes the name.
-func (b *Bus) attachClaim(c *claim) {
-	c.bus, b.claim, b.Source = b.readable, c, renewing{b.Source, c}
-}
-
 // Ready returns nil while the bus is reachable and this process has read no claim of another cluster.
 func (b *Bus) Ready() error {
 	if err := b.claim.taken(); err != nil {

@@ -74,8 +74,8 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 	if err != nil {
 		return nil, busError(err)
 	}
-	b.Invalid, claim.invalid = invalid, invalid
-	b.attachClaim(claim)
+	b.Invalid, claim.invalid, claim.bus = invalid, invalid, b.readable
+	b.claim, b.Source = claim, renewing{b.Source, claim} // the bus fails when another cluster takes the name
 	c.WaitFor(b.Ready)
 	if err := b.Ready(); err != nil {
 		c.Logger.Warn("waiting for the bus", "err", err)

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 )
@@ -45,27 +46,11 @@ func decodeValue(s string) (string, error) {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquote(s[1 : len(s)-1])
 	}
-	if strings.IndexByte(s, '%') >= 0 {
-		b := make([]byte, 0, len(s))
-		for i := 0; i < len(s); i++ {
-			if s[i] != '%' {
-				b = append(b, s[i])
-				continue
-			}
-			if i+2 >= len(s) {
-				return "", errBadEscape
-			}
-			high, ok1 := unhex(s[i+1])
-			low, ok2 := unhex(s[i+2])
-			if !ok1 || !ok2 {
-				return "", errBadEscape
-			}
-			b = append(b, high<<4|low)
-			i += 2
-		}
-		s = string(b)
-	}
-	if !utf8.ValidString(s) {
+	s, err := url.PathUnescape(s)
+	switch {
+	case err != nil:
+		return "", errBadEscape
+	case !utf8.ValidString(s):
 		return "", errNotUTF8
 	}
 	return s, nil
@@ -84,16 +69,4 @@ func unquote(s string) string {
 		b = append(b, s[i])
 	}
 	return string(b)
-}
-
-func unhex(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10, true
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10, true
-	}
-	return 0, false
 }

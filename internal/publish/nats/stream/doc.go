@@ -4,8 +4,8 @@
 //
 // The package guarantees:
 //
-//   - It retries an unreachable server forever. Ready reports a server that stops responding
-//     within 10 s.
+//   - It retries an unreachable server forever. If a server stops responding, Ready returns an
+//     error within 10 s.
 //   - It reads single messages, and the end of the stream, from the leader of the stream, because
 //     a replica may be behind.
 //   - It replaces a connection whose credential files changed, as soon as the server accepts the

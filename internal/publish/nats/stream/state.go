@@ -105,7 +105,7 @@ func leadershipOf(c *jetstream.ClusterInfo) (is leadership) {
 }
 
 // Ready returns nil while the server is connected and responds, and the last check of the stream
-// succeeded. It reports a server that stops responding within 10 s.
+// succeeded. If the server stops responding, Ready returns an error within 10 s.
 func (c *Conn) Ready() error {
 	if c.IsClosing() {
 		return ErrClosed

@@ -1,0 +1,27 @@
+package health
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestReadyNamesAResourceOnce verifies that the error names each resource once, however many namespaces
+// have an informer of their own. An earlier version filled the error with one resource.
+func TestReadyNamesAResourceOnce(t *testing.T) {
+	var r Report
+	for _, resource := range []string{"configmaps", "pods", "secrets", "services"} {
+		for _, namespace := range []string{"a", "b", "c"} {
+			st := Status{Resource: event.Resource{Resource: resource, Namespaced: true}, Namespace: namespace, State: Starting}
+			if resource == "pods" {
+				st.Failing = errors.New("away")
+			}
+			r = append(r, st)
+		}
+	}
+	const want = "not synced: configmaps, pods (away), secrets and 1 more"
+	if err := r.Ready(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
