@@ -146,8 +146,8 @@ func (q *priorityQueue) Push(key item) {
 // Touch does nothing, because expect has set the priority.
 func (q *priorityQueue) Touch(item) {}
 
-// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key. Only the
-// worker that was granted the key calls Get, so Len and Pop need no lock.
+// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key. It needs
+// no lock: only the worker that was granted the key calls Get, and await grants no other key before Pop.
 func (q *priorityQueue) Len() int {
 	if q.granted != (item{}) {
 		return 1
@@ -157,14 +157,17 @@ func (q *priorityQueue) Len() int {
 
 // Pop returns the key that await has granted.
 func (q *priorityQueue) Pop() item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	key := q.granted
 	q.granted = item{}
+	q.wake()
 	return key
 }
 
 // ready reports whether a key may be handed out.
 func (q *priorityQueue) ready() bool {
-	return q.all.open() && (q.isLowTurn() || q.flows.turn(&q.all) != nil)
+	return q.granted == (item{}) && q.all.open() && (q.isLowTurn() || q.flows.turn(&q.all) != nil)
 }
 
 // isLowTurn reports whether a low-priority key is next. While normal keys wait for their flow's
@@ -199,7 +202,7 @@ func (q *priorityQueue) grant() (g grant) {
 	return g
 }
 
-// wake wakes the worker that waits in await, if a key may be handed out.
+// wake wakes a worker if a key may be handed out. Pop wakes the next worker.
 func (q *priorityQueue) wake() {
 	if q.ready() {
 		q.change.Signal()
@@ -217,7 +220,7 @@ func (q *priorityQueue) endRest() {
 // await grants a key, which the caller must then take from client-go's queue. It blocks while no
 // key may be handed out. It returns false when no more keys will be handed out: after end, or after
 // close once no key is queued or held. Held keys count because a held key that changed is queued
-// once more. Call it from one goroutine at a time.
+// once more.
 func (q *priorityQueue) await() (grant, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

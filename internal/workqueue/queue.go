@@ -68,7 +68,6 @@ type item = unique.Handle[event.Key]
 type Queue struct {
 	queue      kubequeue.TypedRateLimitingInterface[item]
 	priorities *priorityQueue
-	turn       chan struct{} // held by the worker that takes a key
 
 	workers  int
 	finished chan struct{} // closed when Run returns
@@ -86,7 +85,6 @@ func New(c Config) *Queue {
 			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
 		}),
 		priorities: k,
-		turn:       make(chan struct{}, 1),
 		workers:    c.Workers,
 		finished:   make(chan struct{}),
 	}
@@ -162,14 +160,12 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 
 // take blocks until a key is handed out. It returns false when no more keys will be handed out. The
 // worker waits in the priorityQueue, because nothing wakes client-go's queue when a limit allows
-// keys again. One worker takes a key at a time, so that Get returns the key that await has granted.
+// keys again.
 func (q *Queue) take() (grant, bool) {
-	q.turn <- struct{}{}
 	next, ok := q.priorities.await()
 	if ok {
-		q.queue.Get()
+		q.queue.Get() // returns next.key
 	}
-	<-q.turn
 	if next.staged != (item{}) {
 		q.queue.Add(next.staged)
 	}
