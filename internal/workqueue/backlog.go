@@ -78,44 +78,57 @@ func (b *backlog) has(key event.Key) bool {
 
 func (b *backlog) len() int { return b.size }
 
-// AddLowPriority enqueues a key for background work: a first sync, a resync or a
-// comparison.
-func (q *Queue) AddLowPriority(key event.Key) {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	handle, staged := unique.Make(key), 0
-	if q.backlog.len() == 0 {
-		if staged = q.priorities.waiting(low); staged == 0 {
-			q.background = 0
-		}
+// maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
+// the backlog. A worker that takes a key also moves a key from the backlog, and Resume moves keys at
+// the end of a pause. So while the backlog has keys and the queue is not paused, client-go's queue
+// also has low-priority keys, or a key that moves another.
+const maxStaged = 256
+
+// add prepares a changed key. It reports whether the caller must add the key to client-go's queue.
+func (q *priorityQueue) add(key item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.draining {
+		return false
 	}
+	if q.backlog.remove(key.Value()) {
+		q.depth.Dec() // client-go's queue counts the key next
+	}
+	q.expect(key, normal)
+	return true
+}
+
+// addLow is add for a low-priority key, which it may put in the backlog.
+func (q *priorityQueue) addLow(key item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.backlog.len()+q.waiting(low) == 0 {
+		q.background = 0
+	}
+	at := q.keys[key].place
 	switch {
-	case q.draining, q.isParked(handle), q.priorities.isQueued(handle):
-	case q.backlog.len() == 0 && staged < maxStaged && !q.isPaused():
+	case q.draining, at == added, at == queued, at == parked:
+	case q.backlog.len() == 0 && q.waiting(low) < maxStaged && q.except == nil:
 		q.background++
-		q.add(handle, low)
-	case q.backlog.push(key):
+		q.expect(key, low)
+		return true
+	case q.backlog.push(key.Value()):
 		q.background++
 		q.depth.Inc()
 	}
+	return false
 }
 
-// maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
-// the backlog until feed moves them. Workers call feed whenever they take a key out of the queue,
-// and Resume calls it at the end of a pause. So while the backlog has keys and the queue is not
-// paused, either client-go's queue also has low-priority keys, or feed is about to be called.
-const maxStaged = 256
+// mayStage reports whether a key may leave the backlog. None leaves during a pause, because a key
+// takes less memory in the backlog.
+func (q *priorityQueue) mayStage() bool {
+	return q.except == nil && q.backlog.len() > 0 && q.waiting(low) < maxStaged
+}
 
-// feed moves keys from the backlog to client-go's queue, until that has maxStaged low-priority
-// keys. It moves none during a pause, because a key takes less memory in the backlog.
-func (q *Queue) feed() {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	for q.backlog.len() > 0 && q.priorities.waiting(low) < maxStaged && !q.isPaused() {
-		q.add(unique.Make(q.backlog.pop()), low)
-		q.depth.Dec()
-	}
-	if q.draining && q.backlog.len() == 0 {
-		q.drained.Do(func() { close(q.emptied) })
-	}
+// stage takes a key out of the backlog, which the caller must add to client-go's queue.
+func (q *priorityQueue) stage() item {
+	key := unique.Make(q.backlog.pop())
+	q.depth.Dec()
+	q.expect(key, low)
+	return key
 }

@@ -15,22 +15,33 @@ var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys still wait.
 func (q *Queue) Drain(ctx context.Context) error {
-	q.staging.Lock()
-	q.draining = true
-	q.staging.Unlock()
+	q.priorities.drain()
 	q.RetryNow()
 	q.Resume()
 	select {
-	case <-q.emptied: // wait before ShutDown, because after it the queue accepts no keys from the backlog
+	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
 	case <-q.finished:
 	case <-ctx.Done():
 	}
 	q.queue.ShutDown()
-	q.priorities.drain()
+	q.priorities.close()
 	select {
 	case <-q.finished:
 		return nil
 	case <-ctx.Done():
 		return ErrDrainDeadline
+	}
+}
+
+func (q *priorityQueue) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = true
+}
+
+// checkEmptied closes emptied if the queue drains and client-go's queue has every key.
+func (q *priorityQueue) checkEmptied() {
+	if q.draining && q.backlog.len()+q.total(added) == 0 {
+		q.once.Do(func() { close(q.emptied) })
 	}
 }

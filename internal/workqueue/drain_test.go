@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
@@ -164,4 +165,21 @@ func drain(t *testing.T, q *Queue) <-chan error {
 	drained := make(chan error, 1)
 	go func() { drained <- q.Drain(t.Context()) }()
 	return drained
+}
+
+// TestDrainWaitsForAnAdd verifies that a drain shuts client-go's queue down only after an Add that began
+// before the drain.
+func TestDrainWaitsForAnAdd(t *testing.T) {
+	q := testQueue()
+	handle := unique.Make(key(1))
+	q.priorities.add(handle)
+	q.priorities.drain()
+	q.Resume()
+	select {
+	case <-q.priorities.emptied:
+		t.Fatal("the drain does not wait for the key")
+	default:
+	}
+	q.queue.Add(handle)
+	<-q.priorities.emptied
 }

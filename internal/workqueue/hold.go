@@ -30,7 +30,7 @@ func (q *priorityQueue) release(h hold, keys int64) {
 		q.flows.release(h.flow, keys, bytes, &q.all)
 	}
 	if q.wake(); q.all.keys.used == 0 {
-		q.change.Broadcast() // for idle, and for await while draining
+		q.change.Broadcast() // for idle, and for await after close
 	}
 }
 
@@ -38,12 +38,12 @@ func (q *priorityQueue) release(h hold, keys int64) {
 func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.keys[key]
-	q.release(p.hold, 0)
-	p.bytes = bytes
-	q.keys[key] = p
-	q.use(p.hold, 0)
-	if p.flow == nil {
+	s := q.keys[key]
+	q.release(s.hold, 0)
+	s.bytes = bytes
+	q.keys[key] = s
+	q.use(s.hold, 0)
+	if s.flow == nil {
 		now := time.Now()
 		q.sent[key] = now
 		if q.pace.published(now) {
@@ -55,26 +55,25 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 // completed marks a key as no longer held, and returns the hold for giveBack, which is called
 // after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
 // the key changed while it was held, it is queued as a normal key.
-func (q *priorityQueue) completed(key item, finished bool) hold {
+func (q *priorityQueue) completed(key item, r Result) hold {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.keys[key]
+	s, to := q.keys[key], keyState{}
+	switch {
+	case r.Err != nil:
+		to = keyState{place: delayed, priority: s.priority}
+	case r.Again:
+		to = keyState{place: added, priority: s.priority}
+	}
 	if at, sent := q.sent[key]; sent {
 		delete(q.sent, key)
-		if finished {
+		if to.place == absent {
 			q.window.acknowledged(time.Since(at), q.low.keys.used, time.Now())
 			q.low.keys.resize(q.window.keys())
 		}
 	}
-	if !finished {
-		q.keys[key] = keyState{priority: p.priority}
-		return p.hold
-	}
-	q.large = q.large || len(q.keys) > 1000
-	if delete(q.keys, key); len(q.keys) == 0 && q.large {
-		q.keys, q.large = map[item]keyState{}, false // a map never shrinks
-	}
-	return p.hold
+	q.move(key, to)
+	return s.hold
 }
 
 // giveBack releases the hold of a completed key.
@@ -91,11 +90,4 @@ func (q *priorityQueue) idle() {
 	for q.all.keys.used > 0 {
 		q.change.Wait()
 	}
-}
-
-// held returns the number of keys that handlers hold.
-func (q *priorityQueue) held() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return int(q.all.keys.used)
 }

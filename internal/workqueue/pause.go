@@ -5,63 +5,46 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // Pause stops handing out keys until Resume, except keys that match the predicate. It parks the
 // other keys, because a parked key takes a fraction of the resources of a key that fails
 // repeatedly. Handlers keep the keys that they hold. A draining queue ignores Pause.
-func (q *Queue) Pause(except func(event.Key) bool) {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	if q.draining {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.paused, q.except = true, except
-}
+func (q *Queue) Pause(except func(event.Key) bool) { q.priorities.pause(except) }
 
 // Resume ends a pause.
 func (q *Queue) Resume() {
-	q.unpark()
-	q.feed()
-}
-
-func (q *Queue) unpark() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.paused = false
-	for key := range q.parked {
+	for _, key := range q.priorities.resume() {
 		q.queue.Add(key)
 	}
-	q.parked = nil
 }
 
-func (q *Queue) isPaused() bool {
+func (q *priorityQueue) pause(except func(event.Key) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.paused
+	if !q.draining {
+		q.except = except
+	}
 }
 
-func (q *Queue) isParked(key item) bool {
+// resume returns the keys that the caller must add to client-go's queue.
+func (q *priorityQueue) resume() (add []item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, is := q.parked[key]
-	return is
+	q.except = nil
+	add = q.at(parked)
+	for q.mayStage() {
+		add = append(add, q.stage())
+	}
+	q.checkEmptied()
+	return add
 }
 
-// park parks a key during a pause, and reports whether it did.
-func (q *Queue) park(key item) bool {
+// park moves a key that was granted during a pause from held to parked. It returns false if the pause
+// has ended.
+func (q *priorityQueue) park(key item) bool {
 	q.mu.Lock()
-	paused, except := q.paused, q.except
-	delete(q.parked, key)
-	q.mu.Unlock()
-	if !paused || except(key.Value()) {
+	defer q.mu.Unlock()
+	if q.except == nil {
 		return false
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.paused { // Resume was called meanwhile
-		return false
-	}
-	if q.parked == nil {
-		q.parked = map[item]struct{}{}
-	}
-	q.parked[key] = struct{}{}
+	s := q.keys[key]
+	q.move(key, keyState{place: parked, priority: s.priority})
+	q.release(s.hold, 1)
 	return true
 }

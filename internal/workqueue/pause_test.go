@@ -107,3 +107,19 @@ func TestRunEndsInAPause(t *testing.T) {
 		}
 	})
 }
+
+// TestResumeDuringTheHandOut verifies that a key is handed out if the pause ends after the key left the
+// queue and before it is parked.
+func TestResumeDuringTheHandOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Pause(func(event.Key) bool { q.Resume(); return false })
+		q.Add(key(1))
+		synctest.Wait()
+		if got := r.handed(); got != 1 || q.Delayed() != 0 {
+			t.Fatalf("handed out %d times with %d kept, want once and none", got, q.Delayed())
+		}
+		r.finish(key(1), Result{})
+	})
+}

@@ -22,41 +22,73 @@ const (
 // not block.
 func (q *Queue) Find(key event.Key) (at Place, failures int) {
 	handle := unique.Make(key)
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	failures = q.queue.NumRequeues(handle)
-	q.mu.Lock()
-	_, delayed := q.delayed[handle]
-	_, parked := q.parked[handle]
-	q.mu.Unlock()
-	p, known := q.priorities.find(handle)
-	switch {
-	case parked:
-		at = Parked
-	case delayed:
-		at = BackOff
-	case known && p.queued && p.priority == low, q.backlog.has(key):
-		at = QueuedLowPriority
-	case known && p.queued:
-		at = Queued
-	case known:
-		at = InFlight
-	}
-	return at, failures
+	return q.priorities.find(handle), q.queue.NumRequeues(handle)
+}
+
+// Len returns the number of keys that wait to be handed out. It does not include the keys that
+// [Queue.Delayed] counts.
+func (q *Queue) Len() int {
+	p := q.priorities
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting(normal) + p.waiting(low) + p.backlog.len()
+}
+
+// Delayed returns the number of keys in back-off or parked by a pause.
+func (q *Queue) Delayed() int {
+	p := q.priorities
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total(delayed) + p.total(parked)
+}
+
+// InFlight returns the number of keys that are handed out and not completed.
+func (q *Queue) InFlight() int {
+	p := q.priorities
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.all.keys.used)
 }
 
 // Background returns how many low-priority keys have been added since the queue last had none, and how
 // many of these keys are still waiting.
 func (q *Queue) Background() (added, waiting int64) {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	return q.background, int64(q.priorities.waiting(low) + q.backlog.len())
+	p := q.priorities
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.background, int64(p.waiting(low) + p.backlog.len())
 }
 
-// find returns the state of a key that is queued or handed out.
-func (q *priorityQueue) find(key item) (keyState, bool) {
+func (q *priorityQueue) find(key item) Place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p, ok := q.keys[key]
-	return p, ok
+	s := q.keys[key]
+	switch {
+	case s.place == held:
+		return InFlight
+	case s.place == delayed:
+		return BackOff
+	case s.place == parked:
+		return Parked
+	case s.place != absent && s.priority == normal:
+		return Queued
+	case s.place != absent || q.backlog.has(key.Value()):
+		return QueuedLowPriority
+	}
+	return ""
+}
+
+// waiting returns the number of keys of a priority that client-go's queue has or is about to have.
+func (q *priorityQueue) waiting(as priority) int { return q.count[added][as] + q.count[queued][as] }
+
+func (q *priorityQueue) total(at place) int { return q.count[at][normal] + q.count[at][low] }
+
+// at returns the keys at a place.
+func (q *priorityQueue) at(p place) (keys []item) {
+	for key, s := range q.keys {
+		if s.place == p {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// priorityQueue orders the keys of client-go's queue. No other type counts the keys and bytes that
-// handlers hold.
+// priorityQueue orders the keys of client-go's queue. It has the state of every key, and counts the
+// keys and bytes that handlers hold.
 //
 // Normal keys are handed out before low-priority keys, such as the hundred thousand keys of a first
 // sync. [flows] orders the normal keys, and [backlog] the low-priority keys. One low-priority key
@@ -22,36 +24,59 @@ import (
 type priorityQueue struct {
 	mu      sync.Mutex
 	change  sync.Cond         // signaled when await or idle may continue
-	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not completed
-	large   bool              // keys has had more than 1,000 entries
-	flows   flows             // the normal keys
-	lowFIFO fifo              // the low-priority keys that left the backlog
-	streak  int               // normal keys handed out since the last low-priority key
+	keys    map[item]keyState // keys that are neither absent nor in the backlog
+	count   [places][priorities]int
+	large   bool  // keys has had more than 1,000 entries
+	flows   flows // the normal keys
+	lowFIFO fifo  // the low-priority keys that left the backlog
+	streak  int   // normal keys handed out since the last low-priority key
 
-	all      budget             // all keys that handlers hold
-	low      budget             // the low-priority keys among them
-	window   window             // the limit of low
-	pace     pace               // the rests of low-priority keys
-	sent     map[item]time.Time // when the events of low-priority keys in flight were published
-	granted  item               // the key that the next Pop returns; the zero value for none
-	draining bool               // no more keys are added
-	ended    bool               // no more keys are handed out
+	backlog    *backlog
+	background int64                 // low-priority keys added since the queue last had none
+	depth      kubequeue.GaugeMetric // keys in the queue and the backlog
+
+	all     budget             // all keys that handlers hold
+	low     budget             // the low-priority keys among them
+	window  window             // the limit of low
+	pace    pace               // the rests of low-priority keys
+	sent    map[item]time.Time // when the events of low-priority keys in flight were published
+	granted item               // the key that the next Pop returns; the zero value for none
+
+	except   func(event.Key) bool // matches the keys that are handed out during a pause; nil without a pause
+	draining bool                 // no more keys are added
+	emptied  chan struct{}        // closed when the queue drains and client-go's queue has every key
+	once     sync.Once            // closes emptied
+	closed   bool                 // client-go's queue accepts no more keys
+	ended    bool                 // no more keys are handed out
 }
 
 var _ kubequeue.Queue[item] = (*priorityQueue)(nil)
 
 // keyState is the state of one key.
 type keyState struct {
+	place    place
 	priority priority // of the queued key, or for the next Push
-	queued   bool
-	hold     // by the handler of the key; the zero value if no handler holds it
+	hold              // by the handler of the key; the zero value if no handler holds it
 }
+
+type place uint8
+
+const (
+	absent  place = iota
+	added         // to client-go's queue, which has not pushed it yet
+	queued        // in flows or lowFIFO
+	held          // by a handler
+	delayed       // in back-off
+	parked        // held back by the pause
+	places
+)
 
 type priority uint8
 
 const (
-	normal priority = iota // the default, without a call of expect
+	normal priority = iota // the default
 	low
+	priorities
 )
 
 // maxStreak is the number of normal keys handed out in a row while low-priority keys are
@@ -61,29 +86,45 @@ const maxStreak = 7
 // newPriorityQueue returns an empty queue. delay is [Config.MaxLowPriorityDelay].
 func newPriorityQueue(all, low Limit, delay time.Duration) *priorityQueue {
 	q := &priorityQueue{
-		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low),
-		window: newWindow(low.Keys, delay), pace: pace{on: delay > 0}, sent: map[item]time.Time{},
+		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low), backlog: newBacklog(), depth: noGauge{},
+		window: newWindow(low.Keys, delay), pace: pace{on: delay > 0}, sent: map[item]time.Time{}, emptied: make(chan struct{}),
 	}
 	q.low.keys.resize(q.window.keys())
 	q.change.L = &q.mu
 	return q
 }
 
-// expect sets the priority of a key that is about to be added. A normal key stays normal
-// until it is handed out.
-func (q *priorityQueue) expect(key item, as priority) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p, known := q.keys[key]
-	if known && (as == low || p.priority == normal) {
+// move changes the state of a key. The zero value removes the key.
+func (q *priorityQueue) move(key item, to keyState) {
+	if from, known := q.keys[key]; known {
+		q.count[from.place][from.priority]--
+	}
+	if to.place != absent {
+		q.count[to.place][to.priority]++
+		q.keys[key] = to
 		return
 	}
-	p.priority = as
-	q.keys[key] = p
-	if p.queued {
-		q.lowFIFO.remove(key)
-		q.flows.push(key)
-		q.wake()
+	q.large = q.large || len(q.keys) > 1000
+	if delete(q.keys, key); len(q.keys) == 0 && q.large {
+		q.keys, q.large = map[item]keyState{}, false // a map never shrinks
+	}
+}
+
+// expect sets the priority of a key that the caller is about to add to client-go's queue. A normal key
+// stays normal until it is handed out.
+func (q *priorityQueue) expect(key item, as priority) {
+	s := q.keys[key]
+	switch {
+	case s.place == absent:
+		q.move(key, keyState{place: added, priority: as})
+	case as == normal && s.priority == low:
+		s.priority = normal
+		q.move(key, s)
+		if s.place == queued {
+			q.lowFIFO.remove(key)
+			q.flows.push(key)
+			q.wake()
+		}
 	}
 }
 
@@ -91,24 +132,23 @@ func (q *priorityQueue) expect(key item, as priority) {
 func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.keys[key]
-	p.queued = true
-	q.keys[key] = p
-	if p.priority == low {
+	s := keyState{place: queued, priority: q.keys[key].priority}
+	q.move(key, s)
+	if s.priority == low {
 		q.lowFIFO.push(key)
 	} else {
 		q.flows.push(key)
 	}
 	q.wake()
+	q.checkEmptied()
 }
 
 // Touch does nothing, because expect has set the priority.
 func (q *priorityQueue) Touch(item) {}
 
-// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key.
+// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key. It needs
+// no lock: only the worker that was granted the key calls Get, and await grants no other key before Pop.
 func (q *priorityQueue) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.granted != (item{}) {
 		return 1
 	}
@@ -136,18 +176,30 @@ func (q *priorityQueue) isLowTurn() bool {
 	return q.lowFIFO.len() > 0 && q.low.open() && !q.pace.resting && (q.flows.len() == 0 || q.streak >= maxStreak)
 }
 
+// grant is a key that is handed out.
+type grant struct {
+	key    item
+	except func(event.Key) bool // not nil during a pause
+	staged item                 // a key that left the backlog, which the worker must add to client-go's queue; the zero value for none
+}
+
 // grant takes the next key out of the queue. The queue must be ready.
-func (q *priorityQueue) grant() {
-	from, h := normal, hold{}
+func (q *priorityQueue) grant() (g grant) {
+	s := keyState{place: held}
 	if q.isLowTurn() {
-		from, q.granted, q.streak = low, q.lowFIFO.pop(), 0
+		s.priority, g.key, q.streak = low, q.lowFIFO.pop(), 0 // a retry keeps its priority
 	} else {
-		q.granted, h.flow = q.flows.pop()
+		g.key, s.flow = q.flows.pop()
 		q.streak++
 		q.pace.changed = time.Now()
 	}
-	q.keys[q.granted] = keyState{priority: from, hold: h} // a retry keeps its priority
-	q.use(h, 1)
+	q.use(s.hold, 1)
+	q.move(g.key, s)
+	g.except = q.except
+	if q.mayStage() {
+		g.staged = q.stage()
+	}
+	return g
 }
 
 // wake wakes a worker if a key may be handed out. Pop wakes the next worker.
@@ -167,27 +219,29 @@ func (q *priorityQueue) endRest() {
 
 // await grants a key, which the caller must then take from client-go's queue. It blocks while no
 // key may be handed out. It returns false when no more keys will be handed out: after end, or after
-// drain once no key is queued or held. Held keys count because a held key that changed is queued
+// close once no key is queued or held. Held keys count because a held key that changed is queued
 // once more.
-func (q *priorityQueue) await() bool {
+func (q *priorityQueue) await() (grant, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
 		switch {
-		case q.ended, q.draining && q.flows.len()+q.lowFIFO.len()+int(q.all.keys.used) == 0:
-			return false
+		case q.ended, q.closed && q.flows.len()+q.lowFIFO.len()+int(q.all.keys.used) == 0:
+			return grant{}, false
 		case q.ready():
-			q.grant()
-			return true
+			g := q.grant()
+			q.granted = g.key
+			return g, true
 		}
 		q.change.Wait()
 	}
 }
 
-func (q *priorityQueue) drain() {
+// close makes await return false once no key is queued or held.
+func (q *priorityQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.draining = true
+	q.closed = true
 	q.change.Broadcast()
 }
 
@@ -196,21 +250,4 @@ func (q *priorityQueue) end() {
 	defer q.mu.Unlock()
 	q.ended = true
 	q.change.Broadcast()
-}
-
-// isQueued reports whether a key will be handed out without another Add.
-func (q *priorityQueue) isQueued(key item) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.keys[key].queued
-}
-
-// waiting returns the number of queued keys of a priority.
-func (q *priorityQueue) waiting(as priority) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if as == low {
-		return q.lowFIFO.len()
-	}
-	return q.flows.len()
 }

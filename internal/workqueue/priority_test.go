@@ -65,25 +65,21 @@ func TestLowPriorityStaysLowAfterAPause(t *testing.T) {
 		"a pause": func(q *Queue) {
 			q.Pause(func(event.Key) bool { return false })
 			for range keys {
-				key, _ := q.take()
-				if !q.park(key) {
-					t.Error("not parked")
-				}
-				q.done(key, false)
+				q.processNext(t.Context(), func(_ context.Context, k event.Key, _ func(Result)) { t.Errorf("%v is not parked", k) })
 			}
 			q.Resume()
 		},
 		"failures": func(q *Queue) {
 			for range keys {
-				key, _ := q.take()
-				q.complete(key, Result{Err: context.Canceled})
+				next, _ := q.take()
+				q.complete(next.key, Result{Err: context.Canceled})
 			}
 			q.RetryNow()
 		},
 		"a further step": func(q *Queue) {
 			for range keys {
-				key, _ := q.take()
-				q.complete(key, Result{Again: true})
+				next, _ := q.take()
+				q.complete(next.key, Result{Again: true})
 			}
 		},
 	} {
@@ -146,19 +142,19 @@ func TestPriorityQueue(t *testing.T) {
 	const keys = 5000
 	want := map[string]int{}
 	pop := func() {
-		if !l.await() {
+		if _, ok := l.await(); !ok {
 			t.Fatal("no key is granted")
 		}
 		popped := l.Pop()
 		want[popped.Value().Name]--
-		l.giveBack(l.completed(popped, true))
+		l.giveBack(l.completed(popped, Result{}))
 	}
 	for round := range 3 {
 		for n := range keys {
 			name := fmt.Sprint(n)
 			k := unique.Make(named(name))
 			l.expect(k, priority((n+round)%2))
-			if !l.isQueued(k) {
+			if l.keys[k].place != queued {
 				l.Push(k)
 				want[name]++
 			}
@@ -178,8 +174,8 @@ func TestPriorityQueue(t *testing.T) {
 			t.Errorf("%s: pushed %d times more than popped", name, n)
 		}
 	}
-	if len(l.keys) != 0 || l.held() != 0 {
-		t.Errorf("%d keys are remembered, %d are held", len(l.keys), l.held())
+	if len(l.keys) != 0 || l.all.keys.used != 0 {
+		t.Errorf("%d keys are remembered, %d are held", len(l.keys), l.all.keys.used)
 	}
 	if l.lowFIFO.items != nil || len(l.flows.byID) != 0 {
 		t.Error("an empty queue keeps memory")
@@ -197,7 +193,7 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 		l.Pop()
 		l.expect(second, as)
 		l.Push(second)
-		if !l.await() {
+		if _, ok := l.await(); !ok {
 			t.Fatal("no key is granted")
 		}
 		l.holdBytes(first, 10)
@@ -210,31 +206,26 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 	}
 }
 
-// TestAKeyWakesTheNextWorker verifies that a worker that takes its key wakes the next worker. Two
-// workers wait, and two keys arrive before the first worker takes its key, so only the first worker
-// can wake the second.
-func TestAKeyWakesTheNextWorker(t *testing.T) {
+// TestEachKeyWakesAWorker verifies that two keys that arrive at once wake two workers.
+func TestEachKeyWakesAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPriorityQueue(Limit{Keys: 9}, Limit{Keys: 9}, 0)
-		defer l.end()
-		var granted atomic.Int32
+		q := testQueue()
+		defer q.queue.ShutDown()
+		defer q.priorities.end()
+		var taken atomic.Int32
 		for range 2 {
 			go func() {
-				if l.await() {
-					granted.Add(1)
+				if _, ok := q.take(); ok {
+					taken.Add(1)
 				}
 			}()
 		}
 		synctest.Wait()
-		for _, name := range []string{"first", "second"} {
-			l.Push(unique.Make(named(name)))
-		}
-		for n := range int32(2) {
-			synctest.Wait()
-			if got := granted.Load(); got != n+1 {
-				t.Fatalf("%d workers may take a key after %d were taken, want %d", got, n, n+1)
-			}
-			l.Pop()
+		q.Add(key(1))
+		q.Add(key(2))
+		synctest.Wait()
+		if n := taken.Load(); n != 2 {
+			t.Errorf("%d workers took a key, want 2", n)
 		}
 	})
 }

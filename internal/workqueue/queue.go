@@ -69,104 +69,53 @@ type Queue struct {
 	queue      kubequeue.TypedRateLimitingInterface[item]
 	priorities *priorityQueue
 
-	staging    sync.Mutex // locked before mu, and held while a key moves from the backlog to the queue
-	backlog    *backlog
-	background int64                 // low-priority keys added since the queue last had none
-	depth      kubequeue.GaugeMetric // keys in the queue and the backlog
-	draining   bool
-	drained    sync.Once
-	emptied    chan struct{} // closed when the queue drains and the backlog is empty
-
-	mu      sync.Mutex
-	delayed map[item]struct{} // in back-off
-	paused  bool
-	except  func(event.Key) bool // matches the keys that are handed out during a pause
-	parked  map[item]struct{}    // held back by the pause
-
 	workers  int
 	finished chan struct{} // closed when Run returns
 }
 
 // New returns a queue that accepts keys at once. [Queue.Run] hands them out.
 func New(c Config) *Queue {
-	p := newPriorityQueue(c.MaxInFlight, c.MaxLowPriorityInFlight, c.MaxLowPriorityDelay)
-	var depth kubequeue.GaugeMetric = noGauge{}
+	k := newPriorityQueue(c.MaxInFlight, c.MaxLowPriorityInFlight, c.MaxLowPriorityDelay)
 	if c.MetricsProvider != nil {
-		depth = c.MetricsProvider.NewDepthMetric("keys")
+		k.depth = c.MetricsProvider.NewDepthMetric("keys")
 	}
-	queue := kubequeue.NewTypedWithConfig(kubequeue.TypedQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: p})
+	queue := kubequeue.NewTypedWithConfig(kubequeue.TypedQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: k})
 	return &Queue{
 		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay), kubequeue.TypedRateLimitingQueueConfig[item]{
 			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
 		}),
-		priorities: p,
-		backlog:    newBacklog(),
-		depth:      depth,
+		priorities: k,
 		workers:    c.Workers,
-		emptied:    make(chan struct{}),
 		finished:   make(chan struct{}),
-		delayed:    map[item]struct{}{},
 	}
 }
 
 // Add enqueues a changed key. It does not block. After Drain has begun, Add does nothing, because
 // the next start finds the change again.
 func (q *Queue) Add(key event.Key) {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	if q.draining {
-		return
-	}
-	inBacklog := q.backlog.remove(key)
-	q.add(unique.Make(key), normal)
-	if inBacklog {
-		q.depth.Dec() // the queue counts the key now
+	if handle := unique.Make(key); q.priorities.add(handle) {
+		q.queue.Add(handle)
 	}
 }
 
-func (q *Queue) add(key item, as priority) {
-	q.priorities.expect(key, as)
-	q.queue.Add(key)
+// AddLowPriority enqueues a key for background work: a first sync, a resync or a comparison.
+func (q *Queue) AddLowPriority(key event.Key) {
+	if handle := unique.Make(key); q.priorities.addLow(handle) {
+		q.queue.Add(handle)
+	}
 }
 
 // RetryNow hands out every key in back-off at once, because the cause of the failures is
 // gone.
 func (q *Queue) RetryNow() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for key := range q.delayed {
+	q.priorities.mu.Lock()
+	keys := q.priorities.at(delayed)
+	q.priorities.mu.Unlock()
+	for _, key := range keys {
 		q.queue.Forget(key)
 		q.queue.Add(key)
 	}
 }
-
-// Delayed returns the number of keys in back-off or parked by a pause.
-func (q *Queue) Delayed() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.delayed) + len(q.parked)
-}
-
-func (q *Queue) setDelayed(key item, is bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if is {
-		q.delayed[key] = struct{}{}
-	} else {
-		delete(q.delayed, key)
-	}
-}
-
-// Len returns the number of keys that wait to be handed out. It does not include the keys that
-// [Queue.Delayed] counts.
-func (q *Queue) Len() int {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	return q.priorities.waiting(normal) + q.priorities.waiting(low) + q.backlog.len()
-}
-
-// InFlight returns the number of keys that are handed out and not completed.
-func (q *Queue) InFlight() int { return q.priorities.held() }
 
 // Hold sets the size of a key's event, which counts against the limits. The handler of the
 // key calls it before done, and again if the size of the event changes. It does not block.
@@ -197,29 +146,30 @@ func (q *Queue) Run(ctx context.Context, handle Handler) {
 }
 
 func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
-	key, ok := q.take()
+	next, ok := q.take()
 	if !ok {
 		return false
 	}
-	q.feed()
-	q.setDelayed(key, false)
-	if q.park(key) {
-		q.done(key, false)
+	if next.except != nil && !next.except(next.key.Value()) && q.priorities.park(next.key) {
+		q.queue.Done(next.key)
 		return true
 	}
-	q.dispatch(ctx, key, handle)
+	q.dispatch(ctx, next.key, handle)
 	return true
 }
 
 // take blocks until a key is handed out. It returns false when no more keys will be handed out. The
 // worker waits in the priorityQueue, because nothing wakes client-go's queue when a limit allows
 // keys again.
-func (q *Queue) take() (item, bool) {
-	if !q.priorities.await() {
-		return item{}, false
+func (q *Queue) take() (grant, bool) {
+	next, ok := q.priorities.await()
+	if ok {
+		q.queue.Get() // returns next.key
 	}
-	key, shutdown := q.queue.Get()
-	return key, !shutdown
+	if next.staged != (item{}) {
+		q.queue.Add(next.staged)
+	}
+	return next, ok
 }
 
 // dispatch calls the handler. A draining queue rejects keys, so during a drain dispatch itself runs
@@ -234,23 +184,14 @@ func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	})
 }
 
+// complete releases a key, after client-go's queue has queued it again if necessary.
 func (q *Queue) complete(key item, r Result) {
-	switch {
-	case r.Err != nil:
-		q.setDelayed(key, true)
+	h := q.priorities.completed(key, r)
+	if r.Err != nil {
 		q.queue.AddRateLimited(key)
-	case r.Again:
-		q.queue.Forget(key)
-		q.queue.Add(key) // handed out again once Done is called below
-	default:
-		q.queue.Forget(key)
+	} else if q.queue.Forget(key); r.Again {
+		q.queue.Add(key) // queued by Done
 	}
-	q.done(key, r.Err == nil && !r.Again)
-}
-
-// done releases a key, after client-go's queue has queued it again if necessary.
-func (q *Queue) done(key item, finished bool) {
-	h := q.priorities.completed(key, finished)
 	q.queue.Done(key)
 	q.priorities.giveBack(h)
 }
