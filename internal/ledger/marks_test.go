@@ -21,6 +21,10 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	acknowledgeDelete := func(d *Ledger) { d.term.Acknowledge(testKey, deleted("A", "9"), nil, wanted) }
+	unanswered := func(sent event.Acked) func(*Ledger) { // of another form of the state on the bus
+		return func(d *Ledger) { d.term.Unanswered(testKey, live("A", "1"), sent, nil, wanted) }
+	}
+	settle := func(d *Ledger) { d.term.Settle(testKey, live("A", "1"), wanted) }
 	mark := (func(*Ledger))(nil)
 	tests := map[string]struct {
 		steps   []func(*Ledger)
@@ -42,6 +46,10 @@ func TestMarks(t *testing.T) {
 		"a state that is abandoned":           {[]func(*Ledger){observe("1"), mark, func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }}, []bool{true}},
 		"a change of another object":          {[]func(*Ledger){observe("1"), func(d *Ledger) { d.MarkOutlived(other, event.Outlived{Position: 7}, time.Unix(1, 0)) }, mark, acknowledge("1")}, []bool{false}},
 		"a state that cannot be published":    {[]func(*Ledger){observe("1"), func(d *Ledger) { d.MarkUnpublishable(testKey) }, mark}, []bool{false}},
+		"another form, unanswered":            {[]func(*Ledger){observe("1"), mark, unanswered(message("A", "1"))}, []bool{false}},
+		"another form, refused":               {[]func(*Ledger){observe("1"), mark, unanswered(event.Acked{})}, []bool{false}},
+		"another form, then acknowledged":     {[]func(*Ledger){observe("1"), mark, unanswered(message("A", "1")), acknowledge("1")}, []bool{true}},
+		"another form, no longer due":         {[]func(*Ledger){observe("1"), mark, unanswered(event.Acked{}), settle}, []bool{true}},
 		"a version that cannot be compared":   {[]func(*Ledger){observe("x"), mark, observe("y"), acknowledge("z")}, []bool{false}},
 		"an object that is deleted and there": {[]func(*Ledger){observe("1"), remove, observe("2"), mark, acknowledgeDelete}, []bool{false}},
 	}

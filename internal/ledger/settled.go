@@ -84,6 +84,7 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 		reported = d != nil && (d.uid == acked.UID || d.has(acked.UID))
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
+		of.reached(d, acked)
 		t.ledger.settle(of, r, acked, nil, in)
 		t.ledger.noteAcknowledged(of, r, acked, o)
 	})
@@ -95,9 +96,11 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 // unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
-		if d := r.others().dirty; d != nil && acked.Live() && in.Selected && in.Published { // the object left the selection and returned
+		d := r.others().dirty
+		if d != nil && acked.Live() && in.Selected && in.Published { // the object left the selection and returned
 			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID })
 		}
+		of.reached(d, acked)
 		t.ledger.settle(of, r, acked, nil, in)
 	})
 }
@@ -125,6 +128,15 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
+// reached forgets the reported state of a key if the bus needs no event for it, because the bus has its
+// version in the form of the configuration. Unanswered does not call it: an event can be due although
+// the bus has the version, for example after a change of KUBERELAY_DROP_FIELDS.
+func (t *table) reached(d *dirty, acked event.Acked) {
+	if d != nil && acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
+		t.forget(d)
+	}
+}
+
 // settle drops the changes that the bus now has from the dirty part of a key. It keeps the
 // tombstones of the UIDs in attempts, because the bus may show these UIDs without having
 // acknowledged them.
@@ -141,9 +153,6 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	d.drop(func(t event.Tombstone) bool {
 		return (!acked.Live() || t.UID != acked.UID) && !attempts.show(t.UID)
 	})
-	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
-		t.forget(d)
-	}
 	if acked.Position != d.confirmed().Position {
 		d.outlived = nil
 	}
