@@ -26,6 +26,12 @@ const (
 	forgeries
 )
 
+// forgedMessage is a message of a foreign writer and the UID in it.
+type forgedMessage struct {
+	kind forgery
+	uid  int
+}
+
 // forgedUIDs are the UIDs of objects that never existed.
 const forgedUIDs = 1_000_000
 
@@ -54,7 +60,7 @@ func (w *world) forge(object int, f forgery) {
 	}
 	position := w.bus.store(subjectOf(object), headers, data, w.now)
 	w.tell("  uid %d version %d at %d, forgery %d", s.uid, s.version, position, f)
-	w.oracle.forge(object, position, f)
+	w.oracle.forge(object, position, forgedMessage{f, s.uid})
 }
 
 func encode(c event.Change, f forgery) (natsgo.Header, []byte) {
@@ -82,18 +88,21 @@ func encode(c event.Change, f forgery) (natsgo.Header, []byte) {
 
 // forge records a message of a foreign writer. It is the last message of the object until a
 // forwarder publishes another one.
-func (o *oracle) forge(object int, position uint64, f forgery) {
+func (o *oracle) forge(object int, position uint64, f forgedMessage) {
 	e, _, err := eventIn(o.world.bus.at(position))
 	if err != nil {
 		e = published{}
 	}
-	e.Position, e.isCopy, e.noData = position, f == forgedCopy, f == forgedData
-	o.copies[position] = e.isCopy // a position can be used again
+	e.Position, e.isCopy = position, f.kind == forgedCopy
+	if f.kind == forgedData {
+		e.noData = f.uid
+	}
+	o.forgeries[position] = f // a position can be used again
 	for _, p := range o.world.processes {
 		if p != nil { // after a loss, a forwarder trusts the messages on the bus, as at its start
 			known := p.acked.Get(keyOf(object))
 			e.isOld = e.isOld || known.UID == "" || known.Position >= position
-			same := f == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the forwarder doesn't read the data
+			same := f.kind == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the forwarder doesn't read the data
 			e.inLost = e.inLost || known.Position == position && same
 		}
 	}

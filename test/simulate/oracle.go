@@ -38,7 +38,7 @@ type oracle struct {
 	lossy      bool // the bus has lost messages
 	events     [len(objectNames)][]published
 	forged     [len(objectNames)]*published // the last message, if it is from a foreign writer
-	copies     map[uint64]bool              // the positions of copies from a foreign writer
+	forgeries  map[uint64]forgedMessage     // by position
 	writer     [len(objectNames)]*process   // the writer of the last event
 	unsure     [len(objectNames)]bool       // a response was lost, so the forwarder may repeat an event
 
@@ -65,7 +65,7 @@ type published struct {
 	content content
 
 	isCopy bool // forged with the attributes of the true state
-	noData bool // forged, with attributes that show an object, and with data that does not
+	noData int  // the UID in the attributes of a forged event whose data isn't an object, otherwise 0
 	isOld  bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
 	inLost bool // forged at the position of a lost event, with the UID and version of that event
 }
@@ -90,7 +90,7 @@ type content struct {
 }
 
 func (o *oracle) init(w *world) {
-	o.world, o.states, o.absent, o.unlabeled, o.outOfScope, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[int]bool{}, map[uint64]bool{}
+	o.world, o.states, o.absent, o.unlabeled, o.outOfScope, o.forgeries = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[int]bool{}, map[uint64]forgedMessage{}
 }
 
 // observe records the current states of the cluster.
@@ -147,11 +147,7 @@ func (o *oracle) lost() {
 		}
 		o.forged[object] = nil // now an earlier forged message may be the last message
 		if m := o.world.bus.lastOf(subjectOf(object)); m != nil && !slices.ContainsFunc(o.events[object], func(p published) bool { return p.Position == m.Sequence }) {
-			earlier := forgedText
-			if o.copies[m.Sequence] {
-				earlier = forgedCopy
-			}
-			o.forge(object, m.Sequence, earlier)
+			o.forge(object, m.Sequence, o.forgeries[m.Sequence])
 		}
 	}
 	for object := range o.events {
