@@ -121,7 +121,12 @@ func busCases() []decision {
 		{"kafka-replication", "one replica", k, topic(func(t *kafka.TopicInspection) { t.Topic.Replication = 1 }), Warning, "kuberelay (1 replica, min.insync.replicas 2)"},
 		{"kafka-replication", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-replication", "one in sync is enough", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 1 }), Warning, "min.insync.replicas 1"},
-		{"kafka-replication", "one broker", k, func(f *Facts) { f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1 }, OK, "one broker"},
+		{"kafka-replication", "one broker", k, func(f *Facts) {
+			f.Kafka.Topics[0].Topic.Replication, f.Kafka.Checkpoint.Topic.Replication, f.Kafka.Brokers = 1, 1, 1
+		}, OK, "one broker"},
+		{"kafka-replication", "one replica, one broker left", k, func(f *Facts) { // this passed: one live broker counted as a cluster of one
+			f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1
+		}, Warning, "kuberelay (1 replica, min.insync.replicas 2)"},
 		{"kafka-replication", "one broker left", k, func(f *Facts) { // reading the risk of a single broker panicked: there is none
 			f.Kafka.Topics[0].Topic.MinInsyncReplicas, f.Kafka.Brokers = 1, 1
 		}, Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,8 @@ type Report []Status
 // Ready returns nil when every informer has synced. It ignores informers that RBAC forbids, unless
 // RBAC forbids all of them. Its error names the resources that are not ready.
 func (r Report) Ready() error {
-	var waiting []string
+	var waiting []string          // each resource once, although each namespace can have an informer
+	failing := map[string]error{} // the first error of each resource
 	var forbidden error
 	readable := 0
 	for _, st := range r {
@@ -59,13 +61,11 @@ func (r Report) Ready() error {
 			forbidden = st.Failing
 		}
 		if !st.Synced && !apierrors.IsForbidden(st.Failing) {
-			what := st.Resource.GroupResource().String()
-			if st.Failing != nil {
-				what += " (" + st.Failing.Error() + ")"
+			name := st.Resource.GroupResource().String()
+			if len(waiting) == 0 || waiting[len(waiting)-1] != name { // r is in the order of the resources
+				waiting = append(waiting, name)
 			}
-			if !slices.Contains(waiting, what) { // each namespace can have an informer
-				waiting = append(waiting, what)
-			}
+			failing[name] = cmp.Or(failing[name], st.Failing)
 		}
 	}
 	switch {
@@ -78,9 +78,14 @@ func (r Report) Ready() error {
 	const show = 3
 	more := ""
 	if len(waiting) > show {
-		more = fmt.Sprintf(" and %d more", len(waiting)-show)
+		waiting, more = waiting[:show], fmt.Sprintf(" and %d more", len(waiting)-show)
 	}
-	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
+	for i, name := range waiting {
+		if err := failing[name]; err != nil {
+			waiting[i] += " (" + err.Error() + ")"
+		}
+	}
+	return fmt.Errorf("not synced: %s%s", strings.Join(waiting, ", "), more)
 }
 
 // Listing returns the number of resources whose first list is in progress, and the total number of

@@ -1,7 +1,7 @@
 package health
 
 import (
-	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -14,13 +14,13 @@ func TestReadyNamesAResourceOnce(t *testing.T) {
 	for _, resource := range []string{"configmaps", "pods", "secrets", "services"} {
 		for _, namespace := range []string{"a", "b", "c"} {
 			st := Status{Resource: event.Resource{Resource: resource, Namespaced: true}, Namespace: namespace, State: Starting}
-			if resource == "pods" {
-				st.Failing = errors.New("away")
+			if resource == "pods" && namespace != "a" { // errors name the namespace
+				st.Failing = fmt.Errorf("get namespaces/%s/pods: away", namespace)
 			}
 			r = append(r, st)
 		}
 	}
-	const want = "not synced: configmaps, pods (away), secrets and 1 more"
+	const want = "not synced: configmaps, pods (get namespaces/b/pods: away), secrets and 1 more"
 	if err := r.Ready(); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

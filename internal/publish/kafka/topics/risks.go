@@ -11,7 +11,8 @@ import (
 )
 
 // Risks returns the topic settings that allow the loss of acknowledged records. brokers is the
-// number of brokers, 0 if unknown. Risks ignores settings that could not be read.
+// number of brokers that respond, 0 if unknown. If it is 1 and a topic has several replicas, the other
+// brokers are down. Risks ignores settings that could not be read.
 func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	add := func(r publish.Risk, is func(broker.Topic) bool) {
 		for _, t := range topics {
@@ -24,7 +25,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 		}
 	}
 	single := func(t broker.Topic) bool { return t.Replication == 1 }
-	if brokers == 1 {
+	if brokers == 1 && !slices.ContainsFunc(topics, func(t broker.Topic) bool { return t.Replication > 1 }) {
 		add(publish.Risk{
 			Setting: "replication factor 1", Single: true,
 			Loses: "there is one broker, so its disk has the only copy, and a power failure loses records that it acknowledged and had not flushed",

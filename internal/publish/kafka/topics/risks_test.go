@@ -29,14 +29,21 @@ func TestRisks(t *testing.T) {
 		"unreadable":         {with(func(t *broker.Topic) { t.MinInsyncReplicas = 0 }), 3, nil},
 		"unclean":            {with(func(t *broker.Topic) { t.UncleanElection = true }), 3, []string{unclean}},
 		"unclean and single": {with(func(t *broker.Topic) { t.Replication, t.UncleanElection = 1, true }), 3, []string{single}},
+		"one broker left":    {with(func(t *broker.Topic) { t.MinInsyncReplicas, t.UncleanElection = 1, true }), 1, []string{minimum, unclean}},
+		"one left, single":   {with(func(t *broker.Topic) { t.Replication, t.MinInsyncReplicas = 1, 1 }), 1, []string{single}},
 		"both":               {with(func(t *broker.Topic) { t.MinInsyncReplicas, t.UncleanElection = 1, true }), 3, []string{minimum, unclean}},
 	} {
 		var got []string
-		for _, r := range Risks([]broker.Topic{safe, c.topic}, c.brokers) {
+		alone := name == "one broker"
+		topics := []broker.Topic{safe, c.topic}
+		if alone {
+			topics = topics[1:] // one broker cannot have topics with several replicas
+		}
+		for _, r := range Risks(topics, c.brokers) {
 			if got = append(got, r.Setting); !slices.Equal(r.Of, []string{"other"}) && len(c.want) > 0 {
 				t.Errorf("%s: %s of %q", name, r.Setting, r.Of)
 			}
-			if r.Fix == "" || r.Loses == "" || r.Single != (c.brokers == 1) {
+			if r.Fix == "" || r.Loses == "" || r.Single != alone {
 				t.Errorf("%s: %+v", name, r)
 			}
 		}
