@@ -183,3 +183,25 @@ func TestDrainWaitsForAnAdd(t *testing.T) {
 	q.queue.Add(handle)
 	<-q.priorities.emptied
 }
+
+// TestDrainEndsWithAKeyInBackOffAndInTheBacklog verifies that a drain ends if a key in back-off was added
+// again with low priority while many low-priority keys were waiting.
+func TestDrainEndsWithAKeyInBackOffAndInTheBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 2}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(key(0))
+		synctest.Wait()
+		r.finish(key(0), Result{Err: errors.New("bus down")})
+		for n := range maxStaged + 1 {
+			q.AddLowPriority(key(n + 1))
+			synctest.Wait() // the first key is handed out
+		}
+		q.AddLowPriority(key(0))
+		drained := drain(t, q)
+		r.finishAll(t, maxStaged+2)
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
+}
