@@ -91,14 +91,20 @@ func (q *priorityQueue) add(key item) bool {
 	if q.draining {
 		return false
 	}
-	if q.backlog.remove(key.Value()) {
-		q.depth.Dec() // client-go's queue counts the key next
-	}
+	q.leaveBacklog(key)
 	q.expect(key, normal)
 	return true
 }
 
-// addLow is add for a low-priority key, which it may put in the backlog.
+// leaveBacklog removes a key that client-go's queue has, or is about to have, from the backlog.
+func (q *priorityQueue) leaveBacklog(key item) {
+	if q.backlog.remove(key.Value()) {
+		q.depth.Dec() // client-go's queue counts the key
+	}
+}
+
+// addLow is add for a low-priority key, which it may put in the backlog. A held key and a key in
+// back-off go to client-go's queue, so that no key is in both.
 func (q *priorityQueue) addLow(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +114,7 @@ func (q *priorityQueue) addLow(key item) bool {
 	at := q.keys[key].place
 	switch {
 	case q.draining, at == added, at == queued, at == parked:
-	case q.backlog.len() == 0 && q.waiting(low) < maxStaged && q.except == nil:
+	case at == held, at == delayed, q.backlog.len() == 0 && q.waiting(low) < maxStaged && q.except == nil:
 		q.background++
 		q.expect(key, low)
 		return true

@@ -265,3 +265,28 @@ func TestBacklogMakesProgress(t *testing.T) {
 		stop()
 	}
 }
+
+// TestAKeyIsNotInTheBacklogAndInTheQueue verifies that a key that changed in flight is not also in the
+// backlog if it is added with low priority right after its completion.
+func TestAKeyIsNotInTheBacklogAndInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, depth := Limit{Keys: 1}, &gauge{}
+		q, r := New(Config{Workers: 1, MaxInFlight: one, MaxLowPriorityInFlight: one, BaseDelay: 1, MaxDelay: 1, MetricsProvider: depth}), &recorder{}
+		q.queue = beforeDone{q.queue, func() { q.AddLowPriority(key(0)) }}
+		start(t, q, r.handle)
+		q.Add(key(0))
+		synctest.Wait()
+		q.Add(key(0))
+		q.Add(key(maxStaged + 1))
+		for n := range maxStaged {
+			q.AddLowPriority(key(n + 1))
+		}
+		r.finish(key(0), Result{}) // the other changed key is handed out next
+		synctest.Wait()
+		if at, _ := q.Find(key(0)); at != Queued || q.Len() != maxStaged+1 || depth.n != maxStaged+1 {
+			t.Errorf("the key is %q, %d keys wait, and the metric says %d; want %q and %d", at, q.Len(), depth.n, Queued, maxStaged+1)
+		}
+		q.queue = q.queue.(beforeDone).TypedRateLimitingInterface
+		r.finishAll(t, maxStaged+2)
+	})
+}

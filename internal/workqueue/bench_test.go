@@ -81,7 +81,7 @@ func BenchmarkPriorityQueue(b *testing.B) {
 				key = q.Pop()
 				q.holdBytes(key, 2000)
 				if held = append(held, key); len(held) > 10 {
-					q.giveBack(q.completed(held[0], Result{}))
+					complete(q, held[0])
 					held = held[1:]
 				}
 			}

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,47 @@ func TestDrainRunsFurtherSteps(t *testing.T) {
 		q.Add(key(1))
 		synctest.Wait()
 		drained := drain(t, q)
+		synctest.Wait()
+		r.finish(key(1), Result{Again: true})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want a second step", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// whileCompleting calls a function while a handled key is being completed.
+type whileCompleting struct {
+	kubequeue.TypedRateLimitingInterface[item]
+	do func()
+}
+
+func (w whileCompleting) ShuttingDown() bool {
+	defer w.do()
+	return w.TypedRateLimitingInterface.ShuttingDown()
+}
+
+func (w whileCompleting) Forget(key item) {
+	w.do()
+	w.TypedRateLimitingInterface.Forget(key)
+}
+
+// TestDrainDuringTheCompletionOfAStep verifies that a drain runs the next step of a key that is being
+// completed when the drain begins.
+func TestDrainDuringTheCompletionOfAStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		var drained <-chan error
+		q.queue = whileCompleting{q.queue, sync.OnceFunc(func() {
+			drained = drain(t, q)
+			synctest.Wait()
+		})}
+		start(t, q, r.handle)
+		q.Add(key(1))
 		synctest.Wait()
 		r.finish(key(1), Result{Again: true})
 		synctest.Wait()
@@ -182,4 +224,26 @@ func TestDrainWaitsForAnAdd(t *testing.T) {
 	}
 	q.queue.Add(handle)
 	<-q.priorities.emptied
+}
+
+// TestDrainEndsWithAKeyInBackOffAndInTheBacklog verifies that a drain ends if a key in back-off was added
+// again with low priority while many low-priority keys were waiting.
+func TestDrainEndsWithAKeyInBackOffAndInTheBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 2}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(key(0))
+		synctest.Wait()
+		r.finish(key(0), Result{Err: errors.New("bus down")})
+		for n := range maxStaged + 1 {
+			q.AddLowPriority(key(n + 1))
+			synctest.Wait() // the first key is handed out
+		}
+		q.AddLowPriority(key(0))
+		drained := drain(t, q)
+		r.finishAll(t, maxStaged+2)
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -173,7 +173,7 @@ func TestFlows(t *testing.T) {
 				q.holdBytes(k, uint32(random.IntN(100)))
 			case len(open) > 0:
 				at := random.IntN(len(open))
-				q.giveBack(q.completed(open[at], Result{}))
+				complete(q, open[at])
 				open = slices.Delete(open, at, at+1)
 			}
 		}
@@ -184,7 +184,7 @@ func TestFlows(t *testing.T) {
 				popped[flowOf(k.Value())]++
 				open = append(open, k)
 			}
-			q.giveBack(q.completed(open[0], Result{}))
+			complete(q, open[0])
 			open = open[1:]
 		}
 		for id, n := range pushed {
@@ -207,7 +207,7 @@ func TestManyFlowsLeaveNoMemory(t *testing.T) {
 	}
 	for q.ready() {
 		q.await()
-		q.giveBack(q.completed(q.Pop(), Result{}))
+		complete(q, q.Pop())
 	}
 	if q.flows.large || q.large {
 		t.Error("the maps of many flows and keys are kept")

@@ -54,14 +54,17 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 
 // completed marks a key as no longer held, and returns the hold for giveBack, which is called
 // after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
-// the key changed while it was held, it is queued as a normal key.
-func (q *priorityQueue) completed(key item, r Result) hold {
+// the key changed while it was held, it is queued as a normal key. During a drain, a key with a further
+// step stays held, and completed returns false.
+func (q *priorityQueue) completed(key item, r Result) (_ hold, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, to := q.keys[key], keyState{}
 	switch {
 	case r.Err != nil:
 		to = keyState{place: delayed, priority: s.priority}
+	case r.Again && q.draining && !q.ended:
+		return hold{}, false
 	case r.Again:
 		to = keyState{place: added, priority: s.priority}
 	}
@@ -73,7 +76,7 @@ func (q *priorityQueue) completed(key item, r Result) hold {
 		}
 	}
 	q.move(key, to)
-	return s.hold
+	return s.hold, true
 }
 
 // giveBack releases the hold of a completed key.

@@ -133,6 +133,7 @@ func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := keyState{place: queued, priority: q.keys[key].priority}
+	q.leaveBacklog(key) // addLow was called after completed, and before Done
 	q.move(key, s)
 	if s.priority == low {
 		q.lowFIFO.push(key)

@@ -172,21 +172,23 @@ func (q *Queue) take() (grant, bool) {
 	return next, ok
 }
 
-// dispatch calls the handler. A draining queue rejects keys, so during a drain dispatch itself runs
-// the next step of a key.
+// dispatch calls the handler. client-go's queue rejects keys at the end of a drain, so during a drain
+// dispatch itself runs the next step of a key.
 func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	handle(ctx, key.Value(), func(r Result) {
-		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
+		if !q.complete(key, r) {
 			go q.dispatch(ctx, key, handle) // the key is still held, so Run waits for it
-			return
 		}
-		q.complete(key, r)
 	})
 }
 
-// complete releases a key, after client-go's queue has queued it again if necessary.
-func (q *Queue) complete(key item, r Result) {
-	h := q.priorities.completed(key, r)
+// complete releases a key, after client-go's queue has queued it again if necessary. It returns false
+// if the caller must run the next step of the key.
+func (q *Queue) complete(key item, r Result) bool {
+	h, ok := q.priorities.completed(key, r)
+	if !ok {
+		return false
+	}
 	if r.Err != nil {
 		q.queue.AddRateLimited(key)
 	} else if q.queue.Forget(key); r.Again {
@@ -194,6 +196,7 @@ func (q *Queue) complete(key item, r Result) {
 	}
 	q.queue.Done(key)
 	q.priorities.giveBack(h)
+	return true
 }
 
 // noGauge discards the metric.

@@ -1,0 +1,255 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kubequeue "k8s.io/client-go/util/workqueue"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// model calls a queue from several goroutines, and records what the queue owes them.
+type model struct {
+	q      *Queue
+	mu     sync.Mutex
+	random *rand.Rand
+	keys   []modelKey
+	drains bool // Drain may have begun
+	calm   bool // handlers don't fail anymore
+	wrong  string
+}
+
+type modelKey struct {
+	state   int // number of the state that was added last
+	owed    int // number of the state that a handler must see
+	seen    int // number of the state that a handler saw last
+	handled bool
+	failed  bool // during the drain, so the queue may keep the key
+}
+
+// nap lets other goroutines run for a random time on the synctest clock.
+func (m *model) nap() { time.Sleep(m.upTo(20) * time.Microsecond) }
+
+func (m *model) upTo(n int) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(m.random.IntN(n))
+}
+
+func (m *model) key(n int) event.Key {
+	k := key(n)
+	k.Namespace = fmt.Sprint(n % 3)
+	return k
+}
+
+// owe records a new state of a key, calls the function that reports it to the queue, and records that the
+// queue owes this state to a handler, unless the drain overlaps with the call.
+func (m *model) owe(n int, also bool, report func()) {
+	m.mu.Lock()
+	m.keys[n].state++
+	state := m.keys[n].state
+	m.mu.Unlock()
+	report()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if also || !m.drains {
+		m.keys[n].owed = max(m.keys[n].owed, state)
+	}
+}
+
+// act calls the queue at random.
+func (m *model) act() {
+	for range 150 {
+		n := int(m.upTo(len(m.keys)))
+		switch m.upTo(20) {
+		case 0:
+			m.q.Pause(func(k event.Key) bool { m.nap(); return k.Namespace == "0" })
+		case 1, 2:
+			m.q.Resume()
+		case 3:
+			m.q.RetryNow()
+		case 4:
+			m.q.Find(m.key(n))
+			m.q.Background()
+			if m.q.Len() < 0 || m.q.Delayed() < 0 || m.q.InFlight() < 0 {
+				m.fail("a count is negative")
+			}
+		case 5, 6, 7, 8, 9:
+			m.owe(n, false, func() { m.q.Add(m.key(n)) })
+		default:
+			m.owe(n, false, func() { m.q.AddLowPriority(m.key(n)) })
+		}
+		m.nap()
+	}
+}
+
+func (m *model) fail(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrong = fmt.Sprintf(format, args...)
+}
+
+func (m *model) handle(_ context.Context, k event.Key, done func(Result)) {
+	var n int
+	fmt.Sscan(k.Name, &n)
+	m.mu.Lock()
+	s := &m.keys[n]
+	if s.handled {
+		m.wrong = "two handlers hold a key"
+	}
+	s.handled, s.seen = true, s.state
+	m.mu.Unlock()
+	finish := func() {
+		m.nap()
+		m.q.Hold(k, int(m.upTo(1000)))
+		m.nap()
+		result := Result{Again: m.upTo(8) == 0}
+		m.mu.Lock()
+		if !m.calm && m.random.IntN(5) == 0 {
+			result.Err = errors.New("refused")
+		}
+		m.mu.Unlock()
+		report := func() {
+			m.mu.Lock()
+			s.handled = false
+			m.mu.Unlock()
+			done(result)
+		}
+		switch {
+		case result.Err != nil:
+			m.owe(n, false, report)
+			m.mu.Lock()
+			s.failed = m.drains
+			m.mu.Unlock()
+		case result.Again:
+			m.owe(n, true, report)
+		default:
+			report()
+		}
+	}
+	if m.upTo(2) == 0 {
+		finish()
+	} else {
+		go finish()
+	}
+}
+
+// napping is client-go's queue with a random time around each call, in which other goroutines run.
+type napping struct {
+	kubequeue.TypedRateLimitingInterface[item]
+	nap func()
+}
+
+func (n napping) Add(key item) {
+	n.nap()
+	n.TypedRateLimitingInterface.Add(key)
+	n.nap()
+}
+
+func (n napping) AddRateLimited(key item) {
+	n.nap()
+	n.TypedRateLimitingInterface.AddRateLimited(key)
+	n.nap()
+}
+
+func (n napping) Get() (item, bool) {
+	n.nap()
+	defer n.nap()
+	return n.TypedRateLimitingInterface.Get()
+}
+
+func (n napping) Done(key item) {
+	n.nap()
+	n.TypedRateLimitingInterface.Done(key)
+	n.nap()
+}
+
+func (n napping) ShuttingDown() bool {
+	defer n.nap()
+	return n.TypedRateLimitingInterface.ShuttingDown()
+}
+
+// TestModel calls the queue from several goroutines at once, in an order that depends on the seed. It
+// verifies that at most one handler holds a key, that each key is handed out after it was added, had a
+// further step or failed, that a drain ends, and that the counts return to 0.
+func TestModel(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testModel(t, seed) }) })
+	}
+}
+
+func testModel(t *testing.T, seed uint64) {
+	random, depth := rand.New(rand.NewPCG(seed, 1)), &gauge{}
+	q := New(Config{
+		Workers: 1 + random.IntN(4), MaxInFlight: Limit{Keys: 1 + random.IntN(20), Bytes: int64(random.IntN(2) * 3000)},
+		MaxLowPriorityInFlight: Limit{Keys: 1 + random.IntN(10), Bytes: int64(random.IntN(2) * 2000)}, MaxLowPriorityDelay: time.Duration(random.IntN(2)) * time.Millisecond,
+		BaseDelay: []time.Duration{time.Millisecond, time.Minute}[random.IntN(2)], MaxDelay: time.Minute, MetricsProvider: depth,
+	})
+	m := &model{q: q, random: random, keys: make([]modelKey, maxStaged+random.IntN(100))}
+	q.queue = napping{q.queue, m.nap}
+	if seed%2 == 0 { // the keys of a first sync
+		for n := range m.keys {
+			m.owe(n, false, func() { q.AddLowPriority(m.key(n)) })
+		}
+	}
+	start(t, q, m.handle)
+	var actors sync.WaitGroup
+	for range 4 {
+		actors.Go(m.act)
+	}
+	if seed%3 > 0 {
+		actors.Wait()
+		m.mu.Lock()
+		m.calm = true
+		m.mu.Unlock()
+		q.Resume()
+		time.Sleep(time.Hour) // on the synctest clock
+		m.check(t, depth, "without another Add")
+	} else {
+		time.Sleep(m.upTo(1500) * time.Microsecond) // on the synctest clock
+	}
+	m.mu.Lock()
+	m.drains = true
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // on the synctest clock
+	defer cancel()
+	if err := q.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+	actors.Wait()
+	synctest.Wait()
+	m.check(t, depth, "after the drain")
+}
+
+func (m *model) check(t *testing.T, depth *gauge, when string) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wrong != "" {
+		t.Error(m.wrong)
+	}
+	lost, failed := 0, 0
+	for _, k := range m.keys {
+		if k.seen < k.owed {
+			lost++
+		}
+		if k.failed {
+			failed++
+		}
+	}
+	q := m.q.priorities
+	if _, waiting := m.q.Background(); lost+m.q.Len()+m.q.InFlight()+int(waiting)+depth.n > 0 || m.q.Delayed() > failed {
+		t.Errorf("%s, %d keys are lost, %d wait, %d are in flight, %d in the background, %d in back-off of %d that failed, and the metric says %d",
+			when, lost, m.q.Len(), m.q.InFlight(), waiting, m.q.Delayed(), failed, depth.n)
+	}
+	if len(q.keys) > failed || len(q.flows.byID) > 0 || len(q.sent) > 0 || q.all.bytes.used != 0 || q.low.keys.used != 0 || q.low.bytes.used != 0 {
+		t.Errorf("%s, the queue remembers %d keys, %d flows and %d times, and uses %+v and %+v", when, len(q.keys), len(q.flows.byID), len(q.sent), q.all, q.low)
+	}
+}
