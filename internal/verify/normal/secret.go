@@ -170,7 +170,8 @@ func isHash(s string) bool {
 	return ok && err == nil && len(digits) == 2*sha256.Size
 }
 
-// forget replaces every hash in a value with the same text, for a comparison without the key.
+// forget replaces every hash in a value with the same text, for a comparison without the key. If the
+// names of several fields are hashes, a value that is not a hash remains.
 func forget(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -182,10 +183,15 @@ func forget(v any) any {
 			v[i] = forget(e)
 		}
 	case tree:
-		for name, e := range maps.Clone(v) {
-			delete(v, name)
-			as, _ := forget(name).(string)
-			v[as] = forget(e)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			e := forget(v[name])
+			if isHash(name) {
+				delete(v, name)
+				name = withoutKey
+			}
+			if had, ok := v[name]; !ok || name != withoutKey || had == withoutKey {
+				v[name] = e
+			}
 		}
 	}
 	return v

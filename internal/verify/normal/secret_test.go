@@ -2,6 +2,7 @@ package normal
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -76,5 +77,20 @@ func TestReadable(t *testing.T) {
 	}
 	if len(labels) != len(readable)+2 {
 		t.Errorf("%d labels: %v", len(labels), labels)
+	}
+}
+
+// TestForgetKeepsWhatIsNotAHash verifies that forget gives the same result each time, although all names
+// become equal.
+func TestForgetKeepsWhatIsNotAHash(t *testing.T) {
+	for n := range 50 {
+		labels := tree{}
+		for i := range 20 {
+			labels[fmt.Sprintf("%s%064x", hashPrefix, i)] = hashPrefix + strings.Repeat("0", 64)
+		}
+		labels[fmt.Sprintf("%s%064x", hashPrefix, n%20)] = notRedacted
+		if got := forget(labels).(tree); len(got) != 1 || got[withoutKey] != notRedacted {
+			t.Fatalf("got %v, want the value that is not a hash", got)
+		}
 	}
 }
