@@ -76,11 +76,11 @@ type ConflictError struct {
 func (e *ConflictError) Error() string {
 	switch {
 	case e.Bus.UID == "" && e.Bus.Position == 0:
-		return fmt.Sprintf("publish %s: the bus has no event of the object", e.Key)
+		return "the bus has no event of the object"
 	case e.Bus.UID == "":
-		return fmt.Sprintf("publish %s: the bus has a message of another writer at %d", e.Key, e.Bus.Position)
+		return fmt.Sprintf("the bus has a message of another writer at %d", e.Bus.Position)
 	}
-	return fmt.Sprintf("publish %s: the bus has uid %s version %s at %d", e.Key, e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
+	return fmt.Sprintf("the bus has uid %s version %s at %d", e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }
 
 // Stored is the last event of an object, read from a bus.

@@ -210,8 +210,7 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 	if err == nil {
 		b.metrics.AckSeconds.Observe(time.Since(f.started).Seconds())
 	}
-	var conflict *publish.ConflictError
-	if err != nil && !errors.As(err, &conflict) {
+	if err != nil {
 		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
 	}
 	f.done(position, err)

@@ -5,6 +5,7 @@
 package publishtest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -114,12 +115,16 @@ func need(t *testing.T, can bool, what string) {
 	}
 }
 
-// publishNow publishes one message and waits for its completion.
+// publishNow publishes one message and waits for its completion. An error must name the
+// message once.
 func publishNow(t *testing.T, p publish.Publisher, m *event.Message) (uint64, error) {
 	t.Helper()
 	c := newCompletions(t)
 	p.Publish(t.Context(), m, c.of(m))
 	r := c.wait(1)[0]
+	if r.err != nil && (!strings.HasPrefix(r.err.Error(), "publish "+m.ID+": ") || strings.Count(r.err.Error(), "publish ") > 1) {
+		t.Errorf("the error %q does not name message %s once", r.err, m.ID)
+	}
 	return r.position, r.err
 }
 

@@ -136,7 +136,11 @@ func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
 		t.current = next
 		return true, nil
 	case t.current.valid(now):
-		t.opts.Logger.Warn("cannot renew the token for Kafka, using the last one until it expires", "expires", t.current.expiry, "err", err)
+		log := t.opts.Logger
+		if !t.current.expiry.IsZero() {
+			log = log.With("expires", t.current.expiry)
+		}
+		log.Warn("cannot renew the token for Kafka, using the last one until it expires", "err", err)
 		return false, nil
 	}
 	t.current = token{}

@@ -136,6 +136,9 @@ func TestUnknownLifetime(t *testing.T) {
 	}
 	e.answer = status(http.StatusInternalServerError, "")
 	want("opaque-2")
+	if log := e.log.String(); !strings.Contains(log, "cannot renew the token for Kafka") || strings.Contains(log, "expires=") {
+		t.Errorf("an unknown expiry is logged as a time: %s", log)
+	}
 
 	jwt := "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, e.now.Unix()+100)) + ".c2ln"
 	e.answer = status(http.StatusOK, `{"access_token":"`+jwt+`","token_type":"Bearer"}`)
