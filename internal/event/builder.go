@@ -170,8 +170,10 @@ func (b Builder) check(c Change) error {
 		return errors.New("object has no resourceVersion")
 	case o.Body.None() && !c.Type.IsRemoval():
 		return errors.New("object has no body")
+	case len(o.APIVersion) > MaxText:
+		return fmt.Errorf("the apiVersion has %d bytes, and the limit is %d", len(o.APIVersion), MaxText)
 	}
-	return nil
+	return validVersion(string(o.UID), o.ResourceVersion)
 }
 
 func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }

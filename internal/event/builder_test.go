@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var (
@@ -79,6 +81,9 @@ func TestMessageRefuses(t *testing.T) {
 		"another namespace":            func(c *Change) { c.Key.Namespace = "other" },
 		"no name":                      func(c *Change) { c.Key.Name, c.Object.Name = "", "" },
 		"no uid":                       func(c *Change) { c.Object.UID = "" },
+		"a long uid":                   func(c *Change) { c.Object.UID = types.UID(strings.Repeat("u", maxVersion+1)) },
+		"a long resourceVersion":       func(c *Change) { c.Object.ResourceVersion = strings.Repeat("1", maxVersion) },
+		"a long apiVersion":            func(c *Change) { c.Object.APIVersion = strings.Repeat("v", MaxText+1) },
 		"no resourceVersion":           func(c *Change) { c.Object.ResourceVersion = "" },
 		"no body":                      func(c *Change) { c.Object.Body = Body{} },
 		"truncated, body not JSON":     func(c *Change) { c.Truncated, c.Object.Body = true, JSON([]byte("canary")) },

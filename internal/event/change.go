@@ -193,19 +193,30 @@ func (a Acked) IsSameEvent(b Acked) bool {
 	return a == b
 }
 
-// MaxText is the maximum length in bytes of a partition key, a UID, a resourceVersion and the id of
-// an event. API servers use far shorter values. The limit protects memory, because the forwarder
-// keeps these values from the bus in memory, and a compressed batch of a few kilobytes can contain
-// a value of many megabytes.
+// MaxText is the maximum length in bytes of a partition key and of the id of an event. API servers
+// use far shorter values. The limit protects memory, because the forwarder keeps these values from
+// the bus in memory, and a compressed batch of a few kilobytes can contain a value of many
+// megabytes.
 const MaxText = 4096
+
+// maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if each
+// byte must be encoded, an id of them is not longer than [MaxText].
+const maxVersion = 1024
+
+func validVersion(uid, version string) error {
+	if n := len(uid) + len(version); n > maxVersion {
+		return fmt.Errorf("uid and resourceVersion have %d bytes, and the limit is %d", n, maxVersion)
+	}
+	return nil
+}
 
 // Validate returns an error with an [InvalidReason] for an entry that no forwarder writes.
 func (a Acked) Validate() error {
 	switch {
 	case a.UID == "":
 		return Invalid(InvalidAttribute, errors.New("no uid"))
-	case len(a.UID) > MaxText || len(a.ResourceVersion) > MaxText:
-		return Invalid(InvalidAttribute, fmt.Errorf("the uid has %d bytes, and the version %d", len(a.UID), len(a.ResourceVersion)))
+	case validVersion(a.UID, a.ResourceVersion) != nil:
+		return Invalid(InvalidAttribute, validVersion(a.UID, a.ResourceVersion))
 	case a.Epoch > LastEpoch:
 		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is later than the last epoch, %d", a.Epoch, LastEpoch))
 	case a.Deselected && !a.Deleted:

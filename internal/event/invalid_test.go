@@ -23,6 +23,8 @@ func TestValidate(t *testing.T) {
 	}{
 		"valid":                      {Acked{UID: "u", Epoch: LastEpoch, Deleted: true, Deselected: true}, ""},
 		"no uid":                     {Acked{}, InvalidAttribute},
+		"the longest version":        {Acked{UID: strings.Repeat("u", maxVersion-1), ResourceVersion: "1"}, ""},
+		"a longer version":           {Acked{UID: strings.Repeat("u", maxVersion-1), ResourceVersion: "12"}, InvalidAttribute},
 		"after the last epoch":       {Acked{UID: "u", Epoch: LastEpoch + 1}, InvalidEpoch},
 		"deselected and not removed": {Acked{UID: "u", Deselected: true}, InvalidAttribute},
 	} {

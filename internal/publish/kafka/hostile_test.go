@@ -273,7 +273,7 @@ func TestLongTexts_Slow(t *testing.T) {
 	forged(key("v"), "u", "x"+long)
 
 	// Publish rejects a key that no load would accept.
-	object := publishtest.Object{Name: strings.Repeat("n", event.MaxText)}
+	object := publishtest.Object{Name: strings.Repeat("n", event.MaxText), UID: "u"}
 	first.Publish(t.Context(), object.Message(t, 0), func(_ uint64, err error) {
 		if !errors.Is(err, publish.ErrTooLarge) {
 			t.Errorf("published a long key: %v", err)
