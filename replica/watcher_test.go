@@ -14,7 +14,7 @@ import (
 )
 
 // TestSuccessor verifies that a watch shows a DELETED and an ADDED event for an object that was deleted
-// and created again, even if the delete is no longer on the bus.
+// and recreated, even if the delete is no longer on the bus.
 func TestSuccessor(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		const in = `{"app":"web"}`

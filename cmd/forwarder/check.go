@@ -75,7 +75,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&o.Pre, "pre", false, "the forwarder is not installed yet")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: without --pre, that of this container)")
+	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: the limit of this container; with --pre, none)")
 	clusterFlag(cmd, &cluster)
 	credentialFlags(cmd, &o.Forwarder)
 	timeoutFlag(cmd, &o.Forwarder)

@@ -32,7 +32,7 @@ var remarks = map[string]string{
 	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run and an upgrade starts a new one before it ends an old one.",
 	"KUBERELAY_LEASE_NAME":      " Not set: the name of the other objects of the chart.",
 	"KUBERELAY_METRICS_AUTH":    " The chart adds the permissions, and probes and the ServiceMonitor use TLS.",
-	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 stands for three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
+	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 means three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
 	"KUBERELAY_RESOURCES":       " In the chart, write plurals, with their group, because it generates RBAC rules from them.",
 }
 

@@ -40,7 +40,7 @@ func overview() dashboard {
 		row("How current is it?",
 			graph("End-to-end lag, 99%", "s", "The 99% quantile of the time from the write at the API server to the acknowledgement of the bus. The API server records whole seconds, so the value is up to 1 s too high.",
 				query{in(quantile("0.99", "kuberelay_end_to_end_lag_seconds_bucket{of}", "cluster, namespace")), "{{cluster}} {{namespace}}"}).limited(60, 300),
-			graph("Age of the oldest unpublished change", "s", "It grows while the bus is away, is full, or refuses an object.", query{in("max by (" + who + ") (kuberelay_oldest_unsent_change_seconds{of})"), name}).limited(60, 300),
+			graph("Age of the oldest unpublished change", "s", "It grows while the bus is unavailable, is full, or refuses an object.", query{in("max by (" + who + ") (kuberelay_oldest_unsent_change_seconds{of})"), name}).limited(60, 300),
 			graph("Age of the oldest consistency point", "s", "For the resource that is furthest behind. Bookmarks of the API server reset it about once a minute.",
 				query{in("max by (" + who + ") (kuberelay_resolved_age_seconds{of})"), name}).limited(600, 900),
 		),

@@ -174,7 +174,7 @@ func cases() []decision {
 		{"permission-cluster-identity", "forbidden", "", func(f *Facts) { f.Server.UIDErr = forbidden() }, Failed, "set KUBERELAY_CLUSTER_NAME"},
 		{"permission-cluster-identity", "forbidden, with a name", "", func(f *Facts) {
 			f.Server.UIDErr, f.Settings.Event.ClusterName = forbidden(), "a"
-		}, Warning, "not noticed"},
+		}, Warning, "undetected"},
 		{"permission-cluster-identity", "forbidden, to replace", "", func(f *Facts) {
 			f.Server.UIDErr, f.Settings.Event.ClusterName, f.Settings.Event.ClusterReplaces = forbidden(), "a", "b"
 		}, Failed, "KUBERELAY_CLUSTER_REPLACES"},

@@ -95,7 +95,7 @@ func checkTopicSettings(_ *Facts, all []kafka.TopicInspection) verdict {
 	}
 	switch {
 	case unreadable != "":
-		return warn("grant DescribeConfigs on the topic", "the settings of topic %s may not be read, so wrong ones are not noticed", unreadable)
+		return warn("grant DescribeConfigs on the topic", "the settings of topic %s may not be read, so wrong settings go undetected", unreadable)
 	case len(topics) == 0:
 		return skip(noTopic)
 	}
@@ -198,7 +198,7 @@ func checkMaxMessageBytes(f *Facts, all []kafka.TopicInspection) verdict {
 
 func checkIdempotence(f *Facts) verdict {
 	if !f.Settings.Kafka.Idempotent {
-		return warn("set KUBERELAY_KAFKA_IDEMPOTENT=true, if the Kafka cluster permits it", "KUBERELAY_KAFKA_IDEMPOTENT is false, so events can repeat, and two forwarders at once are not noticed")
+		return warn("set KUBERELAY_KAFKA_IDEMPOTENT=true, if the Kafka cluster permits it", "KUBERELAY_KAFKA_IDEMPOTENT is false, so events can repeat, and two concurrent forwarders go undetected")
 	}
 	return pass("the brokers refuse repeated events and replaced forwarders")
 }

@@ -72,7 +72,7 @@ func checkAnotherWriter(f *Facts) verdict {
 		return warn("run one forwarder, or set KUBERELAY_LEADER_ELECTION=true on all",
 			"KUBERELAY_LEADER_ELECTION is false, and another forwarder, %s, holds the Lease %s/%s", f.Lease.Holder, f.Lease.Namespace, f.Lease.Name)
 	case d != nil && d.Bus.ForeignEvents > 0:
-		return warn("find out who else can write to the stream or topic, and take that right away", "the forwarder repaired %d events that another writer published", d.Bus.ForeignEvents)
+		return warn("find out who else can write to the stream or topic, and revoke that permission", "the forwarder repaired %d events that another writer published", d.Bus.ForeignEvents)
 	case f.tookOver() != "":
 		return fail("run one forwarder with this KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all", "%s", f.tookOver())
 	case d == nil:

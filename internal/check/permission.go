@@ -159,11 +159,11 @@ func checkIdentity(f *Facts) verdict {
 	case err == nil:
 		return pass("the namespace kube-system has the UID %s", f.Server.UID)
 	case apierrors.IsNotFound(err) && f.Settings.Event.ClusterName != "":
-		return warn("make sure that no other cluster on the bus has this name", "the cluster has no namespace kube-system, so another cluster with its name is not noticed")
+		return warn("make sure that no other cluster on the bus has this name", "the cluster has no namespace kube-system, so another cluster with its name goes undetected")
 	case f.Settings.Event.ClusterReplaces != "":
 		return fail(fix, "KUBERELAY_CLUSTER_REPLACES is set, and the namespace kube-system cannot be read: %v", err)
 	case f.Settings.Event.ClusterName != "":
-		return warn(fix, "the namespace kube-system cannot be read, so another cluster with this name on the bus is not noticed: %v", err)
+		return warn(fix, "the namespace kube-system cannot be read, so another cluster with this name on the bus goes undetected: %v", err)
 	default:
 		return fail(fix+", or set KUBERELAY_CLUSTER_NAME", "the cluster has no name, because the namespace kube-system cannot be read: %v", err)
 	}

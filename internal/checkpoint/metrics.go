@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 func (c *Checkpoint) Register(registerer prometheus.Registerer) {
 	registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuberelay_bus_lost_total",
-		Help: "Objects whose last acknowledged event the bus has lost, found by a reading of the checkpoint or a refused publish. The forwarder publishes their states again. Should stay 0: alert on any increase, and see docs/delivery.md.",
+		Help: "Objects whose last acknowledged event the bus has lost, found by a read of the checkpoint or a refused publish. The forwarder publishes their states again. Should stay 0: alert on any increase, and see docs/delivery.md.",
 	}, func() float64 { return float64(c.term.LostTotal()) }))
 }
 

@@ -91,7 +91,7 @@ type Event struct {
 
 // NATS contains the settings of the stream and for publishing to it.
 type NATS struct {
-	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. Credentials are refused here; they come from files."`
+	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. A URL must not contain credentials; put them in files."`
 	Stream        string        `envconfig:"KUBERELAY_NATS_STREAM" default:"KUBERELAY" desc:"Name of the JetStream stream. It is created if missing."`
 	SubjectPrefix string        `envconfig:"KUBERELAY_NATS_SUBJECT_PREFIX" default:"kuberelay" desc:"First token of every subject: letters, digits, - and _."`
 	Replicas      int           `envconfig:"KUBERELAY_NATS_REPLICAS" default:"1" min:"1" max:"5" desc:"Number of servers that hold a copy of the stream. The built-in server counts as one."`
@@ -130,7 +130,7 @@ type Kafka struct {
 	CleanupPolicy   string        `envconfig:"KUBERELAY_KAFKA_CLEANUP_POLICY" default:"compact" oneof:"compact,delete" desc:"Cleanup policy of event topics. compact keeps the last event of each object and, for a while, earlier ones. delete keeps everything, because retention.ms and retention.bytes must be -1."`
 	Tombstones      bool          `envconfig:"KUBERELAY_KAFKA_TOMBSTONES" decides:"bus" default:"true" desc:"Write a tombstone, a record with the same key and no value, right after each deleted or deselected event, so that tables built from the topic drop the object. With false, it follows after KUBERELAY_DELETE_RETENTION if the topic is compacted, and never otherwise."`
 	Compression     string        `envconfig:"KUBERELAY_KAFKA_COMPRESSION" default:"zstd" oneof:"none,gzip,snappy,lz4,zstd" desc:"Compression of batches."`
-	Idempotent      bool          `envconfig:"KUBERELAY_KAFKA_IDEMPOTENT" decides:"bus" default:"true" desc:"Store every event once, and let the brokers refuse a forwarder that another one has replaced. Use false for Kafka clusters that forbid idempotent producers: events can then repeat with the same ids, and two forwarders at once are not noticed."`
+	Idempotent      bool          `envconfig:"KUBERELAY_KAFKA_IDEMPOTENT" decides:"bus" default:"true" desc:"Store every event once, and let the brokers refuse a forwarder that another one has replaced. Use false for Kafka clusters that forbid idempotent producers: events can then repeat with the same ids, and two concurrent forwarders go undetected."`
 	TransactionalID string        `envconfig:"KUBERELAY_KAFKA_TRANSACTIONAL_ID" unset:"kuberelay.<cluster>" example:"kuberelay.prod-eu1" desc:"Transactional id with which brokers fence the previous forwarder of the cluster. There are no transactions."`
 	TLS             bool          `envconfig:"KUBERELAY_KAFKA_TLS" default:"false" desc:"Use TLS to the brokers and verify their certificates."`
 	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificates of the brokers."`
@@ -141,11 +141,11 @@ type Kafka struct {
 	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
 	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`
 	TokenFile       string        `envconfig:"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE" kind:"secret" unset:"none" desc:"Token of SASL OAUTHBEARER that something else renews, such as a projected service account token. When the file changes, the connections are replaced."`
-	TokenURL        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_TOKEN_URL" kind:"https" unset:"none" example:"https://login.example.com/oauth2/token" desc:"Token endpoint of an OpenID Connect provider, from which SASL OAUTHBEARER gets tokens with client credentials. They are renewed before they expire."`
+	TokenURL        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_TOKEN_URL" kind:"https" unset:"none" example:"https://login.example.com/oauth2/token" desc:"Token endpoint of an OpenID Connect provider. The forwarder gets its SASL OAUTHBEARER tokens there with client credentials, and renews them before they expire."`
 	ClientID        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CLIENT_ID" unset:"none" desc:"Client id for KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	SecretFile      string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE" kind:"secret" unset:"none" desc:"Client secret for KUBERELAY_KAFKA_OAUTH_TOKEN_URL. It is read again for each token."`
-	Scopes          List          `envconfig:"KUBERELAY_KAFKA_OAUTH_SCOPES" unset:"none" example:"kafka" desc:"Scopes to ask KUBERELAY_KAFKA_OAUTH_TOKEN_URL for."`
-	Audience        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_AUDIENCE" unset:"none" example:"kafka" desc:"Audience to ask KUBERELAY_KAFKA_OAUTH_TOKEN_URL for, if the provider needs that."`
+	Scopes          List          `envconfig:"KUBERELAY_KAFKA_OAUTH_SCOPES" unset:"none" example:"kafka" desc:"Scopes to request from KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
+	Audience        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_AUDIENCE" unset:"none" example:"kafka" desc:"Audience to request from KUBERELAY_KAFKA_OAUTH_TOKEN_URL, if the provider requires one."`
 	OAuthCAFile     string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificate of KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	AWSRegion       string        `envconfig:"KUBERELAY_KAFKA_AWS_REGION" unset:"that in the names of the brokers, or of the AWS configuration" example:"eu-central-1" desc:"AWS region of the brokers, for AWS_MSK_IAM."`
 	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Maximum number of events that are sent and not yet acknowledged, at most one of each object. A first sync or a resync uses at most an eighth of them, and the changes of one resource in one namespace at most half."`
@@ -179,7 +179,7 @@ type Leader struct {
 // Fleet contains the settings of a forwarder that copies several clusters. Contexts, Dir and
 // ClusterAPI are alternative sources of clusters. At most one of them is set.
 type Fleet struct {
-	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, each of which is a cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
+	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, one for each cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
 	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The name of the file without its extension is the name of the cluster on the bus. Files that come, go or change take effect within seconds."`
 	ClusterAPI List   `envconfig:"KUBERELAY_CLUSTER_API" unset:"one cluster" example:"fleet-eu,fleet-us" desc:"Namespaces, or * for all, in which each Cluster object of Cluster API is a cluster. The forwarder reads its kubeconfig from the Secret of Cluster API, in the cluster of KUBECONFIG or of the pod. The name on the bus is <namespace>.<name>. Clusters that come or go and Secrets that are replaced take effect at once."`
 	Management string `envconfig:"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME" unset:"the management cluster is not copied" example:"management" desc:"Name on the bus of the cluster with the Cluster objects, to copy that too."`

@@ -108,6 +108,6 @@ func (f Fleet) validateContexts(p *problems) {
 
 func checkWildcard(p *problems, variable string, list List) {
 	if len(list) > 1 && slices.Contains(list, "*") {
-		p.add(variable, "* stands for all; remove the others, or the *")
+		p.add(variable, "* means all; remove the others, or the *")
 	}
 }

@@ -24,7 +24,7 @@ func checkBrokers(list List) error {
 		case strings.Contains(s, "://"):
 			return errors.New("a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
 		case !isBroker(s):
-			return errors.New("not the address of a broker; write it as host:9092, several with commas")
+			return errors.New("not the address of a broker; write it as host:9092, and separate several with commas")
 		}
 	}
 	return nil

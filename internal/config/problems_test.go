@@ -30,7 +30,7 @@ func TestProblems(t *testing.T) {
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
-		noServer   = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
+		noServer   = "not a URL of a NATS server; write it as nats://host:4222, and separate several with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
 		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
 		builtIn    = "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this"
@@ -39,7 +39,7 @@ func TestProblems(t *testing.T) {
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
 		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
-		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
+		noBroker   = "not the address of a broker; write it as host:9092, and separate several with commas"
 		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
 		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
 		kafka      = "KUBERELAY_SINK=kafka"
@@ -53,7 +53,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_CLUSTER_NAME=a", "KUBERELAY_KUBECONFIG_CONTEXTS=*"}, `="a": it is of one cluster, and KUBERELAY_KUBECONFIG_CONTEXTS names several; unset one of them`},
 		{[]string{"KUBERELAY_CLUSTER_REPLACES=a", "KUBERELAY_CLUSTER_API=*"}, `="a": it is of one cluster, and KUBERELAY_CLUSTER_API names several; unset one of them`},
 		{[]string{"KUBERELAY_CLUSTER_API=*", "KUBERELAY_KUBECONFIG_CONTEXTS=a"}, `="*": KUBERELAY_KUBECONFIG_CONTEXTS is set as well; keep one of them`},
-		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,*"}, `="a,*": * stands for all; remove the others, or the *`},
+		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,*"}, `="a,*": * means all; remove the others, or the *`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,a=b"}, `="a,a=b": "a=b": another entry has the same name; write name=context with another name`},
 		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a folder; name one with kubeconfig files`},

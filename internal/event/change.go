@@ -102,7 +102,7 @@ type Change struct {
 	Present *Acked
 
 	// Truncated means that only identity and metadata are published, because the bus refused the
-	// whole object or the object is nested too deep (see [ErrTooDeep]).
+	// whole object or the object is nested too deeply (see [ErrTooDeep]).
 	Truncated bool
 }
 

@@ -121,7 +121,7 @@ func TestPatchOfEmptyName(t *testing.T) {
 	}
 }
 
-// TestPatchOfDeep verifies that a patch replaces a value as a whole if it is nested too deep.
+// TestPatchOfDeep verifies that a patch replaces a value as a whole if it is nested too deeply.
 func TestPatchOfDeep(t *testing.T) {
 	deep := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))

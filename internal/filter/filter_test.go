@@ -191,8 +191,8 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// FuzzFilter verifies that a result that For knows without an object equals the result with the
-// object.
+// FuzzFilter verifies that For, which evaluates what it can without an object, gives the same result
+// as an evaluation with the object.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{
 		`resource.resource != "pods" || object.status.phase == "Failed"`, `object.a.b[0] > 1 && has(object.c)`, `object.l.all(x, x.y == "z") ? true : object.q`,

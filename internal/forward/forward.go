@@ -274,7 +274,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		fail()
 	case errors.Is(err, context.Canceled):
 		done(false, err)
-	case notSent: // the bus is away, which the publisher logs once
+	case notSent: // the bus is unavailable, which the publisher logs once
 		log.Debug("publish failed, retrying", "err", err)
 		fail()
 	default:

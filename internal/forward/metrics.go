@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each processed key, by the reason in docs/architecture.md. At rest only unchanged grows, by one for each object at each resync.",
+			Help: "Decisions, one for each processed key, by the reason in docs/architecture.md. While nothing changes, only unchanged grows, by one per object and resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",
@@ -39,7 +39,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		foreign: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_foreign_events_total",
-			Help: "Events of another writer that contradicted the cluster, and after which the state of the object was published again. Should stay 0: alert on any increase, and see docs/troubleshooting.md.",
+			Help: "Events of another writer that contradicted the cluster. After each, the forwarder published the state of the object again. Should stay 0: alert on any increase, and see docs/troubleshooting.md.",
 		}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_event_lag_seconds",

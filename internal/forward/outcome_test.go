@@ -182,7 +182,7 @@ func TestOutcomeOfAnUnchangedState(t *testing.T) {
 	f := b.forwarder()
 	_, _ = syncOnce(t, f)
 	if got := f.Outcome(key.GroupResource()); !errors.Is(got.Err, publish.ErrNotSent) {
-		t.Fatalf("the bus is away: got %+v", got)
+		t.Fatalf("the bus is unavailable: got %+v", got)
 	}
 	b.view = view(withDigest(t, sent("A", "12", `"spec":1`))) // changed back
 	if _, err := syncOnce(t, f); err != nil || len(b.sent) != 1 {

@@ -225,7 +225,7 @@ func TestUnpublishable(t *testing.T) {
 }
 
 // TestTombstonesOfANameDoNotPileUp verifies that an unacknowledged publish drops the tombstones
-// whose delete the bus does not need. While the bus is down, many objects can use one name in turn.
+// whose delete the bus does not need. While the bus is down, many objects can use one name, one after another.
 func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 	d := newLedger()
 	for n := range 100 {

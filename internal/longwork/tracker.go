@@ -57,8 +57,8 @@ const Interval = time.Second
 // two log messages about the same work; see due.
 const logInterval = 10 * time.Second
 
-// Sample measures all work. It logs the progress and the completion of work that lasts long. Work
-// that makes no progress isn't logged again.
+// Sample measures all work. It logs the progress and the completion of long work. Work that
+// makes no progress isn't logged again.
 func (t *Tracker) Sample() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -189,10 +189,10 @@ func TestVerdictsStandAWhile(t *testing.T) {
 	ask("bad", "/metrics", 401, 1)
 	ask("good", "/metrics", 200, 0)
 	now = now.Add(allowedFor)
-	r.err = errors.New("the API server is away")
+	r.err = errors.New("the API server is unavailable")
 	ask("good", "/metrics", 503, 1)
 	ask("good", "/metrics", 503, 1)
-	if got := log.String(); strings.Count(got, "is away") != 1 || strings.Contains(got, "good") {
+	if got := log.String(); strings.Count(got, "is unavailable") != 1 || strings.Contains(got, "good") {
 		t.Errorf("the log says %q, want one line without the token", got)
 	}
 	r.err = nil

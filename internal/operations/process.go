@@ -14,7 +14,7 @@ import (
 func Register(r prometheus.Registerer, version, commit string) {
 	register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kuberelay_build_info",
-		Help: "1, with the version and commit of the forwarder and its Go version. Join it to other metrics to compare releases.",
+		Help: "Always 1. The labels have the version and commit of the forwarder, and its Go version. Join it to other metrics to compare releases.",
 	}, []string{"version", "commit", "goversion"})).WithLabelValues(version, commit, runtime.Version()).Set(1)
 	register(r, collectors.NewGoCollector())
 	register(r, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

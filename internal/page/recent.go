@@ -9,7 +9,7 @@ import (
 
 const (
 	keptEvents = 100
-	// Events are counted in spans of five seconds. Recent keeps the current span and the spans of the
+	// Recent counts events in spans of five seconds. It keeps the current span and the spans of the
 	// last five minutes.
 	spanLength = 5 * time.Second
 	keptSpans  = 61

@@ -200,7 +200,7 @@ func (r *Relay) measureFirstSync() (longwork.Amount, bool) {
 	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0 || listing && objects > 0 // the bus can be faster than the list
 }
 
-// measureResend measures the changes that waited for the bus while it was away.
+// measureResend measures the changes that waited for the bus while it was unavailable.
 func (r *Relay) measureResend() (longwork.Amount, bool) {
 	t := r.term.Load()
 	if t == nil {

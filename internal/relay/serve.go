@@ -126,7 +126,7 @@ func (t *term) reloadOnce(ctx context.Context) {
 // busPoll is the interval at which monitorBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// monitorBus pauses the queue while the bus is away. It does not pause the queue for a sink that
+// monitorBus pauses the queue while the bus is unavailable. It does not pause the queue for a sink that
 // only a publish can show to be available again. When the bus is back or reports a possible loss,
 // monitorBus retries failed keys at once and requests another checkpoint load, because the bus may
 // have lost messages. It blocks until ctx ends, and returns an error if the bus is permanently
@@ -149,9 +149,9 @@ func (t *term) monitorBus(ctx context.Context) error {
 		away = err != nil
 		switch {
 		case away && !wasAway:
-			t.awaySince.Store(time.Now().UnixNano())
+			t.unavailableSince.Store(time.Now().UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
-			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
+			o := &outage{began: time.Unix(0, t.unavailableSince.Swap(0)), ended: time.Now()}
 			o.waiting = t.ledger.Between(o.began, o.ended)
 			t.outage.Store(o)
 		}

@@ -184,7 +184,7 @@ func TestShutdownIsBounded(t *testing.T) {
 }
 
 // TestShutdownPublishesToABusThatIsBack verifies that the drain retries keys in back-off if the bus
-// is away at SIGTERM and back soon after. The informers never stop, and the wait for them must
+// is unavailable at SIGTERM and back soon after. The informers never stop, and the wait for them must
 // leave time for the drain.
 func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

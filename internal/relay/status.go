@@ -87,8 +87,8 @@ func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 func (t *term) busStatus(b status.Bus) status.Bus {
 	b.State = status.BusReady
 	if err := t.bus.Ready(); err != nil {
-		b.State, b.Error = status.BusAway, err.Error()
-		if at := t.awaySince.Load(); at != 0 {
+		b.State, b.Error = status.BusUnavailable, err.Error()
+		if at := t.unavailableSince.Load(); at != 0 {
 			b.Since = moment(time.Unix(0, at))
 		}
 	}

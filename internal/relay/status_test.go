@@ -44,7 +44,7 @@ func TestLeaseOfAStartingForwarder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, why := range map[string]error{"it starts": nil, "the API server is away": errors.New("the API server x is unreachable")} {
+	for what, why := range map[string]error{"it starts": nil, "the API server is unavailable": errors.New("the API server x is unreachable")} {
 		r.state.waitFor(func() error { return why })
 		for _, f := range status.Judge(r.Status()).Verdict.Findings {
 			if f.Reason == status.NoLeader {

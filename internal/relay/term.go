@@ -31,21 +31,21 @@ import (
 // afterward. Without leader election, the process has one term.
 type term struct {
 	*Relay
-	bus        *bus.Bus
-	queue      *workqueue.Queue
-	forwarder  *forward.Forwarder
-	acked      *ledger.Term
-	checkpoint *checkpoint.Checkpoint
-	reconciler *checkpoint.Reconciler
-	retention  *checkpoint.Retention // nil on a bus that cannot be purged
-	snapshots  *snapshots
-	resolver   *resolve.Resolver
-	metrics    *termRegisterer
-	awaySince  atomic.Int64           // when the bus went away, in Unix nanoseconds; 0 while it is ready
-	outage     atomic.Pointer[outage] // the last outage that is over; nil for none
+	bus              *bus.Bus
+	queue            *workqueue.Queue
+	forwarder        *forward.Forwarder
+	acked            *ledger.Term
+	checkpoint       *checkpoint.Checkpoint
+	reconciler       *checkpoint.Reconciler
+	retention        *checkpoint.Retention // nil on a bus that cannot be purged
+	snapshots        *snapshots
+	resolver         *resolve.Resolver
+	metrics          *termRegisterer
+	unavailableSince atomic.Int64           // when the bus became unavailable, in Unix nanoseconds; 0 while it is ready
+	outage           atomic.Pointer[outage] // the last outage that is over; nil for none
 }
 
-// outage is a period in which the bus was away. waiting is the number of keys that became dirty in
+// outage is a period in which the bus was unavailable. waiting is the number of keys that became dirty in
 // that period.
 type outage struct {
 	began, ended time.Time

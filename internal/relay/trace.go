@@ -21,7 +21,7 @@ func (r *Relay) Trace(k event.Key) trace.Forwarder {
 	running, election := r.state.describe(&d)
 	f := trace.Forwarder{Role: trace.Starting, Cluster: d.Cluster, Error: d.Waiting}
 	if d.WaitingFor == status.ForBus && d.Waiting != "" {
-		f.Error, f.BusAway = "", &trace.Error{Message: d.Waiting}
+		f.Error, f.BusUnavailable = "", &trace.Error{Message: d.Waiting}
 	}
 	var is leader.Standing
 	if election != nil {
@@ -127,8 +127,8 @@ func (t *term) trace(k event.Key, f *trace.Forwarder) {
 	if d.Err != nil {
 		f.PublishError = &trace.PublishError{Message: d.Err.Error(), Since: moment(d.Since), OtherObject: !d.Own}
 	}
-	if b := t.busStatus(status.Bus{}); b.State == status.BusAway {
-		f.BusAway = &trace.Error{Message: b.Error, Since: b.Since}
+	if b := t.busStatus(status.Bus{}); b.State == status.BusUnavailable {
+		f.BusUnavailable = &trace.Error{Message: b.Error, Since: b.Since}
 	}
 }
 

@@ -84,7 +84,7 @@ func NATSReader(cfg config.Config) (natsreader.Options, error) {
 		return o, err
 	}
 	if port == "0" {
-		return o, errors.New("KUBERELAY_NATS_LISTEN has port 0, which stands for any: name the server in KUBERELAY_NATS_URL")
+		return o, errors.New("KUBERELAY_NATS_LISTEN has port 0, which means any port: name the server in KUBERELAY_NATS_URL")
 	}
 	switch ip := net.ParseIP(host); {
 	case host == "" || ip.Equal(net.IPv4zero):

@@ -223,16 +223,16 @@ type BusState string
 
 // The states. A standby does not use the bus.
 const (
-	BusReady  BusState = "ready"
-	BusAway   BusState = "away"
-	BusUnused BusState = "unused"
+	BusReady       BusState = "ready"
+	BusUnavailable BusState = "unavailable"
+	BusUnused      BusState = "unused"
 )
 
 // Bus is the state of the bus.
 type Bus struct {
 	Sink     string     `json:"sink"` // nats, kafka or stdout
 	State    BusState   `json:"state"`
-	Since    *time.Time `json:"since,omitempty"` // when it went away
+	Since    *time.Time `json:"since,omitempty"` // when it became unavailable
 	Error    string     `json:"error,omitempty"`
 	Queued   int        `json:"queued"`   // keys that wait for a worker or for a retry
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement

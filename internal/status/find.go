@@ -30,12 +30,12 @@ func (d Document) find() []Finding {
 	case d.Waiting == "":
 		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")
 	case d.WaitingFor == ForBus:
-		add(BusIsAway, Critical, d.WaitingSince, "the bus is away or refuses the forwarder", "the bus is away or refuses the forwarder: %s", d.Waiting)
+		add(BusIsUnavailable, Critical, d.WaitingSince, "the bus is unavailable or refuses the forwarder", "the bus is unavailable or refuses the forwarder: %s", d.Waiting)
 	default:
-		add(ClusterAway, Critical, d.WaitingSince, "the API server is unreachable", "%s", d.Waiting)
+		add(ClusterUnavailable, Critical, d.WaitingSince, "the API server is unreachable", "%s", d.Waiting)
 	}
-	if d.Bus.State == BusAway {
-		add(BusIsAway, Critical, d.Bus.Since, "the bus is away", "the bus is away%s: %s", d.since(d.Bus.Since), d.Bus.Error)
+	if d.Bus.State == BusUnavailable {
+		add(BusIsUnavailable, Critical, d.Bus.Since, "bus unavailable", "bus unavailable%s: %s", d.since(d.Bus.Since), d.Bus.Error)
 	}
 	switch l := d.Lease; {
 	case l == nil:
@@ -159,7 +159,7 @@ func (d Document) findUnsent(add adder) {
 // findComparisons finds failing comparisons. A retry often succeeds, so the finding is a warning
 // until the comparisons of a resource have failed for longer than maxUnsent.
 func (d Document) findComparisons(add adder) {
-	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // comparisons fail while the bus is away
+	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // comparisons fail while the bus is unavailable
 		return
 	}
 	level, first, names := Warning, d.Comparisons[0], []string{}

@@ -14,30 +14,30 @@ type Reason string
 
 // The reasons.
 const (
-	Unreachable       Reason = "unreachable"
-	TokenNotReviewed  Reason = "token_not_reviewed"
-	Starting          Reason = "starting"
-	ClusterFailed     Reason = "cluster_failed"
-	ClusterAway       Reason = "cluster_away"
-	BusIsAway         Reason = "bus_away"
-	LeaseDenied       Reason = "lease_denied"
-	NoLeader          Reason = "no_leader"
-	DiscoveryFailing  Reason = "discovery_failing"
-	NothingWatched    Reason = "nothing_watched"
-	Forbidden         Reason = "forbidden"
-	WatchFailing      Reason = "watch_failing"
-	Syncing           Reason = "syncing"
-	Unsent            Reason = "unsent_changes"
-	PublishFailing    Reason = "publish_failing"
-	ComparisonFailing Reason = "comparison_failing"
-	ObjectTooLarge    Reason = "object_too_large"
-	NotConsistent     Reason = "consistency_point_old"
-	MemoryLow         Reason = "memory_low"
-	SettingUnmatched  Reason = "setting_unmatched"
-	NoObjectsSelected Reason = "no_objects"
-	FilterFailing     Reason = "filter_failing"
-	ObjectsTruncated  Reason = "objects_truncated"
-	BusCanLose        Reason = "bus_can_lose"
+	Unreachable        Reason = "unreachable"
+	TokenNotReviewed   Reason = "token_not_reviewed"
+	Starting           Reason = "starting"
+	ClusterFailed      Reason = "cluster_failed"
+	ClusterUnavailable Reason = "cluster_unavailable"
+	BusIsUnavailable   Reason = "bus_unavailable"
+	LeaseDenied        Reason = "lease_denied"
+	NoLeader           Reason = "no_leader"
+	DiscoveryFailing   Reason = "discovery_failing"
+	NothingWatched     Reason = "nothing_watched"
+	Forbidden          Reason = "forbidden"
+	WatchFailing       Reason = "watch_failing"
+	Syncing            Reason = "syncing"
+	Unsent             Reason = "unsent_changes"
+	PublishFailing     Reason = "publish_failing"
+	ComparisonFailing  Reason = "comparison_failing"
+	ObjectTooLarge     Reason = "object_too_large"
+	NotConsistent      Reason = "consistency_point_old"
+	MemoryLow          Reason = "memory_low"
+	SettingUnmatched   Reason = "setting_unmatched"
+	NoObjectsSelected  Reason = "no_objects"
+	FilterFailing      Reason = "filter_failing"
+	ObjectsTruncated   Reason = "objects_truncated"
+	BusCanLose         Reason = "bus_can_lose"
 )
 
 // The limits at which a state becomes a finding, or a warning becomes critical. A watch receives a
@@ -67,8 +67,8 @@ func Causes() []Cause {
 		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, with a back-off of up to about 80 seconds", "cannot-copy-the-cluster-retrying"},
-		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
-		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
+		{ClusterUnavailable, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
+		{BusIsUnavailable, "the bus is unavailable or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
 		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-leader-election-needs-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
 		{NoLeader, "no forwarder holds the lease", "wait for an election; if it lasts, see the logs of all replicas", "the-lease"},
 		{DiscoveryFailing, "discovery of API groups fails", "repair the back end of the group's APIService; for all groups, the API server", "discovery-of-groups-failed-keeping-their-informers"},

@@ -64,18 +64,18 @@ var faults = []struct {
 		well.Cluster, away.Cluster = "a", "b"
 		away.Resources, away.WaitingFor, away.Waiting = nil, ForCluster, "the API server x is unreachable"
 		*d = Document{Time: d.Time, Clusters: []Document{well, away}}
-	}, []string{"critical cluster_away"}, "b: the API server x is unreachable"},
+	}, []string{"critical cluster_unavailable"}, "b: the API server x is unreachable"},
 	{"two clusters well", func(d *Document) { *d = Document{Time: d.Time, Clusters: []Document{*d, *d}} }, nil, "2 clusters, 4 resources watched, 302 objects, everything published"},
-	{"API server away", func(d *Document) {
+	{"API server unavailable", func(d *Document) {
 		d.Resources, d.WaitingFor, d.Waiting = nil, ForCluster, "the API server x is unreachable"
 	},
-		[]string{"critical cluster_away"}, "the API server x is unreachable"},
-	{"bus away at the start", func(d *Document) { d.Resources, d.WaitingFor, d.Waiting = nil, ForBus, "dial x" }, []string{"critical bus_away"}, "dial x"},
-	{"bus away", func(d *Document) {
-		d.Bus.State, d.Bus.Since, d.Bus.Error = BusAway, ago(2*time.Minute), "no\nconnection"
+		[]string{"critical cluster_unavailable"}, "the API server x is unreachable"},
+	{"bus unavailable at the start", func(d *Document) { d.Resources, d.WaitingFor, d.Waiting = nil, ForBus, "dial x" }, []string{"critical bus_unavailable"}, "dial x"},
+	{"bus unavailable", func(d *Document) {
+		d.Bus.State, d.Bus.Since, d.Bus.Error = BusUnavailable, ago(2*time.Minute), "no\nconnection"
 		d.Resources[0].PublishError = &Error{"not sent", now}
 		d.Resources[1].ConsistentAsOf = ago(time.Hour)
-	}, []string{"critical bus_away"}, "the bus is away for 2m: no connection"},
+	}, []string{"critical bus_unavailable"}, "bus unavailable for 2m: no connection"},
 	{"standby", func(d *Document) {
 		d.Lease.Leading, d.Bus.State = false, BusUnused
 		for i := range d.Resources {
@@ -144,9 +144,9 @@ var faults = []struct {
 	{"no comparison for long", func(d *Document) {
 		d.Comparisons = []ComparisonError{{"nodes", Error{"503: away", *ago(time.Minute)}}, {"pods", Error{"403: no", *ago(301 * time.Second)}}}
 	}, []string{"critical comparison_failing"}, "deletes can be missing: nodes, pods; pods for 5m1s: 403: no"},
-	{"bus away, and no comparison", func(d *Document) {
-		d.Bus.State, d.Bus.Error, d.Comparisons = BusAway, "no connection", []ComparisonError{{"pods", Error{"not sent", *ago(time.Hour)}}}
-	}, []string{"critical bus_away"}, "no connection"},
+	{"bus unavailable, and no comparison", func(d *Document) {
+		d.Bus.State, d.Bus.Error, d.Comparisons = BusUnavailable, "no connection", []ComparisonError{{"pods", Error{"not sent", *ago(time.Hour)}}}
+	}, []string{"critical bus_unavailable"}, "no connection"},
 	{"the filter fails", func(d *Document) { d.Resources[0].FilterError = &Error{"no such key: absent", *ago(time.Hour)} },
 		[]string{"warning filter_failing"}, "KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (no such key: absent)"},
 	{"metadata only", func(d *Document) { d.Resources[0].Truncated, d.Resources[1].Truncated = 1, 3 },
@@ -244,8 +244,8 @@ func TestHeadline(t *testing.T) {
 		since *time.Time
 	}{
 		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForCluster, raw, ago(time.Minute) }, "the API server is unreachable", ago(time.Minute)},
-		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForBus, raw, ago(time.Minute) }, "the bus is away or refuses the forwarder", ago(time.Minute)},
-		{func(d *Document) { d.Bus = Bus{State: BusAway, Since: ago(time.Minute), Error: raw} }, "the bus is away", ago(time.Minute)},
+		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForBus, raw, ago(time.Minute) }, "the bus is unavailable or refuses the forwarder", ago(time.Minute)},
+		{func(d *Document) { d.Bus = Bus{State: BusUnavailable, Since: ago(time.Minute), Error: raw} }, "bus unavailable", ago(time.Minute)},
 		{func(d *Document) { d.Lease.Leading, d.Lease.Error = false, raw }, "access denied to the lease kuberelay/kuberelay", nil},
 		{func(d *Document) {
 			d.Lease.Leading, d.Lease.Holder, d.Lease.Renewed, d.Lease.RenewError = false, "", ago(time.Minute), raw
@@ -310,7 +310,7 @@ func TestCode(t *testing.T) {
 // documents returns the documents of the golden files.
 func documents() map[string]Document {
 	sick := well()
-	sick.Bus = Bus{Sink: "kafka", State: BusAway, Since: ago(6 * time.Minute), Error: "dial tcp 10.0.0.7:9092: connection refused", Queued: 3, ForeignEvents: 2}
+	sick.Bus = Bus{Sink: "kafka", State: BusUnavailable, Since: ago(6 * time.Minute), Error: "dial tcp 10.0.0.7:9092: connection refused", Queued: 3, ForeignEvents: 2}
 	sick.OldestUnsent, sick.Resources[0].Dirty = ago(6*time.Minute), count(3)
 	sick.Resources[0].PublishError = &Error{"publish x: not sent", *ago(5 * time.Minute)}
 	degrade(&sick.Resources[1], "forbidden", time.Hour)
@@ -362,7 +362,7 @@ func TestPrinters(t *testing.T) {
 // control the terminal.
 func TestPrintersAreSafe(t *testing.T) {
 	d := well()
-	d.Bus.State, d.Bus.Error = BusAway, "\x1b]0;title\a\u202e"
+	d.Bus.State, d.Bus.Error = BusUnavailable, "\x1b]0;title\a\u202e"
 	for format, write := range Printers() {
 		var b strings.Builder
 		if err := write(&b, Judge(d)); err != nil {
@@ -389,10 +389,10 @@ func checkExposition(t *testing.T, text string) {
 
 func TestFixNamesTheBusInUse(t *testing.T) {
 	for sink, want := range map[string]string{"nats": "KUBERELAY_NATS_URL", "kafka": "KUBERELAY_KAFKA_BROKERS"} {
-		d := Judge(Document{Bus: Bus{Sink: sink, State: BusAway, Error: "refused"}})
+		d := Judge(Document{Bus: Bus{Sink: sink, State: BusUnavailable, Error: "refused"}})
 		var fixes []string
 		for _, f := range d.Verdict.Findings {
-			if f.Reason == BusIsAway {
+			if f.Reason == BusIsUnavailable {
 				fixes = append(fixes, f.Fix)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// TestContentTooDeep verifies that an object that is nested too deep to print doesn't hide the
+// TestContentTooDeep verifies that an object that is nested too deeply to print doesn't hide the
 // others. Before the fix, nothing was printed.
 func TestContentTooDeep(t *testing.T) {
 	deep := web(t, event.Created, "1", strings.Repeat("[", 2*jsoncompare.MaxDepth)+strings.Repeat("]", 2*jsoncompare.MaxDepth))
@@ -24,7 +24,7 @@ func TestContentTooDeep(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		err := write(&b, objects, false)
-		if err == nil || !strings.Contains(err.Error(), "shop/web: it is nested too deep") || strings.Count(b.String(), "uid-of-web") != 1 {
+		if err == nil || !strings.Contains(err.Error(), "shop/web: it is nested too deeply") || strings.Count(b.String(), "uid-of-web") != 1 {
 			t.Errorf("%s: got %v and %s; want an error about one object, and the other", name, err, b.String())
 		}
 		b.Reset()

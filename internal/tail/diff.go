@@ -116,7 +116,7 @@ func renumbered(unified string) string {
 
 var (
 	errNoObject = errors.New("its data is not an object")
-	errTooDeep  = errors.New("it is nested too deep")
+	errTooDeep  = errors.New("it is nested too deeply")
 )
 
 func head(version string) string {

@@ -66,7 +66,7 @@ func TestLineWithoutDiff(t *testing.T) {
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},
 		{"deleted", state(t, event.Deleted, "2", ""), Change{Object: object, Previous: object}, "watch"},
 		{"nothing", update, Change{Object: object, Previous: json.RawMessage(`{"metadata":{"resourceVersion":"2"}}`)}, "watch, only resourceVersion or managedFields differ"},
-		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", jsoncompare.MaxDepth+1) + strings.Repeat("]", jsoncompare.MaxDepth+1) + `}`)}, "watch, no diff: it is nested too deep"},
+		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", jsoncompare.MaxDepth+1) + strings.Repeat("]", jsoncompare.MaxDepth+1) + `}`)}, "watch, no diff: it is nested too deeply"},
 		{"no object", update, Change{Object: object, Previous: json.RawMessage(`{`)}, "watch, no diff: its data is not an object"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -90,8 +90,8 @@ func decoded(t *testing.T, b []byte) any {
 	return v
 }
 
-// TestPointOnKafka verifies that tail shows a consistency point on Kafka, which has no data and
-// covers one partition.
+// TestPointOnKafka verifies how tail shows a consistency point on Kafka. Such a point has no data
+// and covers one partition.
 func TestPointOnKafka(t *testing.T) {
 	m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "7", AsOf: someTime, Objects: 3, Taken: someTime})
 	if err != nil {

@@ -175,7 +175,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	case err != nil:
 		return Object{}, nil, nil, errors.New("its data is not a Kubernetes object")
 	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
-		return Object{}, nil, nil, errors.New("its data is another object")
+		return Object{}, nil, nil, errors.New("its data is a different object")
 	}
 	o.Created = content.Metadata.CreationTimestamp
 	return o, content.Metadata.Labels, data, nil

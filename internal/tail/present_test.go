@@ -101,7 +101,7 @@ func TestPresent(t *testing.T) {
 		{name: "deleted", steps: []any{created, web(t, event.Deleted, "2", "{}")}},
 		{name: "deselected", steps: []any{created, web(t, event.Deselected, "2", "{}")}},
 		{name: "deleted, by name", steps: []any{created, web(t, event.Deleted, "2", "{}"), tombstone}, names: []string{"web"}, want: "[2]"},
-		{name: "created again", steps: []any{web(t, event.Deleted, "2", "{}"), web(t, event.Created, "3", "{}")}, names: []string{"web"}, want: "3"},
+		{name: "recreated", steps: []any{web(t, event.Deleted, "2", "{}"), web(t, event.Created, "3", "{}")}, names: []string{"web"}, want: "3"},
 		{name: "a tombstone", steps: []any{created, tombstone}},
 		{name: "labels", steps: []any{created}, labels: "app=web", want: "1"},
 		{name: "other labels", steps: []any{created}, labels: "app=cart"},

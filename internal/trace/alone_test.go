@@ -21,8 +21,8 @@ func TestJudged(t *testing.T) {
 		{"refused", func(f *Forwarder) {
 			f.Watch.Version, f.Unsent, f.PublishError = "815", ago(time.Minute), &PublishError{Message: "maximum bytes exceeded"}
 		}, Refused, "waiting: the bus does not take it: maximum bytes exceeded; the bus has version 812"},
-		{"bus away", func(f *Forwarder) { f.Watch.Version, f.BusAway = "815", &Error{Message: "dial tcp"} }, BusAway,
-			"waiting: the bus is away: dial tcp; the bus has version 812"},
+		{"bus unavailable", func(f *Forwarder) { f.Watch.Version, f.BusUnavailable = "815", &Error{Message: "dial tcp"} }, BusUnavailable,
+			"waiting: bus unavailable: dial tcp; the bus has version 812"},
 		{"deleted", func(f *Forwarder) { f.Watch.Object, f.Watch.UID, f.Checkpoint.State = Absent, "", Deleted }, DeleteOnBus, "deleted, and the bus has the delete"},
 		{"nothing of that name", func(f *Forwarder) { f.Watch.Object, f.Watch.UID, f.Checkpoint = Absent, "", &Entry{State: Absent} }, NoObject,
 			"unknown object: neither the API server nor the bus has deployments.apps shop/web"},

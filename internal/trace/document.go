@@ -123,9 +123,9 @@ type Forwarder struct {
 	Attempts int        `json:"attempts,omitempty"` // failed attempts since the last success
 	Decision string     `json:"decision,omitempty"` // see docs/architecture.md, "The states of one key"
 	// Unpublishable is true if the bus rejects the current state and a retry cannot help.
-	Unpublishable bool          `json:"unpublishable,omitempty"`
-	PublishError  *PublishError `json:"publishError,omitempty"`
-	BusAway       *Error        `json:"busAway,omitempty"`
+	Unpublishable  bool          `json:"unpublishable,omitempty"`
+	PublishError   *PublishError `json:"publishError,omitempty"`
+	BusUnavailable *Error        `json:"busUnavailable,omitempty"`
 }
 
 // Role is the role of a forwarder.

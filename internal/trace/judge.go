@@ -30,7 +30,7 @@ const (
 	WatchFailing    Reason = "watch_failing"
 	WatchBehind     Reason = "watch_behind"
 	StartingUp      Reason = "starting"
-	BusAway         Reason = "bus_away"
+	BusUnavailable  Reason = "bus_unavailable"
 	Refused         Reason = "refused"
 	Lost            Reason = "lost"
 	Waiting         Reason = "waiting"
@@ -60,7 +60,7 @@ func Causes() []Cause {
 		{WatchFailing, 1, "the list or the watch of the resource fails", "repair what the error names; forwarder status shows more about the resource"},
 		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
-		{BusAway, 1, "the bus is away", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
+		{BusUnavailable, 1, "the bus is unavailable", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
 		{Refused, 1, "the bus does not take the event", "repair what the error names; a full bus needs space"},
 		{Lost, 1, "the bus had the current state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
 		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
@@ -112,7 +112,7 @@ func (d Document) judge() Verdict {
 		return verdict(Deselection, "not selected: %s", d.Selection.Detail)
 	case now.State == Unknown:
 		return verdict(CannotTell, "unknown: the API server does not say what the current state is: %s%s", now.Error, d.has(last))
-	case last.State == Unknown && d.Forwarder.BusAway == nil:
+	case last.State == Unknown && d.Forwarder.BusUnavailable == nil:
 		return verdict(CannotTell, "unknown: the bus does not say what it has: %s", d.Bus.Error)
 	case now.State == Absent && removed:
 		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s%s", d.since(d.Bus.Stored), d.unread())
@@ -162,8 +162,8 @@ func (d Document) why(last Entry) Verdict {
 	case IsForbidden:
 		return verdict(Forbidden, "not watched: %s%s", d.Selection.Detail, has)
 	}
-	if f.BusAway != nil {
-		return verdict(BusAway, "waiting: the bus is away%s: %s%s", d.lasting(f.BusAway.Since), f.BusAway.Message, has)
+	if f.BusUnavailable != nil {
+		return verdict(BusUnavailable, "waiting: bus unavailable%s: %s%s", d.lasting(f.BusUnavailable.Since), f.BusUnavailable.Message, has)
 	}
 	switch f.Role {
 	case Unreachable:

@@ -97,8 +97,8 @@ func (d Document) queueWords() []string {
 		}
 		words = append(words, of+d.lasting(e.Since)+": "+e.Message)
 	}
-	if f.BusAway != nil {
-		words = append(words, "the bus is away"+d.lasting(f.BusAway.Since)+": "+f.BusAway.Message)
+	if f.BusUnavailable != nil {
+		words = append(words, "bus unavailable"+d.lasting(f.BusUnavailable.Since)+": "+f.BusUnavailable.Message)
 	}
 	return words
 }

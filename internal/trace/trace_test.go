@@ -51,15 +51,17 @@ var (
 	seen    = set(changed, func(d *Document) {
 		d.Forwarder.Watch.Version, d.Forwarder.Decision, d.Forwarder.Unsent = "815", "updated", ago(3*time.Minute)
 	})
-	gone      = func(d *Document) { d.APIServer = APIServer{State: Absent} }
-	noBus     = func(d *Document) { d.Bus = Bus{State: Unknown, Error: "no route"} }
-	notOnBus  = func(d *Document) { d.Bus = Bus{State: Absent}; d.Forwarder.Checkpoint = &Entry{State: Absent} }
-	deleted   = func(d *Document) { d.Bus.State, d.Bus.Type = Deleted, "deleted" }
-	silent    = func(d *Document) { d.Forwarder = Forwarder{Role: Unreachable, Error: "refused"} }
-	standby   = func(d *Document) { d.Forwarder.Role, d.Forwarder.Holder = Standby, "kuberelay-1" }
-	unsure    = func(d *Document) { d.APIServer = APIServer{State: Unknown, Error: "no such host"} }
-	busIsAway = func(d *Document) { d.Forwarder.BusAway = &Error{Message: "dial tcp", Since: ago(6 * time.Minute)} }
-	refused   = func(d *Document) {
+	gone             = func(d *Document) { d.APIServer = APIServer{State: Absent} }
+	noBus            = func(d *Document) { d.Bus = Bus{State: Unknown, Error: "no route"} }
+	notOnBus         = func(d *Document) { d.Bus = Bus{State: Absent}; d.Forwarder.Checkpoint = &Entry{State: Absent} }
+	deleted          = func(d *Document) { d.Bus.State, d.Bus.Type = Deleted, "deleted" }
+	silent           = func(d *Document) { d.Forwarder = Forwarder{Role: Unreachable, Error: "refused"} }
+	standby          = func(d *Document) { d.Forwarder.Role, d.Forwarder.Holder = Standby, "kuberelay-1" }
+	unsure           = func(d *Document) { d.APIServer = APIServer{State: Unknown, Error: "no such host"} }
+	busIsUnavailable = func(d *Document) {
+		d.Forwarder.BusUnavailable = &Error{Message: "dial tcp", Since: ago(6 * time.Minute)}
+	}
+	refused = func(d *Document) {
 		d.Forwarder.PublishError = &PublishError{Message: "maximum bytes exceeded", Since: ago(5 * time.Minute)}
 	}
 	forged = func(d *Document) {
@@ -124,8 +126,8 @@ var cases = []struct {
 	}, at("in_flight")), Waiting,
 		"waiting: the event is on its way to the bus; the bus has version 812"},
 
-	{"API server away", unsure, CannotTell, "unknown: the API server does not say what the current state is: no such host; the bus has version 812"},
-	{"API server away, not selected", set(unsure, filtered), Deselection, "not selected: KUBERELAY_FILTER is false"},
+	{"API server unavailable", unsure, CannotTell, "unknown: the API server does not say what the current state is: no such host; the bus has version 812"},
+	{"API server unavailable, not selected", set(unsure, filtered), Deselection, "not selected: KUBERELAY_FILTER is false"},
 	{"API server denies", set(unsure, forbidden), Forbidden, "not watched: access denied"},
 	{"filter", set(filtered, notOnBus), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has nothing of it"},
 	{"deselected", set(filtered, func(d *Document) { d.Bus.State = Deselected }), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has it as deselected"},
@@ -135,7 +137,9 @@ var cases = []struct {
 	{"standby", set(seen, standby), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby, the leader is kuberelay-1"},
 	{"starting", set(changed, func(d *Document) { d.Forwarder = Forwarder{Role: Starting, Error: "no API server"} }), StartingUp,
 		"waiting: the forwarder is starting: no API server; the bus has version 812"},
-	{"starting without a bus", set(changed, noBus, func(d *Document) { d.Forwarder = Forwarder{Role: Starting, BusAway: &Error{Message: "dial tcp"}} }), BusAway, "waiting: the bus is away: dial tcp"},
+	{"starting without a bus", set(changed, noBus, func(d *Document) {
+		d.Forwarder = Forwarder{Role: Starting, BusUnavailable: &Error{Message: "dial tcp"}}
+	}), BusUnavailable, "waiting: bus unavailable: dial tcp"},
 	{"no watch", set(changed, func(d *Document) { d.Forwarder.Watch = nil }), WatchFailing, "waiting: no watch covers it yet; the bus has version 812"},
 	{"watch fails", set(changed, fails), WatchFailing, "waiting: the watch of deployments.apps fails for 60s: no leader; the bus has version 812"},
 	{"not listed", set(changed, func(d *Document) { d.Forwarder.Watch = &Watch{State: "starting", Object: Unknown} }), StartingUp,
@@ -143,8 +147,8 @@ var cases = []struct {
 	{"watch is behind", changed, WatchBehind, "behind: the watch has version 812 of 815; the bus has version 812"},
 	{"watch lacks it", set(notOnBus, func(d *Document) { d.Forwarder.Watch = &Watch{State: "synced", Object: Absent} }), WatchBehind,
 		"behind: the watch does not show the object; the bus has nothing of it"},
-	{"bus away", set(seen, busIsAway, at("parked")), BusAway, "waiting: the bus is away for 6m: dial tcp; the bus has version 812"},
-	{"bus away, unreadable", set(seen, busIsAway, noBus), BusAway, "waiting: the bus is away for 6m: dial tcp; the bus has version 812"},
+	{"bus unavailable", set(seen, busIsUnavailable, at("parked")), BusUnavailable, "waiting: bus unavailable for 6m: dial tcp; the bus has version 812"},
+	{"bus unavailable, unreadable", set(seen, busIsUnavailable, noBus), BusUnavailable, "waiting: bus unavailable for 6m: dial tcp; the bus has version 812"},
 	{"refused", set(seen, refused, at("back_off")), Refused, "waiting: the bus does not take it for 5m: maximum bytes exceeded; the bus has version 812"},
 	{"unpublishable", set(seen, refused, func(d *Document) { d.Forwarder.Unpublishable = true }), Refused, "waiting: the bus does not take it: maximum bytes exceeded; the bus has version 812"},
 	{"others are refused", set(seen, refused, func(d *Document) { d.Forwarder.PublishError.OtherObject = true }), Refused,

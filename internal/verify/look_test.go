@@ -81,7 +81,7 @@ func TestBusGone(t *testing.T) {
 	}
 }
 
-// TestStreamReplaced verifies that a run fails if the stream is created again, because the messages
+// TestStreamReplaced verifies that a run fails if the stream is recreated, because the messages
 // read so far are then invalid. Positions start over, or continue above those of the removed stream,
 // as on a stream that a forwarder creates.
 func TestStreamReplaced(t *testing.T) {

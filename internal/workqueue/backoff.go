@@ -9,7 +9,7 @@ import (
 )
 
 // backoff is client-go's per-item exponential back-off with jitter. The jitter spreads the
-// retries of thousands of keys that failed together, because the bus went away.
+// retries of thousands of keys that failed together, because the bus became unavailable.
 type backoff struct {
 	kubequeue.TypedRateLimiter[item]
 }

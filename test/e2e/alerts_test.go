@@ -192,7 +192,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 		f.idle()
 	}, "KuberelayInvalidMessages")
 
-	a.fault("a bus that is away", alone, func(*timeline) {
+	a.fault("an unavailable bus", alone, func(*timeline) {
 		l.bus.Kill()
 		f.falls("kuberelay_nats_connected", 0)
 		l.change()

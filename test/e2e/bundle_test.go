@@ -119,9 +119,9 @@ func TestBundle_Slow(t *testing.T) {
 	}
 
 	bus.Kill()
-	f.says(2, "CRITICAL: the bus is away for ")
+	f.says(2, "CRITICAL: bus unavailable for ")
 	files, parts = f.bundled(1)
-	has(t, files, map[string]string{"status.json": "bus_away", "log.txt": "serving metrics", "goroutines.txt": "goroutine "})
+	has(t, files, map[string]string{"status.json": "bus_unavailable", "log.txt": "serving metrics", "goroutines.txt": "goroutine "})
 	if parts["bus"].Error == "" {
 		t.Errorf("without a bus: %+v", parts["bus"])
 	}

@@ -91,7 +91,7 @@ accounts: {
 	bus.Thaw()
 	f.well()
 	bus.Kill()
-	x.named(f, "the bus is away", "the bus is away for ", "status")
+	x.named(f, "the bus is unavailable", "bus unavailable for ", "status")
 	bus.Start()
 	f.well()
 	f.stop()
@@ -158,7 +158,7 @@ func (x *faultTable) plantOnKafka(t *testing.T) {
 	alter(t, admin, name, "cleanup.policy", "compact")
 	f.start().idle()
 	broker.Kill()
-	x.named(f, "the brokers are away", "the bus is away for ", "status")
+	x.named(f, "the brokers are unavailable", "bus unavailable for ", "status")
 }
 
 // alter changes a topic's setting.

@@ -236,6 +236,6 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.stop()
 	sub.end()
 	if got := sub.kinds(subject(configMaps, namespace, "a")); got != "snapshot" {
-		t.Errorf("after RBAC was taken away: %q, want nothing deleted", got)
+		t.Errorf("after RBAC was revoked: %q, want nothing deleted", got)
 	}
 }

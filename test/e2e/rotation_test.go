@@ -82,7 +82,7 @@ type load struct {
 	changes atomic.Int64
 	stop    func()
 
-	interrupted atomic.Bool // the API server may be away
+	interrupted atomic.Bool // the API server may be unavailable
 }
 
 // changers is the number of concurrent writers. Each writer has its own objects.

@@ -86,7 +86,7 @@ func TestStatus_Slow(t *testing.T) {
 	}
 
 	bus.Kill()
-	f.says(2, "CRITICAL: the bus is away for ")
+	f.says(2, "CRITICAL: bus unavailable for ")
 	u.create(configMaps, namespace, configMap("b", "1"))
 	poll.Try(t, "the object is dirty", func(context.Context) error {
 		if r := f.document().Resources[0]; r.Dirty == nil || *r.Dirty == 0 {
@@ -164,10 +164,10 @@ func TestStatusKafka_Slow(t *testing.T) {
 	f.start().well()
 	broker.Kill()
 	u.create(configMaps, namespace, configMap("b", "1"))
-	f.says(2, "CRITICAL: the bus is away for ")
+	f.says(2, "CRITICAL: bus unavailable for ")
 	f.kill()
 	f.start()
-	f.says(2, "CRITICAL: the bus is away or refuses the forwarder: ")
+	f.says(2, "CRITICAL: the bus is unavailable or refuses the forwarder: ")
 	broker.Start()
 	f.well()
 	f.stop()

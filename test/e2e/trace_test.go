@@ -245,7 +245,7 @@ func TestTraceOutage(t *testing.T) {
 		t.Errorf("%+v", d.Forwarder)
 	}
 	bus.Kill()
-	f.traces(1, trace.BusAway, "waiting: the bus is away", "cm/a", in)
+	f.traces(1, trace.BusUnavailable, "waiting: bus unavailable", "cm/a", in)
 	bus.Start()
 	config.MaxBytes = -1
 	poll.Try(t, "the stream has space", func(ctx context.Context) error {

@@ -1,6 +1,6 @@
-// Command kubestatemetrics is kube-state-metrics with its reflectors on the bus. Builder, stores
-// and metrics handler are those of its module. Only the list-watch is replaced. Without NATS_URL,
-// it is the unchanged kube-state-metrics on the API server.
+// Command kubestatemetrics is kube-state-metrics with reflectors that read from the bus. It uses the
+// builder, stores and metrics handler of kube-state-metrics, and replaces only the list-watch.
+// Without NATS_URL, the reflectors read from the API server, as in kube-state-metrics itself.
 package main
 
 import (

@@ -129,7 +129,7 @@ var infoOf = [kinds]kindInfo{
 	startBus:    {"the bus starts", 8, false},
 	storeEntry:  {"the checkpoint topic gets the entry of %s", 12, false},
 	compact:     {"the topics are compacted", 1, true},
-	recreate:    {"a topic is deleted and created again", 1, true},
+	recreate:    {"a topic is deleted and recreated", 1, true},
 	probe:       {"the session looks for another writer", 1, false},
 
 	tick:    {"time passes", 3, false},

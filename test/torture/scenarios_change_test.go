@@ -12,7 +12,7 @@ import (
 // content of the bus.
 var changing = []scenario{
 	{
-		name: "a label selector is taken away after an object has left it", bugs: []string{"delete-hides-equal-version", "refresh-all-the-time"},
+		name: "a label selector is removed after an object has left it", bugs: []string{"delete-hides-equal-version", "refresh-all-the-time"},
 		settings: selecting(), play: playWiden, rests: true,
 	},
 	{

@@ -79,7 +79,7 @@ func playSleeper(s *script) {
 		}
 		n, err := s.nodes[0].Metric(ctx, `kuberelay_nats_connected`)
 		if err == nil && n == 0 {
-			err = errors.New("the bus is away")
+			err = errors.New("the bus is unavailable")
 		}
 		return err
 	})

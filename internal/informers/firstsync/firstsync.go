@@ -114,8 +114,8 @@ func (s *Sync) Finish(ctx context.Context) {
 	}
 }
 
-// Renew requests new markers for a completed first sync if the bus has lost them. It doesn't wait
-// until they are written, because they follow the objects that the bus has also lost.
+// Renew requests new markers for a completed first sync if the bus has lost them. It returns before
+// they are written: the lost objects must be published before their markers.
 func (s *Sync) Renew(ctx context.Context) error {
 	if !s.done.Load() {
 		return nil

@@ -1,4 +1,4 @@
-// Package progress determines how far the handler of an informer is: the version up to which it has
+// Package progress tracks the progress of an informer's handler: the version up to which it has
 // been notified of every change, and the number of objects that it knows. It has no I/O, goroutines
 // or clock.
 package progress
@@ -88,9 +88,9 @@ func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle f
 }
 
 // Reached returns the highest version up to which the handler has been notified of every change,
-// and the time when that version arrived. stored is the version of the store. The caller must hold
-// the lock when it reads stored and calls Reached. Otherwise stored might be older than the objects
-// that the handler knows. none means that the handler knows no object.
+// and the time when that version arrived. stored is the version of client-go's store. The caller
+// must hold the Progress locked while it reads stored and calls Reached: otherwise stored might be
+// older than the objects that the handler knows. none means that the handler knows no object.
 func (p *Progress) Reached(stored string, none bool) (version string, at time.Time, ok bool) {
 	switch {
 	case p.empty && p.handled == p.listed && !none: // the deletes after an empty list are not handled yet

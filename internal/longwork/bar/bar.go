@@ -1,7 +1,7 @@
 // Package bar shows a progress bar in the last line of a terminal.
 //
 // It guarantees that output never mixes with the bar, and that the bar is removed at the end.
-// Without a terminal it shows nothing. If several works are in progress, it shows only the first.
+// Without a terminal it shows nothing. If several kinds of work are in progress, it shows only the first.
 package bar
 
 import (
@@ -33,7 +33,7 @@ type bar struct {
 	shown bool
 }
 
-// Show shows the progress of works while they run, if standard error is a terminal. From then on,
+// Show shows the progress of each kind of work while it runs, if standard error is a terminal. From then on,
 // write only to the returned outputs. stop removes the bar. Calling stop again has no effect.
 func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer, stop func()) {
 	file, ok := stderr.(*os.File)

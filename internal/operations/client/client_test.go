@@ -65,8 +65,8 @@ func TestTimeUp(t *testing.T) {
 	}
 }
 
-// TestATokenIsNotRedirected verifies that the client sends its token to no address that a server
-// redirects to. net/http keeps the token for another port or scheme of the same host.
+// TestATokenIsNotRedirected verifies that the client doesn't send its token to the target of a
+// redirect. net/http alone would send the token to another port or scheme of the same host.
 func TestATokenIsNotRedirected(t *testing.T) {
 	var got atomic.Pointer[string]
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

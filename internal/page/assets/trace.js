@@ -67,7 +67,7 @@ function answer(resource, namespace, name, f) {
   if (f.role === "leading") {
     const e = f.publishError;
     line("queue", f.unsent ? `a change waits${since(f.unsent)}` : "nothing waits", f.queue?.replaceAll("_", " "), f.attempts && `${f.attempts} failed attempts`, f.decision && `decision ${f.decision}`,
-      e && `last error${e.otherObject ? " of another object" : ""}${since(e.since)}: ${e.message}`, f.busAway && `the bus is away${since(f.busAway.since)}`);
+      e && `last error${e.otherObject ? " of another object" : ""}${since(e.since)}: ${e.message}`, f.busUnavailable && `bus unavailable${since(f.busUnavailable.since)}`);
   }
   const c = f.checkpoint;
   if (c) line("bus", c.state === "absent" ? "nothing" : c.state, c.version && `version ${c.version}`, c.position && `at ${c.position}`, c.time && `${age(c.time)} ago`);

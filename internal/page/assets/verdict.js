@@ -80,7 +80,7 @@ function busWords(b) {
   if (b.state === "unused") return ["not used"];
   const words = [b.state + since(b.since), `${b.queued} queued`, `${b.inFlight} in flight`];
   if (b.foreignEvents > 0) words.push(`${counted(b.foreignEvents, "foreign event")} repaired`);
-  return [words.join(", "), b.state === "away"];
+  return [words.join(", "), b.state === "unavailable"];
 }
 
 function leaseWords(l) {

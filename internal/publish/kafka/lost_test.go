@@ -279,7 +279,7 @@ func TestATakeoverIsKilledWhileItSetsATopicAside_Slow(t *testing.T) {
 			select {
 			case <-stuck:
 			case <-time.After(limit):
-				t.Fatal("the takeover does not come to record")
+				t.Fatal("the takeover does not reach its first record")
 			}
 			crash(b)
 			gate.open()

@@ -97,7 +97,7 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	select {
 	case <-stuck:
 	case <-time.After(limit):
-		t.Fatal("the second writer does not come to record")
+		t.Fatal("the second writer does not reach its first record")
 	}
 	crash(second)
 
@@ -137,7 +137,7 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 			select {
 			case <-stuck:
 			case <-time.After(limit):
-				t.Fatal("the takeover does not come to record")
+				t.Fatal("the takeover does not reach its first record")
 			}
 			crash(b)
 			gate.open()

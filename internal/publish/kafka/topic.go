@@ -26,7 +26,7 @@ func (s *session) addTopic(name string, partitions int) *topic {
 	t := &topic{name: name, senders: make([]*sender.Sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
 	for p := range t.senders {
 		t.senders[p] = s.newSender(name, p,
-			func(ctx context.Context) error { return s.recorder.HasRoom(ctx, p) },
+			func(ctx context.Context) error { return s.recorder.AwaitRoom(ctx, p) },
 			func(unread int64) { s.recordMarker(t, p, unread) })
 	}
 	s.partitions.Add(int64(partitions))

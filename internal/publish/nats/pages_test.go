@@ -136,7 +136,7 @@ func TestLoadPagesWhilePurging(t *testing.T) {
 }
 
 // TestLoadPurgedAndCreated verifies that Load yields an object that is not in the list of subjects,
-// because it was purged before the server read the page, and was created again afterwards.
+// because it was purged before the server read the page, and was recreated afterwards.
 func TestLoadPurgedAndCreated(t *testing.T) {
 	s, p := startPaged(t, 10, 15, func(p *paged, page int) {
 		switch page {

@@ -81,7 +81,7 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for c.bus.PossibleLosses() == before || c.bus.Ready() != nil { // the bus may be away for less than the poll interval
+	for c.bus.PossibleLosses() == before || c.bus.Ready() != nil { // the bus may be unavailable for less than the poll interval
 		select {
 		case <-ctx.Done():
 			t.Fatalf("there is no new topic; Ready says %v", c.bus.Ready())

@@ -39,8 +39,8 @@ type source interface {
 }
 
 // ErrChanged means that the bus changed in a way that invalidates the messages that were already
-// read, or that it was out of reach for so long that it can have changed in this way.
-var ErrChanged = fmt.Errorf("while verify read the bus, it lost messages, was created again, or was out of reach for more than %s; run verify again", publish.MaxAway)
+// read, or that it was unreachable for so long that it can have changed in this way.
+var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {

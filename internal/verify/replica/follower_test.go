@@ -283,7 +283,7 @@ func TestErrorNamesTheOutage(t *testing.T) {
 	s := natsSource{stream: lostStream{}}
 	f := newFollower(s, place{}, normal.Form{}, testDepth, time.Hour)
 	s.run(t.Context(), f)
-	if f.ended == nil || !strings.Contains(f.ended.Error(), "or was out of reach for more than 4m0s") {
+	if f.ended == nil || !strings.Contains(f.ended.Error(), "or was unreachable for more than 4m0s") {
 		t.Errorf("got %v", f.ended)
 	}
 }

@@ -1,8 +1,8 @@
 // Package nametest has names that break careless encodings, for tests and fuzz targets.
 package nametest
 
-// Hostile returns names of objects that need an escape somewhere. RBAC objects can have nearly all of
-// these names.
+// Hostile returns object names that some format must escape. RBAC objects can have nearly all of these
+// names.
 func Hostile() []string {
 	return []string{
 		"", " ", ".", "..", "a.b", "a..b", ".a", "a.", "_", "__", "=", "=2E", "=5F", "=63ore", "core", "*", ">", "a.>", "$SYS",

@@ -1,5 +1,6 @@
 // Run runs histories of the simulator for one seed, for a number of seeds, or for a given time. If a
-// history fails, it prints the shrunk story of the lowest failing seed and exits with status 1.
+// history fails, it shrinks the history of the lowest failing seed, prints its log, and exits with
+// status 1.
 package main
 
 import (
@@ -24,7 +25,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&r.Time, "time", 0, "how long to run, 0 for no limit")
 	flags.IntVar(&r.Jobs, "jobs", 0, "histories at once, 0 for the number of CPUs")
 	sink := flags.String("sink", string(simulate.NATS), "nats or kafka")
-	story := flags.Bool("story", true, "shrink the first failing history and print its story")
+	story := flags.Bool("story", true, "shrink the first failing history and print its log")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}

@@ -21,8 +21,9 @@ type TLS struct {
 	name        string                             // server name that the certificates must have; "" for the host
 }
 
-// NewTLS reads the certificate files. An empty caFile stands for the system's authorities, and an
-// empty certFile for no client certificate. An empty name stands for the host of the connection.
+// NewTLS reads the certificate files. If caFile is empty, it uses the system's
+// authorities. If certFile is empty, there is no client certificate. If name is empty, the server name
+// is the host of the connection.
 func NewTLS(caFile, certFile, keyFile, name string, log *slog.Logger) (*TLS, error) {
 	h := &TLS{name: name}
 	var err error

@@ -95,9 +95,9 @@ func (r *Recorder) add(n int, rec recordbatch.Record) {
 	}})
 }
 
-// HasRoom blocks while too many checkpoint records of an event partition are not stored yet. It
+// AwaitRoom blocks while too many checkpoint records of an event partition are not stored yet. It
 // returns an error if ctx ends first.
-func (r *Recorder) HasRoom(ctx context.Context, partition int) error {
+func (r *Recorder) AwaitRoom(ctx context.Context, partition int) error {
 	return r.await(ctx, func() bool {
 		c := r.counts[r.Home(partition)]
 		return c.added-c.stored <= r.Room

@@ -14,8 +14,9 @@ import (
 // records is [Checkpoint.Records].
 func Home(partition, records int) int { return partition % records }
 
-// placement is the partition of a record, and the number that should determine it: the partition is
-// the number modulo the number of partitions in use.
+// placement is the partition of a record, and the number that selects it: the hash of the key or, for
+// a checkpoint record, the event partition. A record belongs in the partition number modulo n, where n
+// is the number of partitions in use.
 type placement struct{ number, partition int }
 
 // maxMisplaced is the number of records in a wrong partition that are ignored if no number of
@@ -23,8 +24,7 @@ type placement struct{ number, partition int }
 // written these records. Such a writer must not prevent the use of partitions.
 const maxMisplaced = 8
 
-// spreadOf returns the number of partitions in use. With n partitions in use, a record belongs in
-// the partition of its number modulo n.
+// spreadOf returns the number of partitions in use.
 //
 // partitions is the current number of partitions. By default, the result is recorded, or partitions
 // if that is lower or recorded is 0. Another n replaces the default only if it fits more of the

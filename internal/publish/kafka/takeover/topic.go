@@ -222,7 +222,7 @@ func lower(a, b int64) int64 {
 //     takeover reads the partition from its start.
 //   - The marker entry says where the first foreign record is, because each takeover must find that
 //     record until it is answered.
-//   - The marker entry also says where the reading began if a key has several events. Only the
+//   - The marker entry also says where the read began if a key has several events. Only the
 //     last of these events gets an entry. If the log loses that event after a crash, the next
 //     takeover must find the one before it.
 //   - Update writes the entries of a partition in the order of their offsets.

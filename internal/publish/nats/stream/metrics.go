@@ -25,7 +25,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		reads: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_nats_reads_total",
-			Help: "Reads of the stream: single messages, and readings of the checkpoint. At rest only the claim of the cluster name, every 10 s, and KUBERELAY_CHECKPOINT_REFRESH cause reads; report a higher rate at rest as a bug.",
+			Help: "Reads of the stream: single messages, and reads of the checkpoint. While nothing changes, only the claim of the cluster name, every 10 s, and KUBERELAY_CHECKPOINT_REFRESH cause reads; report a higher rate as a bug.",
 		}),
 	}
 }

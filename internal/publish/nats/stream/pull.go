@@ -79,7 +79,7 @@ func (p *Puller) Stop() {
 }
 
 // Next returns the next message. It returns nats.ErrTimeout if neither a message nor a heartbeat
-// arrives in time. After any other error, the consumer must be created again.
+// arrives in time. After any other error, the consumer must be recreated.
 func (p *Puller) Next(within time.Duration) (*Message, *natsgo.MsgMetadata, error) {
 	for began := time.Now(); ; {
 		if p.pending <= p.batch/2 {
