@@ -59,10 +59,10 @@ func (c Config) folder() ([]Cluster, error) {
 		}
 		name := strings.TrimSuffix(e.Name(), filepath.Ext(e.Name()))
 		raw, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
+		if _, gone := os.Lstat(path); errors.Is(gone, os.ErrNotExist) {
 			continue // the file was deleted in the meantime
 		}
-		if err != nil {
+		if err != nil { // also if the file is a link to nothing
 			found = append(found, Cluster{Name: name, Err: err})
 			continue
 		}

@@ -41,6 +41,9 @@ func TestFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("nothing", filepath.Join(dir, "link.yaml")); err != nil {
+		t.Fatal(err)
+	}
 	s, err := New(Config{Settings: config.Fleet{Dir: dir}, Complete: complete})
 	if err != nil {
 		t.Fatal(err)
@@ -62,14 +65,14 @@ func TestFolder(t *testing.T) {
 		}
 		got = append(got, c.Name+state)
 	}
-	if want := "broken!,no name!,prod.eu1,twice!,well"; strings.Join(got, ",") != want {
+	if want := "broken!,link!,no name!,prod.eu1,twice!,well"; strings.Join(got, ",") != want {
 		t.Errorf("got %q, want %s", got, want)
 	}
-	before := all[4].Digest
+	before := all[5].Digest
 	if err := os.WriteFile(filepath.Join(dir, "well.yaml"), []byte(with("token: other")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if all, err = s.Read(t.Context()); err != nil || all[4].Digest == before {
+	if all, err = s.Read(t.Context()); err != nil || all[5].Digest == before {
 		t.Errorf("the digest is the same with another token (%v)", err)
 	}
 }
