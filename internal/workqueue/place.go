@@ -64,7 +64,7 @@ func (q *priorityQueue) find(key item) Place {
 	defer q.mu.Unlock()
 	s := q.keys[key]
 	switch {
-	case s.place == held:
+	case s.place == held, s.place == readded:
 		return InFlight
 	case s.place == delayed:
 		return BackOff

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -233,5 +234,45 @@ func TestEachKeyWakesAWorker(t *testing.T) {
 		if n := taken.Load(); n != 2 {
 			t.Errorf("%d workers took a key, want 2", n)
 		}
+	})
+}
+
+// TestAChangeInFlightKeepsItsPriority verifies that a key that changed in flight stays a normal key if it
+// is also added with low priority before client-go's queue has queued it again.
+func TestAChangeInFlightKeepsItsPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := limited(1, 1, 1), &recorder{}
+		q.queue = beforeDone{q.queue, sync.OnceFunc(func() { q.AddLowPriority(named("a")) })}
+		start(t, q, r.handle)
+		q.Add(named("a"))
+		synctest.Wait()
+		q.Add(named("a"))
+		q.Add(named("b"))
+		r.finish(named("a"), Result{})
+		synctest.Wait()
+		if at, _ := q.Find(named("a")); at != Queued {
+			t.Errorf("the changed key is %q, want %q", at, Queued)
+		}
+		r.finishAll(t, 2)
+	})
+}
+
+// TestLowPriorityInFlightStaysLow verifies that a low-priority key in flight does not become a normal key
+// when it is added again with low priority.
+func TestLowPriorityInFlightStaysLow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := limited(1, 1, 1), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(named("a"))
+		synctest.Wait()
+		q.AddLowPriority(named("a"))
+		q.Add(named("b"))
+		q.Add(named("c"))
+		r.finish(named("a"), Result{})
+		synctest.Wait()
+		if at, _ := q.Find(named("a")); at != QueuedLowPriority {
+			t.Errorf("the low-priority key is %q, want %q", at, QueuedLowPriority)
+		}
+		r.finishAll(t, 3)
 	})
 }
