@@ -203,7 +203,9 @@ func TestFlows(t *testing.T) {
 func TestManyFlowsLeaveNoMemory(t *testing.T) {
 	q := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	for n := range 5000 {
-		q.Push(unique.Make(in(fmt.Sprint(n), 0)))
+		k := unique.Make(in(fmt.Sprint(n), 0))
+		q.expect(k, normal)
+		q.Push(k)
 	}
 	for q.ready() {
 		q.await()

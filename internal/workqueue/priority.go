@@ -138,8 +138,11 @@ func (q *priorityQueue) expect(key item, as priority) {
 func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := keyState{place: queued, priority: q.keys[key].priority}
-	q.leaveBacklog(key) // an earlier back-off of the key ended
+	s, known := q.keys[key]
+	if s.place = queued; !known { // an earlier back-off of the key ended, although nothing changed since
+		s.priority = low
+		q.leaveBacklog(key)
+	}
 	q.move(key, s)
 	if s.priority == low {
 		q.lowFIFO.push(key)

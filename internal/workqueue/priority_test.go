@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -195,6 +196,7 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 	for _, as := range []priority{normal, low} {
 		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9}, 0)
 		first, second := unique.Make(named("first")), unique.Make(named("second"))
+		l.expect(first, normal)
 		l.Push(first)
 		l.await()
 		l.Pop()
@@ -274,5 +276,27 @@ func TestLowPriorityInFlightStaysLow(t *testing.T) {
 			t.Errorf("the low-priority key is %q, want %q", at, QueuedLowPriority)
 		}
 		r.finishAll(t, 3)
+	})
+}
+
+// TestTheEndOfAnEarlierBackOffIsNoChange verifies that a low-priority key does not become a normal key
+// when a back-off ends that RetryNow has cut short. An outage during a first sync leaves many such
+// back-offs.
+func TestTheEndOfAnEarlierBackOffIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(named("a"))
+		synctest.Wait()
+		r.finish(named("a"), Result{Err: errors.New("bus down")})
+		q.RetryNow()
+		synctest.Wait()
+		r.finish(named("a"), Result{})
+		q.Add(named("b"))
+		time.Sleep(2 * time.Hour) // on the synctest clock
+		if at, _ := q.Find(named("a")); at != QueuedLowPriority {
+			t.Errorf("the key is %q, want %q", at, QueuedLowPriority)
+		}
+		r.finishAll(t, 2)
 	})
 }
