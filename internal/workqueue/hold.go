@@ -29,6 +29,7 @@ func (q *priorityQueue) release(h hold, keys int64) {
 	} else {
 		q.flows.release(h.flow, keys, bytes, &q.all)
 	}
+	q.flows.released(&q.all)
 	if q.wake(); q.all.keys.used == 0 {
 		q.change.Broadcast() // for idle, and for await after close
 	}
