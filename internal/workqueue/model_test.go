@@ -250,7 +250,7 @@ func testModel(t *testing.T, seed uint64) {
 			m.owe(n, func() bool { return m.addLow(n) })
 		}
 	}
-	start(t, q, m.handle)
+	stop := start(t, q, m.handle)
 	var actors sync.WaitGroup
 	for range 4 {
 		actors.Go(m.act)
@@ -269,14 +269,42 @@ func testModel(t *testing.T, seed uint64) {
 	m.mu.Lock()
 	m.drains = true
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // on the synctest clock
+	limit := time.Hour // on the synctest clock
+	if seed%7 == 6 {
+		limit = m.upTo(1500) * time.Microsecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := q.Drain(ctx); err != nil {
+	err := q.Drain(ctx)
+	if limit < time.Hour && err != nil {
+		stop()
+		actors.Wait()
+		synctest.Wait()
+		m.checkStopped(t)
+		return
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	actors.Wait()
 	synctest.Wait()
 	m.check(t, depth, "after the drain")
+}
+
+// checkStopped is check after the deadline of a drain, when keys may be left.
+func (m *model) checkStopped(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Second) // on the synctest clock, for the handlers
+	select {
+	case <-m.q.finished:
+	default:
+		t.Error("Run has not returned")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.q.InFlight(); n != 0 || m.wrong != "" {
+		t.Errorf("%d keys are in flight; %s", n, m.wrong)
+	}
 }
 
 func (m *model) check(t *testing.T, depth *gauge, when string) {
