@@ -21,11 +21,10 @@ import (
 // A turn, a push and a release take constant time. A flow without keys takes no memory.
 type flows struct {
 	byID        map[flowID]*flow
-	large       bool    // byID has had more than 1,000 entries
-	first, last *flow   // the queue of flows that await their turn, linked by next
-	full        []*flow // the flows that left this queue because they held their share
-	check       int     // index in full of the flow that the next release checks
-	size        int     // number of queued keys
+	large       bool        // byID has had more than 1,000 entries
+	first, last *flow       // the queue of flows that await their turn, linked by next
+	full        fifo[*flow] // the flows that left this queue because they held their share
+	size        int         // number of queued keys
 }
 
 type flowID struct{ group, resource, namespace string }
@@ -36,7 +35,7 @@ func flowOf(k event.Key) flowID { return flowID{k.Group, k.Resource, k.Namespace
 // turn, it held its share, and a release makes it await its turn again.
 type flow struct {
 	id     flowID
-	queued fifo
+	queued fifo[item]
 	keys   int64 // held by handlers
 	bytes  int64
 	awaits bool
@@ -67,7 +66,7 @@ func (s *flows) turn(limit *budget) *flow {
 	for s.first != nil && s.first.keys > 0 && limit.exceedsShare(s.first, 4) {
 		if f := s.leave(); !f.full {
 			f.full = true
-			s.full = append(s.full, f)
+			s.full.push(f)
 		}
 	}
 	return s.first
@@ -103,24 +102,24 @@ func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 }
 
 // released makes flows that held their share await their turn again after a key of any flow or priority
-// was released. It stops at the first flow that still holds three quarters of its share, and the next
-// release begins after this flow.
+// was released. It ends after maxChecks flows that still hold three quarters of their share.
 func (s *flows) released(limit *budget) {
-	for n := len(s.full); n > 0; n = len(s.full) {
-		s.check %= n
-		f := s.full[s.check]
+	for left, failed := s.full.len(), 0; left > 0 && failed < maxChecks; left-- {
+		f := s.full.pop()
 		waits := f.queued.len() > 0 && !f.awaits
 		if waits && f.keys > 0 && limit.exceedsShare(f, 3) {
-			s.check++
-			return
+			s.full.push(f)
+			failed++
+			continue
 		}
-		s.full[s.check], s.full[n-1] = s.full[n-1], nil
-		s.full = s.full[:n-1]
 		if f.full = false; waits {
 			s.await(f)
 		}
 	}
 }
+
+// maxChecks bounds the time of a release when many flows hold their share.
+const maxChecks = 8
 
 // await adds a flow at the end of the queue of flows that await their turn.
 func (s *flows) await(f *flow) {
@@ -141,31 +140,31 @@ func (s *flows) leave() *flow {
 }
 
 // fifo is a first-in, first-out list. An empty fifo uses no memory.
-type fifo struct {
-	items []item
+type fifo[T comparable] struct {
+	items []T
 	head  int
 }
 
-func (f *fifo) len() int { return len(f.items) - f.head }
+func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
-func (f *fifo) push(key item) { f.items = append(f.items, key) }
+func (f *fifo[T]) push(v T) { f.items = append(f.items, v) }
 
-func (f *fifo) pop() item {
-	key := f.items[f.head]
-	f.items[f.head] = item{}
+func (f *fifo[T]) pop() T {
+	v := f.items[f.head]
+	clear(f.items[f.head : f.head+1])
 	switch f.head++; {
 	case f.head == len(f.items):
-		*f = fifo{}
+		*f = fifo[T]{}
 	case f.head > 1024 && f.head > len(f.items)/2:
 		f.items, f.head = slices.Clone(f.items[f.head:]), 0
 	}
-	return key
+	return v
 }
 
-// remove removes a key, which must be present.
-func (f *fifo) remove(key item) {
-	at := f.head + slices.Index(f.items[f.head:], key)
+// remove removes v, which must be present.
+func (f *fifo[T]) remove(v T) {
+	at := f.head + slices.Index(f.items[f.head:], v)
 	if f.items = slices.Delete(f.items, at, at+1); f.len() == 0 {
-		*f = fifo{}
+		*f = fifo[T]{}
 	}
 }

@@ -212,6 +212,11 @@ func TestFlows(t *testing.T) {
 				at := random.IntN(len(open))
 				complete(q, open[at])
 				open = slices.Delete(open, at, at+1)
+				for id, f := range q.flows.byID {
+					if q.flows.full.len() <= maxChecks && f.queued.len() > 0 && !f.awaits && (f.keys == 0 || !q.all.exceedsShare(f, 3)) {
+						t.Fatalf("seed %d: %v doesn't await its turn with %d of %d keys", seed, id, f.keys, q.all.keys.limit)
+					}
+				}
 			}
 		}
 		for len(open) > 0 || q.ready() {
@@ -229,7 +234,7 @@ func TestFlows(t *testing.T) {
 				t.Fatalf("seed %d: %d of %d keys of %v were handed out", seed, popped[id], n, id)
 			}
 		}
-		if len(q.flows.byID) != 0 || q.flows.len() != 0 || q.flows.first != nil || len(q.flows.full) > 0 || q.all.keys.used != 0 || q.all.bytes.used != 0 {
+		if len(q.flows.byID) != 0 || q.flows.len() != 0 || q.flows.first != nil || q.flows.full.len() > 0 || q.all.keys.used != 0 || q.all.bytes.used != 0 {
 			t.Fatalf("seed %d: something is left: %+v", seed, q.flows)
 		}
 	}

@@ -26,10 +26,10 @@ type priorityQueue struct {
 	change  sync.Cond         // signaled when await or idle may continue
 	keys    map[item]keyState // keys that are neither absent nor in the backlog
 	count   [places][priorities]int
-	large   bool  // keys has had more than 1,000 entries
-	flows   flows // the normal keys
-	lowFIFO fifo  // the low-priority keys that left the backlog
-	streak  int   // normal keys handed out since the last low-priority key
+	large   bool       // keys has had more than 1,000 entries
+	flows   flows      // the normal keys
+	lowFIFO fifo[item] // the low-priority keys that left the backlog
+	streak  int        // normal keys handed out since the last low-priority key
 
 	backlog    *backlog
 	background int64                 // low-priority keys added since the queue last had none
