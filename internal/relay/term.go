@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -79,11 +80,12 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 		return nil, err
 	}
 	r.informers.RaiseEpochs(epoch)
+	t.queue = newQueue(r.Settings, metrics) // only now, because only serve ends its goroutines
 	r.term.Store(t)
 	return t, nil
 }
 
-// assemble connects the parts of a term.
+// assemble connects the parts of a term, except its queue.
 func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	s := r.Settings
 	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)}
@@ -95,11 +97,6 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	}
 	t.checkpoint.PossibleLosses = b.PossibleLosses
 	t.checkpoint.Register(metrics)
-	limits := bus.LimitsOf(s)
-	t.queue = workqueue.New(workqueue.Config{
-		Workers: s.Work.Workers, MaxInFlight: limits.All, MaxLowPriorityInFlight: limits.LowPriority, MaxLowPriorityDelay: limits.LowPriorityDelay,
-		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
-	})
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.Source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
 	if b.Purger != nil {
 		t.retention = &checkpoint.Retention{
@@ -120,6 +117,14 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	})
 	metrics.MustRegister(t.resolver)
 	return t
+}
+
+func newQueue(s config.Config, metrics prometheus.Registerer) *workqueue.Queue {
+	limits := bus.LimitsOf(s)
+	return workqueue.New(workqueue.Config{
+		Workers: s.Work.Workers, MaxInFlight: limits.All, MaxLowPriorityInFlight: limits.LowPriority, MaxLowPriorityDelay: limits.LowPriorityDelay,
+		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
+	})
 }
 
 // close ends the term and closes the connection to the bus. Events in flight fail.

@@ -113,7 +113,7 @@ func (q *priorityQueue) addLow(key item) bool {
 	}
 	at := q.keys[key].place
 	switch {
-	case q.draining, at == added, at == queued, at == parked:
+	case q.draining, at == added, at == queued, at == readded, at == parked:
 	case at == held, at == delayed, q.backlog.len() == 0 && q.waiting(low) < maxStaged && q.except == nil:
 		q.background++
 		q.expect(key, low)

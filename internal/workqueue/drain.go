@@ -41,7 +41,7 @@ func (q *priorityQueue) drain() {
 
 // checkEmptied closes emptied if the queue drains and client-go's queue has every key.
 func (q *priorityQueue) checkEmptied() {
-	if q.draining && q.backlog.len()+q.total(added) == 0 {
+	if q.draining && q.backlog.len()+q.total(added)+q.total(readded) == 0 {
 		q.once.Do(func() { close(q.emptied) })
 	}
 }

@@ -247,3 +247,66 @@ func TestDrainEndsWithAKeyInBackOffAndInTheBacklog(t *testing.T) {
 		}
 	})
 }
+
+// TestDrainWaitsForAnAddOfAKeyInFlight is TestDrainWaitsForAnAdd for a key that a handler holds.
+func TestDrainWaitsForAnAddOfAKeyInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		handle := unique.Make(key(1))
+		q.priorities.add(handle)
+		drained := drain(t, q)
+		synctest.Wait()
+		q.queue.Add(handle)
+		r.finish(key(1), Result{})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again with its later state", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// beforeGet calls a function after a key is granted, and before client-go's queue learns it.
+type beforeGet struct {
+	kubequeue.TypedRateLimitingInterface[item]
+	do func()
+}
+
+func (b beforeGet) Get() (item, bool) {
+	b.do()
+	return b.TypedRateLimitingInterface.Get()
+}
+
+// TestDrainAfterAnAddDuringTheHandOut verifies that a drain ends if a key was added while it was handed
+// out. client-go's queue ignores such an Add, and does not queue the key again.
+func TestDrainAfterAnAddDuringTheHandOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		q.queue = beforeGet{q.queue, func() {
+			q.Add(key(1))
+			q.priorities.drain()
+			q.Resume()
+		}}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		if at, _ := q.Find(key(1)); at != InFlight {
+			t.Errorf("the key is %q, want %q", at, InFlight)
+		}
+		select {
+		case <-q.priorities.emptied:
+		default:
+			t.Error("the drain waits for a key that client-go's queue does not queue")
+		}
+		r.finish(key(1), Result{})
+		if err := q.Drain(t.Context()); err != nil || r.handed() != 1 {
+			t.Errorf("drained with %v after %d keys, want nil after 1", err, r.handed())
+		}
+	})
+}

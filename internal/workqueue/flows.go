@@ -21,9 +21,11 @@ import (
 // A turn, a push and a release take constant time. A flow without keys takes no memory.
 type flows struct {
 	byID        map[flowID]*flow
-	large       bool  // byID has had more than 1,000 entries
-	first, last *flow // the queue of flows that await their turn, linked by next
-	size        int   // number of queued keys
+	large       bool    // byID has had more than 1,000 entries
+	first, last *flow   // the queue of flows that await their turn, linked by next
+	full        []*flow // the flows that left this queue because they held their share
+	check       int     // index in full of the flow that the next release checks
+	size        int     // number of queued keys
 }
 
 type flowID struct{ group, resource, namespace string }
@@ -31,13 +33,14 @@ type flowID struct{ group, resource, namespace string }
 func flowOf(k event.Key) flowID { return flowID{k.Group, k.Resource, k.Namespace} }
 
 // flow is one flow with queued or held keys. If it has queued keys and doesn't await its
-// turn, it holds its share, and a release makes it await its turn again.
+// turn, it held its share, and a release makes it await its turn again.
 type flow struct {
 	id     flowID
 	queued fifo
 	keys   int64 // held by handlers
 	bytes  int64
 	awaits bool
+	full   bool // in flows.full
 	next   *flow
 }
 
@@ -62,7 +65,10 @@ func (s *flows) push(key item) {
 // share of the limit.
 func (s *flows) turn(limit *budget) *flow {
 	for s.first != nil && s.first.keys > 0 && limit.exceedsShare(s.first, 4) {
-		s.leave()
+		if f := s.leave(); !f.full {
+			f.full = true
+			s.full = append(s.full, f)
+		}
 	}
 	return s.first
 }
@@ -92,6 +98,26 @@ func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 		s.large = s.large || len(s.byID) > 1000
 		if delete(s.byID, f.id); len(s.byID) == 0 && s.large {
 			s.byID, s.large = map[flowID]*flow{}, false // a map never shrinks
+		}
+	}
+}
+
+// released makes flows that held their share await their turn again after a key of any flow or priority
+// was released. It stops at the first flow that still holds three quarters of its share, and the next
+// release begins after this flow.
+func (s *flows) released(limit *budget) {
+	for n := len(s.full); n > 0; n = len(s.full) {
+		s.check %= n
+		f := s.full[s.check]
+		waits := f.queued.len() > 0 && !f.awaits
+		if waits && f.keys > 0 && limit.exceedsShare(f, 3) {
+			s.check++
+			return
+		}
+		s.full[s.check], s.full[n-1] = s.full[n-1], nil
+		s.full = s.full[:n-1]
+		if f.full = false; waits {
+			s.await(f)
 		}
 	}
 }

@@ -139,6 +139,43 @@ func TestBackgroundWorkDoesNotUseTheRoomThatAFlowLeaves(t *testing.T) {
 	})
 }
 
+// TestAFlowUsesRoomThatOthersFree verifies that a flow that held its share uses the room that completions
+// of other keys free, although no handler completes one of its own keys. A slow publish otherwise blocks
+// the other keys of its flow, and all low-priority keys.
+func TestAFlowUsesRoomThatOthersFree(t *testing.T) {
+	const limit, others = 16, 14
+	for name, add := range map[string]func(q *Queue, n int){
+		"of other flows":       func(q *Queue, n int) { q.Add(change(n)) },
+		"of low-priority keys": func(q *Queue, n int) { q.AddLowPriority(change(n)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, r := limited(1, limit, limit), &recorder{}
+				start(t, q, r.handle)
+				for n := range others {
+					add(q, n)
+				}
+				synctest.Wait()
+				for n := range limit {
+					q.Add(in("slow", n))
+				}
+				synctest.Wait()
+				if got := r.handed(); got != others+1 {
+					t.Fatalf("%d keys are handed out, want one of the flow", got)
+				}
+				for n := range others {
+					r.finish(change(n), Result{})
+				}
+				synctest.Wait()
+				if got := r.handed() - others; got != limit/2 {
+					t.Errorf("%d keys of the flow are handed out, want half of %d", got, limit)
+				}
+				r.finishAll(t, limit)
+			})
+		})
+	}
+}
+
 // TestFlows verifies for random limits, sizes and orders of completion that each key is handed out
 // once and in the order of its flow. No flow holds more than its share, and nothing is left in
 // memory.
@@ -192,7 +229,7 @@ func TestFlows(t *testing.T) {
 				t.Fatalf("seed %d: %d of %d keys of %v were handed out", seed, popped[id], n, id)
 			}
 		}
-		if len(q.flows.byID) != 0 || q.flows.len() != 0 || q.flows.first != nil || q.all.keys.used != 0 || q.all.bytes.used != 0 {
+		if len(q.flows.byID) != 0 || q.flows.len() != 0 || q.flows.first != nil || len(q.flows.full) > 0 || q.all.keys.used != 0 || q.all.bytes.used != 0 {
 			t.Fatalf("seed %d: something is left: %+v", seed, q.flows)
 		}
 	}
@@ -203,7 +240,9 @@ func TestFlows(t *testing.T) {
 func TestManyFlowsLeaveNoMemory(t *testing.T) {
 	q := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	for n := range 5000 {
-		q.Push(unique.Make(in(fmt.Sprint(n), 0)))
+		k := unique.Make(in(fmt.Sprint(n), 0))
+		q.expect(k, normal)
+		q.Push(k)
 	}
 	for q.ready() {
 		q.await()

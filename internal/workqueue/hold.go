@@ -29,6 +29,7 @@ func (q *priorityQueue) release(h hold, keys int64) {
 	} else {
 		q.flows.release(h.flow, keys, bytes, &q.all)
 	}
+	q.flows.released(&q.all)
 	if q.wake(); q.all.keys.used == 0 {
 		q.change.Broadcast() // for idle, and for await after close
 	}
@@ -54,23 +55,23 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 
 // completed marks a key as no longer held, and returns the hold for giveBack, which is called
 // after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
-// the key changed while it was held, it is queued as a normal key. During a drain, a key with a further
+// the key was added while it was held, it is queued once more. During a drain, a key with a further
 // step stays held, and completed returns false.
 func (q *priorityQueue) completed(key item, r Result) (_ hold, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, to := q.keys[key], keyState{}
 	switch {
+	case r.Err == nil && r.Again && q.draining && !q.ended:
+		return hold{}, false
+	case r.Err == nil && r.Again, s.place == readded:
+		to = keyState{place: added, priority: s.priority}
 	case r.Err != nil:
 		to = keyState{place: delayed, priority: s.priority}
-	case r.Again && q.draining && !q.ended:
-		return hold{}, false
-	case r.Again:
-		to = keyState{place: added, priority: s.priority}
 	}
 	if at, sent := q.sent[key]; sent {
 		delete(q.sent, key)
-		if to.place == absent {
+		if r.Err == nil && !r.Again {
 			q.window.acknowledged(time.Since(at), q.low.keys.used, time.Now())
 			q.low.keys.resize(q.window.keys())
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
 
@@ -27,10 +28,12 @@ type model struct {
 }
 
 type modelKey struct {
-	state   int // number of the state that was added last
-	owed    int // number of the state that a handler must see
-	seen    int // number of the state that a handler saw last
-	handled bool
+	state   int  // number of the state that was added last
+	owed    int  // number of the state that a handler must see
+	seen    int  // number of the state that a handler saw last
+	handled bool // a handler holds the key
+	times   int  // that a handler got the key
+	changed bool // by an Add, since a handler got the key
 	failed  bool // during the drain, so the queue may keep the key
 }
 
@@ -49,14 +52,14 @@ func (m *model) key(n int) event.Key {
 	return k
 }
 
-// owe records a new state of a key, calls the function that reports it to the queue, and records that the
-// queue owes this state to a handler, unless the drain overlaps with the call.
-func (m *model) owe(n int, also bool, report func()) {
+// owe records a new state of a key, and calls the function that reports it to the queue. It records that
+// the queue owes this state to a handler if the function returns true or the drain has not begun.
+func (m *model) owe(n int, report func() bool) {
 	m.mu.Lock()
 	m.keys[n].state++
 	state := m.keys[n].state
 	m.mu.Unlock()
-	report()
+	also := report()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if also || !m.drains {
@@ -64,10 +67,59 @@ func (m *model) owe(n int, also bool, report func()) {
 	}
 }
 
+// add is Add. It reports whether the queue accepted the key.
+func (m *model) add(n int) bool {
+	m.mu.Lock()
+	times := m.keys[n].times
+	m.mu.Unlock()
+	handle := unique.Make(m.key(n))
+	ok := m.q.priorities.add(handle)
+	if ok {
+		m.nap()
+		m.q.queue.Add(handle)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys[n].changed = m.keys[n].changed || ok && m.keys[n].times == times
+	return ok
+}
+
+// addLow is AddLowPriority. It reports whether the caller added the key to client-go's queue.
+func (m *model) addLow(n int) bool {
+	handle := unique.Make(m.key(n))
+	ok := m.q.priorities.addLow(handle)
+	if ok {
+		m.nap()
+		m.q.queue.Add(handle)
+	}
+	return ok
+}
+
+// find calls the functions that report on the queue.
+func (m *model) find(n int) {
+	if m.q.Len() < 0 || m.q.Delayed() < 0 || m.q.InFlight() < 0 {
+		m.fail("a count is negative")
+	}
+	if added, waiting := m.q.Background(); waiting < 0 || waiting > added {
+		m.fail("%d low-priority keys wait of %d", waiting, added)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, _ := m.q.Find(m.key(n)); at == QueuedLowPriority && m.keys[n].changed {
+		m.wrong = "a changed key has low priority"
+	}
+	if wrong := inconsistency(m.q.priorities); wrong != "" {
+		m.wrong = wrong
+	}
+}
+
 // act calls the queue at random.
 func (m *model) act() {
 	for range 150 {
 		n := int(m.upTo(len(m.keys)))
+		if m.upTo(2) == 0 {
+			n %= 4 // keys that change all the time
+		}
 		switch m.upTo(20) {
 		case 0:
 			m.q.Pause(func(k event.Key) bool { m.nap(); return k.Namespace == "0" })
@@ -76,15 +128,13 @@ func (m *model) act() {
 		case 3:
 			m.q.RetryNow()
 		case 4:
-			m.q.Find(m.key(n))
-			m.q.Background()
-			if m.q.Len() < 0 || m.q.Delayed() < 0 || m.q.InFlight() < 0 {
-				m.fail("a count is negative")
-			}
+			m.find(n)
 		case 5, 6, 7, 8, 9:
-			m.owe(n, false, func() { m.q.Add(m.key(n)) })
+			m.owe(n, func() bool { return m.add(n) })
+			m.find(n)
 		default:
-			m.owe(n, false, func() { m.q.AddLowPriority(m.key(n)) })
+			m.owe(n, func() bool { return m.addLow(n) })
+			m.find(n)
 		}
 		m.nap()
 	}
@@ -104,7 +154,7 @@ func (m *model) handle(_ context.Context, k event.Key, done func(Result)) {
 	if s.handled {
 		m.wrong = "two handlers hold a key"
 	}
-	s.handled, s.seen = true, s.state
+	s.handled, s.changed, s.seen, s.times = true, false, s.state, s.times+1
 	m.mu.Unlock()
 	finish := func() {
 		m.nap()
@@ -124,12 +174,12 @@ func (m *model) handle(_ context.Context, k event.Key, done func(Result)) {
 		}
 		switch {
 		case result.Err != nil:
-			m.owe(n, false, report)
+			m.owe(n, func() bool { report(); return false })
 			m.mu.Lock()
 			s.failed = m.drains
 			m.mu.Unlock()
 		case result.Again:
-			m.owe(n, true, report)
+			m.owe(n, func() bool { report(); return true })
 		default:
 			report()
 		}
@@ -178,7 +228,8 @@ func (n napping) ShuttingDown() bool {
 
 // TestModel calls the queue from several goroutines at once, in an order that depends on the seed. It
 // verifies that at most one handler holds a key, that each key is handed out after it was added, had a
-// further step or failed, that a drain ends, and that the counts return to 0.
+// further step or failed, that a changed key
+// has no low priority, that a drain ends, and that the counts return to 0.
 func TestModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testModel(t, seed) }) })
@@ -196,10 +247,10 @@ func testModel(t *testing.T, seed uint64) {
 	q.queue = napping{q.queue, m.nap}
 	if seed%2 == 0 { // the keys of a first sync
 		for n := range m.keys {
-			m.owe(n, false, func() { q.AddLowPriority(m.key(n)) })
+			m.owe(n, func() bool { return m.addLow(n) })
 		}
 	}
-	start(t, q, m.handle)
+	stop := start(t, q, m.handle)
 	var actors sync.WaitGroup
 	for range 4 {
 		actors.Go(m.act)
@@ -218,14 +269,42 @@ func testModel(t *testing.T, seed uint64) {
 	m.mu.Lock()
 	m.drains = true
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // on the synctest clock
+	limit := time.Hour // on the synctest clock
+	if seed%7 == 6 {
+		limit = m.upTo(1500) * time.Microsecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := q.Drain(ctx); err != nil {
+	err := q.Drain(ctx)
+	if limit < time.Hour && err != nil {
+		stop()
+		actors.Wait()
+		synctest.Wait()
+		m.checkStopped(t)
+		return
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	actors.Wait()
 	synctest.Wait()
 	m.check(t, depth, "after the drain")
+}
+
+// checkStopped is check after the deadline of a drain, when keys may be left.
+func (m *model) checkStopped(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Second) // on the synctest clock, for the handlers
+	select {
+	case <-m.q.finished:
+	default:
+		t.Error("Run has not returned")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.q.InFlight(); n != 0 || m.wrong != "" {
+		t.Errorf("%d keys are in flight; %s", n, m.wrong)
+	}
 }
 
 func (m *model) check(t *testing.T, depth *gauge, when string) {

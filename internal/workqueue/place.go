@@ -56,7 +56,7 @@ func (q *Queue) Background() (added, waiting int64) {
 	p := q.priorities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.background, int64(p.waiting(low) + p.backlog.len())
+	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len())) // parked keys and keys in back-off wait again later
 }
 
 func (q *priorityQueue) find(key item) Place {
@@ -64,7 +64,7 @@ func (q *priorityQueue) find(key item) Place {
 	defer q.mu.Unlock()
 	s := q.keys[key]
 	switch {
-	case s.place == held:
+	case s.place == held, s.place == readded:
 		return InFlight
 	case s.place == delayed:
 		return BackOff

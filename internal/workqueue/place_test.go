@@ -88,3 +88,17 @@ func TestBackground(t *testing.T) {
 	q.AddLowPriority(key(n))
 	check("added later", 1, 1)
 }
+
+// TestBackgroundAfterAPause verifies that Background reports no more keys as waiting than as added. The
+// keys that a pause had parked wait again after it.
+func TestBackgroundAfterAPause(t *testing.T) {
+	q := testQueue()
+	q.AddLowPriority(key(0))
+	q.Pause(except())
+	q.processNext(t.Context(), nil) // parks the key, so no low-priority key waits
+	q.AddLowPriority(key(1))
+	q.Resume()
+	if added, waiting := q.Background(); added != 1 || waiting != 1 {
+		t.Errorf("%d added, %d waiting, want 1 and 1", added, waiting)
+	}
+}

@@ -66,6 +66,7 @@ const (
 	added         // to client-go's queue, which has not pushed it yet
 	queued        // in flows or lowFIFO
 	held          // by a handler
+	readded       // to client-go's queue while a handler holds the key; pushed after Done
 	delayed       // in back-off
 	parked        // held back by the pause
 	places
@@ -117,7 +118,12 @@ func (q *priorityQueue) expect(key item, as priority) {
 	switch {
 	case s.place == absent:
 		q.move(key, keyState{place: added, priority: as})
-	case as == normal && s.priority == low:
+		return
+	case s.place == held:
+		s.place = readded
+		q.move(key, s)
+	}
+	if as == normal && s.priority == low {
 		s.priority = normal
 		q.move(key, s)
 		if s.place == queued {
@@ -132,8 +138,11 @@ func (q *priorityQueue) expect(key item, as priority) {
 func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := keyState{place: queued, priority: q.keys[key].priority}
-	q.leaveBacklog(key) // addLow was called after completed, and before Done
+	s, known := q.keys[key]
+	if s.place = queued; !known { // an earlier back-off of the key ended, although nothing changed since
+		s.priority = low
+		q.leaveBacklog(key)
+	}
 	q.move(key, s)
 	if s.priority == low {
 		q.lowFIFO.push(key)
@@ -156,12 +165,18 @@ func (q *priorityQueue) Len() int {
 	return 0
 }
 
-// Pop returns the key that await has granted.
+// Pop returns the key that await has granted. client-go's queue ignores a key that is added before Pop,
+// because the handler has not begun.
 func (q *priorityQueue) Pop() item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	key := q.granted
 	q.granted = item{}
+	if s := q.keys[key]; s.place == readded {
+		s.place = held
+		q.move(key, s)
+		q.checkEmptied()
+	}
 	q.wake()
 	return key
 }

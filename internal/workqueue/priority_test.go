@@ -2,8 +2,10 @@ package workqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -194,6 +196,7 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 	for _, as := range []priority{normal, low} {
 		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9}, 0)
 		first, second := unique.Make(named("first")), unique.Make(named("second"))
+		l.expect(first, normal)
 		l.Push(first)
 		l.await()
 		l.Pop()
@@ -233,5 +236,67 @@ func TestEachKeyWakesAWorker(t *testing.T) {
 		if n := taken.Load(); n != 2 {
 			t.Errorf("%d workers took a key, want 2", n)
 		}
+	})
+}
+
+// TestAChangeInFlightKeepsItsPriority verifies that a key that changed in flight stays a normal key if it
+// is also added with low priority before client-go's queue has queued it again.
+func TestAChangeInFlightKeepsItsPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := limited(1, 1, 1), &recorder{}
+		q.queue = beforeDone{q.queue, sync.OnceFunc(func() { q.AddLowPriority(named("a")) })}
+		start(t, q, r.handle)
+		q.Add(named("a"))
+		synctest.Wait()
+		q.Add(named("a"))
+		q.Add(named("b"))
+		r.finish(named("a"), Result{})
+		synctest.Wait()
+		if at, _ := q.Find(named("a")); at != Queued {
+			t.Errorf("the changed key is %q, want %q", at, Queued)
+		}
+		r.finishAll(t, 2)
+	})
+}
+
+// TestLowPriorityInFlightStaysLow verifies that a low-priority key in flight does not become a normal key
+// when it is added again with low priority.
+func TestLowPriorityInFlightStaysLow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := limited(1, 1, 1), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(named("a"))
+		synctest.Wait()
+		q.AddLowPriority(named("a"))
+		q.Add(named("b"))
+		q.Add(named("c"))
+		r.finish(named("a"), Result{})
+		synctest.Wait()
+		if at, _ := q.Find(named("a")); at != QueuedLowPriority {
+			t.Errorf("the low-priority key is %q, want %q", at, QueuedLowPriority)
+		}
+		r.finishAll(t, 3)
+	})
+}
+
+// TestTheEndOfAnEarlierBackOffIsNoChange verifies that a low-priority key does not become a normal key
+// when a back-off ends that RetryNow has cut short. An outage during a first sync leaves many such
+// back-offs.
+func TestTheEndOfAnEarlierBackOffIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.AddLowPriority(named("a"))
+		synctest.Wait()
+		r.finish(named("a"), Result{Err: errors.New("bus down")})
+		q.RetryNow()
+		synctest.Wait()
+		r.finish(named("a"), Result{})
+		q.Add(named("b"))
+		time.Sleep(2 * time.Hour) // on the synctest clock
+		if at, _ := q.Find(named("a")); at != QueuedLowPriority {
+			t.Errorf("the key is %q, want %q", at, QueuedLowPriority)
+		}
+		r.finishAll(t, 2)
 	})
 }
