@@ -40,16 +40,16 @@ type (
 
 func observation() []value {
 	return []value{
-		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.", slices.Concat(placement(), scraping(
+		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.", slices.Concat(placement("ServiceMonitor"), scraping(
 			"Not set: with the certificate authorities of the system if `config.listenTlsCertFile` is set; not at all with the self-signed certificate of `config.metricsAuth`."))...),
 		section("podMonitor", "A PodMonitor for the Prometheus operator, instead of the ServiceMonitor. Its targets get the label `service`, so that the alerts are the same.",
-			slices.Concat(placement(), scraping("Not set: as with the ServiceMonitor."), []value{
+			slices.Concat(placement("PodMonitor"), scraping("Not set: as with the ServiceMonitor."), []value{
 				section("bearerTokenSecret", "The token of Prometheus. `config.metricsAuth` requires it, because a PodMonitor can't name a file.",
-					text("name", "", "Name of an existing Secret that holds it, in the namespace of the PodMonitor."),
-					text("key", "token", "The key in it."),
+					text("name", "", "Name of an existing Secret with the token of Prometheus, in the namespace of the PodMonitor."),
+					text("key", "token", "Key of the token in the Secret."),
 				),
 			})...),
-		section("prometheusRule", "Alerts for the Prometheus operator.", slices.Concat(placement(), []value{
+		section("prometheusRule", "Alerts for the Prometheus operator.", slices.Concat(placement("PrometheusRule"), []value{
 			{
 				name: "for", preset: "15m", kind: "text", description: "How long a condition must hold before an alert fires.",
 				form: object{"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d|w|y))+$"},
@@ -58,11 +58,11 @@ func observation() []value {
 				boolean("KuberelayDown", true, "No forwarder runs."),
 				boolean("KuberelayBusAway", true, "The bus can't be reached, or acknowledges nothing."),
 				boolean("KuberelayNobodyLeads", true, "No forwarder holds the Lease."),
-				boolean("KuberelayBehind", true, "Changes wait too long for the bus, all the time."),
+				boolean("KuberelayBehind", true, "For the whole period, the oldest change waits too long for the bus."),
 				boolean("KuberelayInformerDegraded", true, "A resource can't be watched."),
 				boolean("KuberelayPublishRejected", true, "The bus keeps refusing events."),
 				boolean("KuberelayDiscoveryFailing", true, "Discovery of an API group fails."),
-				boolean("KuberelayConsistencyPointOld", true, "No consistency point has confirmed for long that the copy of a resource is complete."),
+				boolean("KuberelayConsistencyPointOld", true, "For a long time, no consistency point has confirmed that the copy of a resource is complete."),
 				boolean("KuberelaySlow", true, "1% of the changes take too long to reach the bus."),
 				boolean("KuberelayObjectTruncated", true, "An object is too large for the bus."),
 				boolean("KuberelayFilterFailing", true, "`config.filter` fails for objects."),
@@ -84,26 +84,26 @@ func observation() []value {
 			kubernetes[[]alertingRule]("extraRules", []any{}, "More rules."),
 		})...),
 		section("dashboards", "Dashboards for Grafana, each in a ConfigMap that Grafana's sidecar finds. Enable them in one release only: they show every forwarder.",
-			boolean("enabled", false, "Create them."),
-			text("namespace", "", "Their namespace. Not set: that of the pods."),
+			boolean("enabled", false, "Create the ConfigMaps with the dashboards."),
+			text("namespace", "", "Namespace of the ConfigMaps. Not set: that of the pods."),
 			value{
-				name: "labels", preset: object{"grafana_dashboard": "1"}, kind: "map", description: "The labels that the sidecar looks for.",
+				name: "labels", preset: object{"grafana_dashboard": "1"}, kind: "map", description: "Labels of the ConfigMaps that Grafana's sidecar looks for.",
 				form: object{"type": "object", "additionalProperties": object{"type": "string"}},
 			},
-			texts("annotations", "Their annotations, such as `grafana_folder`."),
+			texts("annotations", "Annotations of the ConfigMaps, such as `grafana_folder`."),
 		),
 		section("configCheck", "A pod that checks what the chart can't parse, before anything is installed or upgraded: `config.filter`, `dropFields`, `hashFields`, `follow` and the selectors of labels, fields and namespaces. It runs `forwarder config`, without credentials, and only if one of these values is set.",
-			boolean("enabled", true, "Run it."),
+			boolean("enabled", true, "Before an installation or upgrade, check expressions and selectors in a pod (docs/install.md)."),
 		),
 		section("helmTest", "The pod of `helm test`, which runs `forwarder status` against the Service. There is none if metrics are served over TLS.",
-			boolean("enabled", true, "Create it."),
+			boolean("enabled", true, "Create the pod of `helm test`."),
 			value{
 				name: "wait", preset: "2m", kind: "text", description: "How long to wait until the forwarder reports that everything is right.",
 				form: object{"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
 			},
 		),
 		section("podDisruptionBudget", "The PodDisruptionBudget.",
-			boolean("enabled", true, "Create it."),
+			boolean("enabled", true, "Create the PodDisruptionBudget."),
 			kubernetes[*intstr.IntOrString]("minAvailable", nil, "How many pods must stay available, instead of `maxUnavailable`. With one replica, 1 prevents its node from being drained."),
 			kubernetes[*intstr.IntOrString]("maxUnavailable", 1, "How many pods may be unavailable."),
 		),
@@ -112,12 +112,12 @@ func observation() []value {
 
 // placement returns the values that control whether and where the chart creates an object of the
 // Prometheus operator.
-func placement() []value {
+func placement(kind string) []value {
 	return []value{
-		boolean("enabled", false, "Create it."),
-		text("namespace", "", "Its namespace. Not set: that of the pods."),
+		boolean("enabled", false, "Create the "+kind+"."),
+		text("namespace", "", "Namespace of the "+kind+". Not set: that of the pods."),
 		texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
-		texts("annotations", "Its annotations."),
+		texts("annotations", "Annotations of the "+kind+"."),
 	}
 }
 

@@ -41,14 +41,14 @@ func image() value {
 func rights() []value {
 	return []value{
 		section("serviceAccount", "The service account of the forwarder.",
-			boolean("create", true, "Create it."),
-			text("name", "", "Its name. Not set: the name of the release if the chart creates it, otherwise `default`."),
-			texts("annotations", "Its annotations."),
+			boolean("create", true, "Create the service account."),
+			text("name", "", "Name of the service account. Not set: the name of the release if the chart creates it, otherwise `default`."),
+			texts("annotations", "Annotations of the service account."),
 		),
 		section("rbac", "The permissions of the service account. The chart derives get, list and watch from `config.resources` and `config.namespaces`, and adds what is enabled here.",
 			boolean("create", true, "Create the Roles, the ClusterRole and their bindings. If false, grant the permissions yourself."),
-			boolean("definitions", true, "Allow get, list and watch on CustomResourceDefinitions, and list and watch on APIServices, so that a new resource is watched at once. If false, new resources are found by polling discovery every 2 seconds, and the objects of a custom resource that is removed while the forwarder is down stay on the bus."),
-			boolean("namespaces", true, "Allow get and list on each of `config.namespaces`, so that the deletes in a namespace that is removed while the forwarder is down are found: the Role in the namespace is removed too."),
+			boolean("definitions", true, "Allow get, list and watch on CustomResourceDefinitions, and list and watch on APIServices, so that a new resource is watched at once. If false, the forwarder polls discovery every 2 seconds. If a custom resource is then removed while the forwarder is down, its objects stay on the bus."),
+			boolean("namespaces", true, "Allow get and list on each of `config.namespaces`. A removed namespace takes its Role with it, so the forwarder needs these permissions to find deletes that happened there while it was down."),
 			boolean("clusterIdentity", true, "Allow get on the namespace `kube-system`, whose UID identifies the cluster. If false, set `config.clusterName`; the forwarder then doesn't notice another cluster with the same name."),
 			list("clusterScoped", "Cluster-scoped custom resources among `config.resources`, such as `clusterissuers.cert-manager.io`, if `config.namespaces` is set. They get a ClusterRole, all others a Role in each namespace. The chart knows the built-in ones.", `^[a-z0-9-]+\.[a-z0-9.-]+$`),
 			boolean("secrets", false, "Allow get, list and watch on Secrets if `config.resources` names them, and in the namespaces of `config.clusterApi`. The service account, and anyone who can use it, can then read their values; the bus gets keyed hashes. No wildcard grants Secrets."),
@@ -79,7 +79,7 @@ func storage() []value {
 		texts("annotations", "Annotations of the created claim."),
 		value{
 			name: "enabled", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
-			description: "From earlier releases; use `ephemeral` instead. Not set, or true: the files are on a claim. `true` with `ephemeral` is an error. `false` is accepted with `ephemeral` only, so that no upgrade discards the files by accident.",
+			description: "Use `ephemeral` instead. Not set, or true: the files are on a claim. `true` with `ephemeral` is an error. `false` is accepted with `ephemeral` only, so that no upgrade discards the files by accident.",
 		},
 	)}
 }
@@ -88,13 +88,13 @@ func network() []value {
 	anyPeer := []any{}
 	return []value{
 		section("service", "The Service for metrics, and for the built-in NATS server if `config.natsListen` opens it, which requires credentials.",
-			choice("type", "ClusterIP", "Its type.", "ClusterIP", "NodePort", "LoadBalancer"),
+			choice("type", "ClusterIP", "Type of the Service.", "ClusterIP", "NodePort", "LoadBalancer"),
 			number("port", 8080, 65535, "Port of metrics and health."),
 			number("natsPort", 4222, 65535, "Port of the built-in NATS server."),
-			texts("annotations", "Its annotations."),
+			texts("annotations", "Annotations of the Service."),
 		),
 		section("networkPolicy", "The NetworkPolicy: outgoing to DNS, the API server and the bus, incoming to metrics. An empty list of peers means any.",
-			boolean("enabled", true, "Create it."),
+			boolean("enabled", true, "Create the NetworkPolicy."),
 			kubernetes[[]networkingv1.NetworkPolicyPeer]("dnsTo", anyPeer, "Peers for DNS, port 53."),
 			kubernetes[[]networkingv1.NetworkPolicyPeer]("apiServerTo", anyPeer, "Peers for the API server. Use the address of its endpoints, not of the Service `kubernetes`."),
 			value{

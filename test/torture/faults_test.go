@@ -152,7 +152,7 @@ const (
 	nsRemoved  = "namespace removed"
 	nsUnseen   = "namespaces' labels change unseen"
 	crdRemoved = "CustomResourceDefinition removed"
-	crdComes   = "CustomResourceDefinition comes"
+	crdComes   = "CustomResourceDefinition appears"
 	crdMoves   = "CustomResourceDefinition changes versions"
 )
 
@@ -196,7 +196,7 @@ var natsKinds = []kind{
 
 	killedAt("after-publish", "killed before an acknowledgement", 30),
 	{
-		name: "NATS's answers cut off", uses: []string{theBus}, felt: busTrouble,
+		name: "responses of NATS cut off", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: busTrouble}, act{do: busPass})
 		},
@@ -320,7 +320,7 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		name: "reading is forbidden", uses: []string{theAPI}, felt: "is forbidden",
+		name: "reads are forbidden", uses: []string{theAPI}, felt: "is forbidden",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: revoke}, act{do: apiRefuse}, act{do: apiPass}, act{do: awaitLog, arg: "is forbidden"}, act{do: grant})
 		},

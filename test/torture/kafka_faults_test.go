@@ -21,7 +21,7 @@ var kafkaKinds = []kind{
 	like("watch expired (etcd compacted)"),
 
 	like("killed before an acknowledgement"),
-	like("NATS's answers cut off").called("Kafka's answers cut off"),
+	like("responses of NATS cut off").called("responses of Kafka cut off"),
 	{
 		// While the two forwarders fence each other, one of them may not know the last states of
 		// the cluster that the other one saw, as on NATS.
@@ -60,7 +60,7 @@ var kafkaKinds = []kind{
 	},
 	like("connection to the API server broken"),
 
-	killedAt("before-record", "killed before the checkpoint's record", 30),
+	killedAt("before-record", "killed before the record in the checkpoint topic", 30),
 	{
 		name: "checkpoint topic deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
 		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName) },
@@ -85,7 +85,7 @@ var kafkaKinds = []kind{
 	like(restored),
 
 	like(beforeOne).with(kafkaTwice, kafkaStale),
-	like("reading is forbidden"),
+	like("reads are forbidden"),
 	like("killed at any time"),
 
 	{

@@ -40,11 +40,11 @@ var changing = []scenario{
 		settings: undivided(usualOnKafka()), play: playTail,
 	},
 	{
-		name: "what was lost of the event topic is covered by another writer (Kafka)", bugs: []string{"trust-any-record"},
+		name: "another writer covers the lost end of the event topic (Kafka)", bugs: []string{"trust-any-record"},
 		settings: undivided(usualOnKafka()), play: playCovered,
 	},
 	{
-		name:     "the topic is another for a while (Kafka)",
+		name:     "the forwarder uses another topic for a while (Kafka)",
 		settings: alsoIn(usualOnKafka(), otherTopic), play: playTopic,
 	},
 }

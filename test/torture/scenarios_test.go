@@ -18,11 +18,11 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: usual, play: playChange,
 	},
 	{
-		name: "objects change only in what is not sent", bugs: []string{"ignore-digest"},
+		name: "only dropped fields of objects change", bugs: []string{"ignore-digest"},
 		settings: shaped(usual), play: playNoise,
 	},
 	{
-		name: "objects are not selected any more by their content", bugs: []string{"keep-unselected"},
+		name: "objects stop matching the filter", bugs: []string{"keep-unselected"},
 		settings: shaped(usual), play: playHide,
 	},
 	{
@@ -42,7 +42,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: usual, more: []map[string]string{{"NATS_ACK_TIMEOUT": "1m"}}, play: playTwoWriters,
 	},
 	{
-		name:     "a name is taken again while its delete is purged",
+		name:     "an object is recreated while its delete is purged",
 		settings: usual, more: []map[string]string{{"DELETE_RETENTION": "1s"}}, play: playPurge,
 	},
 	{
@@ -50,7 +50,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: selecting(), play: playLeave,
 	},
 	{
-		name: "objects may be read and not listed", bugs: []string{"skip-synced"},
+		name: "objects can be read but not listed", bugs: []string{"skip-synced"},
 		settings: usual, play: playUnlisted,
 	},
 	{
@@ -66,7 +66,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: usual, play: playMoveWhileDown,
 	},
 	{
-		name:     "an answer is lost, and then the object is deleted",
+		name:     "a response is lost, and then the object is deleted",
 		settings: usual, play: playUnanswered,
 	},
 	{
@@ -94,11 +94,11 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: byTeam(usual), play: playHomeless,
 	},
 	{
-		name:     "an object is selected again, nobody answers, and then it is not",
+		name:     "an object is selected again, the bus doesn't respond, and the object is deselected",
 		settings: byTeam(usual), play: playTeamUnanswered,
 	},
 	{
-		name:     "an object is not taken by the bus, and then deleted",
+		name:     "the bus refuses an object, which is then deleted",
 		settings: usual, play: playNeverTaken,
 	},
 	{
@@ -110,7 +110,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: electing(usual), play: playLeaderless,
 	},
 	{
-		name: "a leader wakes up to an object that came and went meanwhile", bugs: []string{"trust-lease"},
+		name: "a leader resumes after an object was created and deleted", bugs: []string{"trust-lease"},
 		settings: purging(electing(usual)), more: []map[string]string{patient, patient}, play: playSleeper,
 	},
 
