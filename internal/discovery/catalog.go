@@ -205,9 +205,9 @@ func (c *Catalog) Versions(gr schema.GroupResource) []string {
 	return versions
 }
 
-// IsMissing reports whether no version contains the resource, although its group did not fail and
-// the resource is not kept. An API server of another Kubernetes version may still serve the
-// resource.
+// IsMissing reports whether discovery no longer shows the resource: its group did not fail, no
+// version contains it, and it is not kept. An API server of another Kubernetes version may still
+// serve the resource.
 func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
 	_, failed := c.Failed[gr.Group]
 	_, kept := c.Kept[gr]

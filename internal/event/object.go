@@ -131,7 +131,7 @@ type View struct {
 	// on this bus.
 	FirstSync bool
 
-	// Epoch is the current epoch of the resource; see [Change].
+	// Epoch is the current epoch of the resource. See [Change].
 	Epoch uint16
 }
 

@@ -116,8 +116,8 @@ func (f *Filter) constant(r event.Resource) (selected, known bool, err error) {
 	return selected, true, err
 }
 
-// isPanic reports whether an error of cel-go stands for a panic. The cost of distinct panics if the list is
-// unknown.
+// isPanic reports whether an error of cel-go stands for a panic. For example, cel-go panics when it
+// computes the cost of distinct for an unknown list.
 func isPanic(err error) bool {
 	var failed *types.Err
 	var cancelled interpreter.EvalCancelledError

@@ -95,7 +95,7 @@ type Config struct {
 	// Markers stores the markers of first syncs.
 	Markers firstsync.Markers
 
-	// InformerMetrics receives the metrics of client-go's informers; nil for none.
+	// InformerMetrics receives the metrics of client-go's informers. It may be nil.
 	InformerMetrics cache.InformerMetricsProvider
 
 	Now        func() time.Time

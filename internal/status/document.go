@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Document is the body of /api/v1/status. The JSON field names are stable; new fields can be
-// added. Times are in UTC. A field that is unknown is absent.
+// Document is the body of /api/v1/status. The JSON field names are stable. New fields can be added.
+// Times are in UTC. A field that is unknown is absent.
 type Document struct {
 	Verdict Verdict `json:"verdict"`
 
@@ -106,7 +106,7 @@ func (l Level) Code() int {
 	return 2
 }
 
-// Finding is one problem. Headline has no error text and no age; Message has both.
+// Finding is one problem. Headline has no error text and no age. Message can have both.
 type Finding struct {
 	Cluster  string     `json:"cluster,omitempty"` // one of several clusters; only in their common document
 	Reason   Reason     `json:"reason"`
@@ -275,8 +275,8 @@ type Lease struct {
 	RenewError string     `json:"renewError,omitempty"`
 }
 
-// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none; the forwarder sets
-// it to 90% of the limit of its container.
+// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none. The forwarder sets
+// GOMEMLIMIT to 90% of the limit of its container.
 type Memory struct {
 	Used  uint64 `json:"usedBytes"`
 	Limit uint64 `json:"limitBytes"`

@@ -66,7 +66,8 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 }
 
 // content returns the object, or a List of the objects, as a tree. Numbers keep their spelling. The
-// error names the objects that the tree lacks. Without the single object, there is no tree.
+// error names the objects that the tree lacks. If a single object can't be written, there is no
+// tree.
 func content(objects []Object, single bool) (any, error) {
 	items, unshown := make([]any, 0, len(objects)), []error(nil)
 	for _, o := range objects {

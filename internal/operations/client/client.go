@@ -1,8 +1,8 @@
 // Package client asks a running forwarder for the documents that package operations serves.
 //
-// An [Address] has the values of a command's flags; the settings are the defaults. Errors name the flag
-// or the variable to correct. The client sends a token only over TLS, and follows no redirect. It never
-// repeats a request on its own, except in [Client.Await].
+// An [Address] has the values of a command's flags. The settings are the defaults. Errors name the
+// flag or the variable to correct. The client sends a token only over TLS, and follows no redirect.
+// It never repeats a request on its own, except in [Client.Await].
 package client
 
 import (

@@ -50,10 +50,10 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 	return e.Type, e.ID, nil
 }
 
-// Purge removes the checkpoint entry of an object whose last event, a delete, is at the
-// given position. If no tombstone follows the delete yet, because [Options.Tombstones] is
-// off, Purge first writes one to a compacted topic. It can be repeated. It takes at most
-// [Options.AckTimeout]; a tombstone that is not acknowledged by then can be stored later.
+// Purge removes the checkpoint entry of an object whose last event, a delete, is at the given
+// position. If no tombstone follows the delete yet, because [Options.Tombstones] is off, Purge
+// first writes one to a compacted topic. It can be repeated. It takes at most [Options.AckTimeout].
+// A tombstone that is not acknowledged by then can be stored later.
 //
 // Purge keeps the entry of the newest event that the session recorded in a partition, and returns
 // [event.ErrNewest] for it. The next writer learns only from that entry how far the log must reach.

@@ -130,7 +130,7 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 // senders.
 func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
-		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
+		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // rounded up, because the milliseconds are unknown
 	}
 	a.known.Update(s.recorder.Write)
 	found := map[string]index.ForeignRecord{}

@@ -199,7 +199,7 @@ func (h *history) keep(k event.Key, p report.Problem) {
 }
 
 // addForeign accepts a message that isn't an event of Kuberelay. k is the object that its subject
-// names; name describes the message.
+// names. name describes the message.
 func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
 	h.messages++
 	p := report.Problem{Kind: report.Malformed, Position: position, Detail: fmt.Sprintf("%s is not an event of Kuberelay: %v", name, err)}

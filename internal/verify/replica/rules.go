@@ -123,7 +123,7 @@ func otherPrevious(last, e Event) string {
 	return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version)
 }
 
-// contradict reports or suspects that e doesn't match the last event. anew excuses any doubt; purge
+// contradict reports or suspects that e doesn't match the last event. anew excuses any doubt. purge
 // means that a purge between the two events explains the violation.
 func (h *history) contradict(o *object, e Event, anew, purge bool, detail string) error {
 	certain := e.Whole

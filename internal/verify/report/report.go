@@ -59,9 +59,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings lists the variables of the settings that decide the content of the bus and whose
-	// values differ from those of the forwarder that wrote to it. A difference can be the cause of
-	// a problem. The caller of Run sets Settings.
+	// Settings lists the variables that decide the content of the bus and differ from the settings
+	// of the forwarder that wrote to it. A difference can be the cause of a problem. The caller of
+	// Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched lists the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`

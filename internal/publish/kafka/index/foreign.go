@@ -20,7 +20,7 @@ type ForeignRecord struct {
 // the tombstone of an unknown object. last is the position of the object's last event, 0 for none.
 //
 // The record is in the partition of its key. The last event can be in another partition, because a
-// takeover trusted a record there, but then it never counts as later.
+// takeover trusted a record there. Such an event never counts as later.
 func (f ForeignRecord) isAnswered(last uint64) bool {
 	position := f.Entry.Position()
 	return last > position && publish.Partition(last) == publish.Partition(position) || last == 0 && f.Tombstone
