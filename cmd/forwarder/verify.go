@@ -35,11 +35,12 @@ changes nothing, and shares no code with the forwarder for decisions, or for wri
 parsing events.
 
 Run it with the configuration of the forwarder that you verify. It can run at the same
-time. At a consistency point on the bus, it compares with a list of exactly that version,
-and reports a difference at once. Events of later changes, and of resources without
-a point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL, it connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
-It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of several
-clusters, it compares the one that --cluster names.
+time. At a consistency point on the bus, it compares with a list of exactly that
+version, and reports a difference at once. Events of later changes, and of resources
+without a point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL, it
+connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
+It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of
+several clusters, it compares the one that --cluster names.
 
 Exit codes: 0 no difference, 1 differences, 2 verify could not read the bus or the
 cluster, or not all of it.`,
