@@ -230,8 +230,8 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	return errors.Join(all...)
 }
 
-// behindAfter is the age of the last consistency point from which get warns that the forwarder may be
-// down or behind. A resource without changes has a point about once a minute.
+// behindAfter is the age of the last consistency point above which get warns that the forwarder may
+// be down or behind. A resource without changes has a point about once a minute.
 const behindAfter = 2 * time.Minute
 
 // freshness returns lines that say how recent the objects are. For the resources with a consistency

@@ -31,7 +31,8 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]discovered
 
 	// Failed contains the error of each group whose discovery failed in at least one version. Draw
-	// no conclusion about such a group, in particular not that a resource is gone.
+	// no conclusion about such a group. For example, a resource that it does not show may still
+	// exist.
 	Failed map[string]error
 
 	// Kept contains the watched resources that stay unchanged although discovery shows them

@@ -54,9 +54,9 @@ func NewNamespaces(n NamespaceSelection) *Namespaces {
 	}
 }
 
-// NeedsWatch reports whether the selection depends on the existing namespaces. It does if the
-// selection uses labels. It also does if the selection includes all namespaces and excludes some,
-// because each remaining namespace may need a separate watch.
+// NeedsWatch reports whether the selection depends on the existing namespaces. This is the case if
+// the selection uses labels, or if it includes all namespaces and excludes some, because each
+// remaining namespace may need a separate watch.
 func (n *Namespaces) NeedsWatch() bool {
 	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
 }

@@ -195,9 +195,8 @@ func (a Acked) IsSameEvent(b Acked) bool {
 }
 
 // MaxText is the maximum length in bytes of a partition key and of the id of an event. API servers
-// use far shorter values. The limit protects memory, because the forwarder keeps these values from
-// the bus in memory, and a compressed batch of a few kilobytes can contain a value of many
-// megabytes.
+// use far shorter values. The limit protects memory: the forwarder keeps these values in memory,
+// and a compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
 // maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if each

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Point returns the current consistency point of a resource. ok is false while the informers have
-// not listed the resource, and while its first sync is not complete. Several goroutines may call it.
+// Point returns the current consistency point of a resource. ok is false until the informers have
+// listed the resource and its first sync is complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.firstSync.IsDone() || !w.synced() {

@@ -6,9 +6,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the unacknowledged publishes of a key: the bus may have stored their events. A
-// result from the bus that shows another event ends the list, because the bus is then past the
-// position that the attempts expect and refuses them. The value is immutable.
+// attempts records the unacknowledged publishes of a key: the bus may have stored their events. The
+// list ends when the bus reports another event: the bus is then past the position that the attempts
+// expect, and refuses them. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
 	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as

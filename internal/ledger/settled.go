@@ -128,9 +128,9 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// reached forgets the reported state of a key if the bus needs no event for it, because the bus has its
-// version in the form of the configuration. Unanswered does not call it: an event can be due although
-// the bus has the version, for example after a change of KUBERELAY_DROP_FIELDS.
+// reached forgets the reported state of a key if the bus has that version in the configured form,
+// and so needs no event for it. Unanswered does not call it: an event can be due although the bus
+// has the version, for example after a change of KUBERELAY_DROP_FIELDS.
 func (t *table) reached(d *dirty, acked event.Acked) {
 	if d != nil && acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
@@ -161,8 +161,9 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	}
 }
 
-// noteAcknowledged records that the bus received a new state of a key that is still dirty. The
-// changes that the bus lacks then start later.
+// noteAcknowledged records that the bus received a new state of a key that is still dirty. From
+// then on, the bus lacks only the last reported state, so the key counts as dirty since that state
+// was observed.
 func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *event.Object) {
 	d := r.others().dirty
 	if d == nil || d.uid == "" {

@@ -23,8 +23,8 @@ type condition struct {
 	value any
 }
 
-// matches reports whether an element has the value. If an element does not match, it still does not
-// match after fields are dropped from it. So dropping twice is the same as dropping once.
+// matches reports whether an element has the value. An element that does not match cannot match
+// after fields are dropped from it. So dropping twice is the same as dropping once.
 func (c *condition) matches(element any) bool {
 	for _, name := range c.path {
 		fields, ok := element.(map[string]any)

@@ -19,7 +19,7 @@
 //     they also hold two small records and the memory to decompress them, up to 16 MiB each.
 //   - When a response proves that metadata is stale, the client fetches the metadata again
 //     before its time to live ends.
-//   - Clients can share their connections ([Shared]). A request that a broker does not respond to
+//   - Clients can share their connections ([Shared]). A request without a response
 //     delays no request of another Client. A Client that closes ends only its own requests.
 //   - Every new connection uses the current contents of the password, certificate, key and
 //     CA files. Connections made before a change are replaced within 10 s, plus the
