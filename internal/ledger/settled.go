@@ -106,9 +106,9 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 }
 
 // Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
-// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use one
-// name in turn. Unanswered keeps only the tombstones whose delete must be published. c is the change
-// that was sent.
+// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use
+// one name in turn, so Unanswered keeps only the tombstones whose delete must be published. c is
+// the change that was sent.
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {

@@ -55,9 +55,9 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 }
 
 // readNamespaces reads each namespace whose state decides. The watch of namespaces does not show
-// such a namespace or shows labels that do not match, or access is denied in the namespace. It does
-// not read the objects: if a Role in the namespace granted access to them, they may no longer be
-// readable.
+// such a namespace or shows labels that do not match, or access is denied in the namespace.
+// readNamespaces does not read the objects: if a Role in the namespace granted access to them, they
+// may no longer be readable.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		var unread error
