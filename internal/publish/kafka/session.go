@@ -21,7 +21,7 @@ type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
 // their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
-// which records are stored. The next session determines this.
+// which records are stored. The next session determines which ones are stored.
 type session struct {
 	b        *Bus
 	id       string // identifies the session's markers

@@ -212,7 +212,7 @@ func permits(p *server.SubjectPermission, subject string) bool {
 	return allowed
 }
 
-// ask sends a request and decodes the response, see decodeAnswer.
+// ask sends a request and decodes the response. See decodeAnswer.
 func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
 	answer, err := exchange(ctx, c, subject, request, nil)
 	if err != nil {

@@ -28,9 +28,9 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 		MaxBytes:          -1,
 		MaxMsgSize:        -1,
 		MaxConsumers:      -1,
-		// If a full stream dropped its oldest messages, it would lose the objects that change least.
-		// So a full stream rejects new messages instead. Per subject, the stream drops the oldest
-		// messages, see [Options.History].
+		// If a full stream dropped its oldest messages, it would lose the objects that change
+		// least. So a full stream rejects new messages instead. Per subject, the stream drops the
+		// oldest messages. See [Options.History].
 		Discard: jetstream.DiscardNew,
 		// The leader performs compare-and-set, so reads go to the leader too.
 		AllowDirect: false,

@@ -67,8 +67,8 @@ const (
 )
 
 // Remedy decides about the record of a key. last is the position of the object's last event, 0 for
-// none. is is the entry of that event: nil until the event has been read, and a zero entry if the topic
-// does not hold the event.
+// none. is points to the entry of that event. It is nil until the event has been read, and points
+// to a zero entry if the topic does not hold the event.
 func (d *Doubts) Remedy(key string, last uint64, is *record.Entry) Remedy {
 	doubt := d.Last[key]
 	switch {
