@@ -146,7 +146,7 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 }
 
 // isFollowing reports whether an event can follow the last known event of its UID: it has a later
-// version, or it is a deselected event with the same version.
+// epoch or version, or it is a deselected event with the same version.
 func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch

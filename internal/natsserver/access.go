@@ -45,7 +45,7 @@ func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token")
 func makeToken(path string) error {
 	info, err := os.Stat(path)
 	if err == nil {
-		err = os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
+		err = os.Chmod(path, 0o600) // the kubelet lets a pod's fsGroup read the files of a volume
 	}
 	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -20,9 +20,9 @@ import (
 )
 
 // WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,
-// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a List.
-// A truncated object has the annotation [event.TruncatedAnnotation]. The error names the objects that
-// can't be written. A List has the others.
+// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a
+// List. A truncated object has the annotation [event.TruncatedAnnotation]. The error names the
+// objects that can't be written. A List contains the others.
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	root, unshown := content(objects, single)
 	if root == nil {

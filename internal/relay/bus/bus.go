@@ -156,7 +156,7 @@ type Limits struct {
 	LowPriority workqueue.Limit
 
 	// LowPriorityDelay is how long a low-priority event may wait on the bus for other low-priority
-	// events. It is 0, which means no limit, for Kafka, where events wait for a batch by design.
+	// events. For Kafka, it is 0, which means no limit, because events wait for a batch by design.
 	LowPriorityDelay time.Duration
 }
 
