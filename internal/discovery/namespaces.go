@@ -173,7 +173,7 @@ func (n *Namespaces) Ready() error {
 // Synced records that Put was called for all namespaces. Call it only once.
 func (n *Namespaces) Synced() { close(n.listed) }
 
-// Fail records the error of the last list or watch, nil if it succeeded. It returns the previous
+// Fail records the error of the last list or watch, or nil if it succeeded. It returns the previous
 // error.
 func (n *Namespaces) Fail(err error) (before error) {
 	n.mu.Lock()
@@ -204,7 +204,7 @@ func (n *Namespaces) Remove(name string) (changed bool) {
 	return before && n.MaySelect(name)
 }
 
-// Selector returns the label selector, "" for none.
+// Selector returns the label selector, or "" if there is none.
 func (n *Namespaces) Selector() string {
 	if n.selector == nil {
 		return ""

@@ -111,7 +111,7 @@ const maxFailures = 10
 
 func (f *failures) last() failure { return f.keys[len(f.keys)-1] }
 
-// find returns the index of a key, -1 for none.
+// find returns the index of a key, or -1 if there is none.
 func (f *failures) find(k event.Key) int {
 	return slices.IndexFunc(f.keys, func(of failure) bool { return of.key == k })
 }

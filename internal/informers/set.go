@@ -246,7 +246,7 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-// lastAnswer returns the answer that is in effect, nil before the first answer.
+// lastAnswer returns the answer that is in effect, or nil before the first answer.
 func (s *Set) lastAnswer() *survey.Answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

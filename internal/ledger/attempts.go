@@ -68,8 +68,8 @@ func (a *attempts) show(uid string) bool {
 	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
-// uidFor returns the UID that the attempts may have left on the bus, "" for none. It can return the
-// UID of acked: if an attempt removed that UID, the object may be selected again.
+// uidFor returns the UID that the attempts may have left on the bus, or "" if there is none. It can
+// return the UID of acked: if an attempt removed that UID, the object may be selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }
 	switch {

@@ -12,8 +12,8 @@ type Interest struct {
 	Published bool // the filter selects the object's content; true if the content is unknown
 }
 
-// State returns the last event of a key on the bus, the zero value for none. It also returns the
-// UID of an earlier unacknowledged publish, "" for none.
+// State returns the last event of a key on the bus, or the zero value if there is none. It also
+// returns the UID of an earlier unacknowledged publish, or "" if there is none.
 func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -32,7 +32,8 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key that the bus has reported, the zero value for none.
+// Put records the last event of a key that the bus has reported. The zero value means that it has
+// none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }

@@ -255,7 +255,7 @@ func (p *parser) spaces() *parser {
 	return p
 }
 
-// field reads the name of a field in a filter, which has only letters, digits, _ and -.
+// field reads the name of a field in a filter. Such a name has only letters, digits, _ and -.
 func (p *parser) field() (string, error) {
 	end := 0
 	for end < len(p.rest) && p.rest[end] != '/' && plain(p.rest[end]) {

@@ -275,8 +275,8 @@ type Lease struct {
 	RenewError string     `json:"renewError,omitempty"`
 }
 
-// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none. The forwarder sets
-// GOMEMLIMIT to 90% of the limit of its container.
+// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, or 0 if it is not set. The forwarder
+// sets GOMEMLIMIT to 90% of the limit of its container.
 type Memory struct {
 	Used  uint64 `json:"usedBytes"`
 	Limit uint64 `json:"limitBytes"`

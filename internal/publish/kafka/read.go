@@ -35,9 +35,9 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return found, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
-// ignores a marker of an earlier release, because that marker becomes a row in tables built from
-// the topic. The caller then publishes another marker, which removes the row.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, or "" if there is
+// none. It ignores a marker of an earlier release, because that marker becomes a row in tables
+// built from the topic. The caller then publishes another marker, which removes the row.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
@@ -115,7 +115,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	return nil
 }
 
-// whoWrites describes the writer that took over, "" if unknown.
+// whoWrites describes the writer that took over. It returns "" if the writer is unknown.
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (b *Bus) whoWrites() string {
 	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
 }
 
-// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
+// LastClaim returns the owner of the cluster name on the bus, or the zero value if there is none.
 func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	s, err := b.current()
 	if s == nil {

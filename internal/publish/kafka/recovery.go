@@ -145,7 +145,7 @@ func (s *session) adopt(a recovery) {
 }
 
 // recordMarker records the session's marker for an event partition. unread is the first unread
-// offset, 0 for none.
+// offset, or 0 if there is none.
 func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread

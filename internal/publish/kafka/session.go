@@ -127,7 +127,7 @@ func (s *session) failures() map[string]error {
 	return failures
 }
 
-// failure returns one of the failures, nil for none.
+// failure returns one of the failures, or nil if there is none.
 func (s *session) failure() error {
 	for _, err := range s.failures() {
 		return err
@@ -173,7 +173,7 @@ func (s *session) setMarker(partitionKey string, e entry) {
 	s.markers[partitionKey] = e
 }
 
-// marker returns the last marker with a partition key, the zero value for none.
+// marker returns the last marker with a partition key, or the zero value if there is none.
 func (s *session) marker(partitionKey string) entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

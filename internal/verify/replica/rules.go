@@ -123,8 +123,9 @@ func otherPrevious(last, e Event) string {
 	return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version)
 }
 
-// contradict reports or suspects that e doesn't match the last event. anew excuses any doubt. purge
-// means that a purge between the two events explains the violation.
+// contradict reports or suspects that e doesn't match the last event. anew means that nothing is
+// reported or suspected unless the mismatch is certain. purge means that a purge between the two
+// events explains the mismatch.
 func (h *history) contradict(o *object, e Event, anew, purge bool, detail string) error {
 	certain := e.Whole
 	if !certain {
