@@ -43,7 +43,7 @@ func newForgetCommand() *cobra.Command {
 	var f forgetFlags
 	cmd := &cobra.Command{
 		Use:   "forget --cluster=NAME",
-		Short: "Delete all objects of a cluster that is gone from the bus",
+		Short: "Delete from the bus all objects of a cluster that is gone",
 		Long: `Forget retires a cluster whose forwarder is gone for good. It publishes a deleted event
 for every object that the bus shows of the cluster, with the last state on the bus, as
 the forwarder does for an object that is deleted. Then it writes into the claim of the

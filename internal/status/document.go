@@ -123,8 +123,8 @@ type Resource struct {
 	Name    string `json:"resource"` // with its group: "deployments.apps"
 	Version string `json:"version"`
 
-	// State is starting, synced or degraded, the worst of the namespaces. Reason says why it is
-	// degraded: forbidden, not_found, unauthorized or failing.
+	// State is the worst state of the namespaces: starting, synced or degraded. Reason says why it
+	// is degraded: forbidden, not_found, unauthorized or failing.
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`

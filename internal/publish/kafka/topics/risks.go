@@ -40,7 +40,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	}, single)
 	add(publish.Risk{
 		Setting: "min.insync.replicas=1",
-		Loses:   "a leader whose followers are behind acknowledges alone, and what only it has is lost with it",
+		Loses:   "while its followers are behind, a leader acknowledges records alone, and they are lost if it fails",
 		Fix:     "run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config min.insync.replicas=2",
 	}, func(t broker.Topic) bool { return t.Replication > 1 && t.MinInsyncReplicas == 1 })
 	add(publish.Risk{
