@@ -92,8 +92,8 @@ type outcome struct {
 	failed    atomic.Pointer[failures] // nil for none
 }
 
-// failures holds the keys of a resource whose last publish failed, at most maxFailures. The key that
-// failed last is the last one. The value is immutable.
+// failures holds at most maxFailures keys of a resource: those whose last publish failed. The key
+// that failed last is the last one. The value is immutable.
 type failures struct {
 	since time.Time
 	keys  []failure // not empty

@@ -16,8 +16,8 @@ type attempts struct {
 	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
 	// have stored any of them.
 	uid string
-	// change is the change of that last attempt, if the bus showed no object before it, otherwise
-	// nil. The forwarder publishes it until the bus answers, even if the informers forget the object.
+	// change is the change of that last attempt, or nil if the bus showed an object before it. The
+	// forwarder publishes it until the bus answers, even if the informers forget the object.
 	change *event.Change
 	all    []event.Acked // removals included, to recognize them on the bus
 }

@@ -34,8 +34,8 @@ const ReasonForeign Reason = "foreign"
 // or the delete of that object. The decision waits for them.
 const ReasonUnseen Reason = "unseen"
 
-// DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
-// the bus no longer has it. ours means that shown has the UID, version and digest of one of this
+// DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, or the zero value
+// if the bus no longer has it. ours means that shown has the UID, version and digest of one of this
 // forwarder's attempts.
 //
 // If shown has the state of the object or is an expected event, DecideForeign returns the entry to

@@ -46,9 +46,9 @@ func regression(last, e Event) string {
 	return ""
 }
 
-// follows describes the violation by e that is certain only if e directly follows last. It returns
-// "" if there is none. purge reports whether a purge between the two explains the violation. A
-// purge removes events up to a delete.
+// follows describes how e violates a rule for events that directly follow each other. It returns ""
+// if there is none. purge reports whether a purge between the two explains the violation. A purge
+// removes events up to a delete.
 func follows(last, e Event) (detail string, purge bool) {
 	switch same := e.UID == last.UID; {
 	case e.ID == last.ID: // of a delete: regression reports the others

@@ -11,8 +11,8 @@ import (
 )
 
 // Risks returns the topic settings that allow the loss of acknowledged records. brokers is the
-// number of brokers that respond, 0 if unknown. If it is 1 and a topic has several replicas, the other
-// brokers are down. Risks ignores settings that could not be read.
+// number of brokers that respond, or 0 if unknown. If it is 1 and a topic has several replicas, the
+// other brokers are down. Risks ignores settings that could not be read.
 func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	add := func(r publish.Risk, is func(broker.Topic) bool) {
 		for _, t := range topics {
