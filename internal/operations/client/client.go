@@ -31,7 +31,7 @@ const (
 // ErrNoToken is the beginning of an error. The path that the token must be allowed to get follows it.
 var ErrNoToken = errors.New("pass --token-file with a token that may get")
 
-// ErrNotReviewed means that the forwarder responded, but could not have the token reviewed.
+// ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
 // refusalError means that the request got no usable content, although the forwarder may be running. Every
