@@ -26,20 +26,21 @@ func newBundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write a support bundle of a running forwarder",
-		Long: `Bundle asks a running forwarder, and the bus, and writes one .tar.gz for a bug report:
-the status, the metrics, the configuration, the goroutines, a heap profile, the last
-lines of the log (at most 1,000 and 256 KiB), and the settings of the stream or the
-topics. manifest.json lists the files, the versions, and what is missing and why.
+		Long: `Bundle collects data from a running forwarder and from the bus, and writes one .tar.gz
+for a bug report: the status, the metrics, the configuration, the goroutines, a heap
+profile, the last lines of the log (at most 1,000 and 256 KiB), and the settings of the
+stream or the topics. manifest.json lists the files, the versions, and what is missing
+and why.
 
-It has no content of an object and no secret: no password, token or key, no argument of
-a function and no memory. It has names: of objects in the log and in errors, of
-namespaces, hosts and files in the configuration. --no-logs leaves out the log.
+The bundle contains no content of an object and no secret: no password, token or key, no
+function argument and no memory. It contains names: of objects in the log and in errors,
+and of namespaces, hosts and files in the configuration. --no-logs leaves out the log.
 
 Without --address it asks the forwarder of this environment, as 'forwarder status' does.
 Without KUBERELAY_METRICS_AUTH, a forwarder serves its log, configuration, goroutines and
 heap profile only to its own machine or pod: run the command there, or use kubectl
 port-forward. With it, the token must be allowed to get /metrics and
-/debug/support/*. The bus is asked with the settings of this environment.
+/debug/support/*. Bundle reads the bus with the settings of this environment.
 
 Exit codes: 0 everything is in the bundle, 1 a part is missing or nothing was written, 2
 wrong command line.`,

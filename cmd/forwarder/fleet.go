@@ -79,7 +79,7 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 			Status: func() status.Document { return judged(f.Status()) }, Done: done,
 			Cluster: func(name string) (status.Document, *page.Recent) {
 				d, err := memberStatus(f, name)
-				if err != nil { // the document has it
+				if err != nil { // the document contains the error
 					return d, none
 				}
 				return d, recents.Of(name)

@@ -43,7 +43,7 @@ func newForgetCommand() *cobra.Command {
 	var f forgetFlags
 	cmd := &cobra.Command{
 		Use:   "forget --cluster=NAME",
-		Short: "Delete all objects of a cluster that is gone from the bus",
+		Short: "Delete from the bus all objects of a cluster that is gone",
 		Long: `Forget retires a cluster whose forwarder is gone for good. It publishes a deleted event
 for every object that the bus shows of the cluster, with the last state on the bus, as
 the forwarder does for an object that is deleted. Then it writes into the claim of the
@@ -51,8 +51,8 @@ cluster's name that the cluster is forgotten, so that any cluster may have the n
 
 Run it with the environment of the old forwarder, and with its permissions on the bus.
 It needs no cluster. It refuses while the bus has events of the cluster that are newer
-than 5 minutes, because a forwarder may run: stop that one first. A forwarder that runs
-all the same publishes its objects again.
+than 5 minutes, because a forwarder may still run: stop it first. A forwarder that
+still runs publishes its objects again.
 
 The deleted events stay for KUBERELAY_DELETE_RETENTION. If you run the command again
 after that time, it removes them, too. It can be interrupted and repeated.
@@ -68,7 +68,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`
 			}
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				if own := cfg.Event.ClusterName; cfg.Kafka.TransactionalID != "" && own != "" && own != name {
-					return &usageError{fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set KUBERELAY_CLUSTER_NAME and it as the forwarder of the cluster %s had them", own, name)}
+					return &usageError{fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set it and KUBERELAY_CLUSTER_NAME to the values of the forwarder of the cluster %s", own, name)}
 				}
 				cfg.Event.ClusterName = name
 				return f.run(ctx, cfg, cmd, log)
@@ -80,7 +80,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`
 	flags.StringVar(&f.cluster, "cluster", "", "name of the cluster on the bus (required)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be deleted, and change nothing")
 	flags.BoolVar(&f.yes, "yes", false, "do not ask for a confirmation")
-	flags.BoolVar(&f.force, "force", false, "also if the bus has events of the cluster that are newer than 5 minutes")
+	flags.BoolVar(&f.force, "force", false, "delete the objects even if the bus has events of the cluster that are newer than 5 minutes")
 	return cmd
 }
 

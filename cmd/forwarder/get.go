@@ -30,15 +30,15 @@ func newGetCommand() *cobra.Command {
 objects that the bus has. It needs no cluster, and changes nothing.
 
 A resource is written as for 'forwarder tail': pods, deployments.apps, *.apps or
-Deployment, several with commas. Without a group, it selects in all groups. Get shows the
-objects of the namespace default, unless --namespace or --all-namespaces is set, and those
-that have no namespace. Like tail, it shows the clusters of --cluster, or else the cluster
+Deployment, several with commas. Without a group, it selects in all groups. Get shows
+cluster-scoped objects and, unless --namespace or --all-namespaces is set, the objects of
+the namespace default. Like tail, it shows the clusters of --cluster, or else the cluster
 of KUBERELAY_CLUSTER_NAME, or else all clusters on the bus, and connects to the same bus.
 
 It says on standard error how recent the objects are: the time of the last consistency
 point. It does not wait for an unreachable bus, or for a missing stream or topic.
 
-Exit codes: 0 printed, also if there is no object, 1 a name is not found, the bus has
+Exit codes: 0 printed, even if there is no object, 1 a name is not found, the bus has
 nothing of a resource or a cluster, or it could not be read, 2 wrong command line or
 configuration.`,
 		Example: `  forwarder get deployments -n shop
@@ -230,8 +230,8 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	return errors.Join(all...)
 }
 
-// behindAfter is the age of the last consistency point from which get warns that the forwarder may be
-// down or behind. A resource without changes has a point about once a minute.
+// behindAfter is the age of the last consistency point above which get warns that the forwarder may
+// be down or behind. A resource without changes has a point about once a minute.
 const behindAfter = 2 * time.Minute
 
 // freshness returns lines that say how recent the objects are. For the resources with a consistency
@@ -250,7 +250,7 @@ func freshness(all []tail.Freshness, now time.Time) []string {
 		}
 	}
 	if len(without) > 0 {
-		lines = append(lines, fmt.Sprintf("the bus has no consistency point of %s, so it does not tell how recent the objects are", strings.Join(without, ", ")))
+		lines = append(lines, fmt.Sprintf("the bus has no consistency point of %s, so the age of the objects is unknown", strings.Join(without, ", ")))
 	}
 	if oldest != nil {
 		age := max(0, now.Sub(oldest.AsOf))

@@ -212,7 +212,7 @@ KUBERELAY_KAFKA_BROKERS, with the credentials in files. Without KUBERELAY_NATS_U
 the built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN; its token
 is in KUBERELAY_DATA_DIR.
 
-The forwarder that status, trace, check and bundle ask is the one on this machine, at
+status, trace, check and bundle ask the forwarder on this machine, at
 KUBERELAY_LISTEN_ADDR. For all but check, --address names another one:
 
   kubectl exec deploy/kuberelay -- /forwarder status
@@ -222,8 +222,8 @@ KUBERELAY_LISTEN_ADDR. For all but check, --address names another one:
 Give verify, check and trace the environment of the forwarder. In its pod they have it.`
 
 const exitCodesTopic = `Of every command: 0 success, 2 wrong command line or configuration, which a
-restart does not fix. A command that a signal interrupts exits as if it had failed, but
-run and tail exit with 0, because only a signal ends them. Besides:
+restart does not fix. A command that a signal interrupts exits as if it had failed,
+except run and tail, which exit with 0. Besides:
 
   run        1 failed while running
   get        1 a name is not found, or the bus could not be read

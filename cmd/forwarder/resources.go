@@ -39,8 +39,8 @@ With a resource, in any form that kubectl accepts, it prints everything about th
 resource, selected or not, and tries to list it. With a resource or with --all,
 KUBERELAY_RESOURCES is not required.
 
-Exit codes: 0 whatever is watched, 1 the API server did not respond, 2 wrong command
-line or configuration, or rejected credentials.`,
+Exit codes: 0 success, whatever is watched, 1 the API server did not respond, 2 wrong
+command line or configuration, or rejected credentials.`,
 		Example: `  forwarder resources
   forwarder resources widgets.example.com
   forwarder resources --all --output=json | jq '.resources[] | select(.watched == "no")'`,

@@ -76,8 +76,8 @@ func (s *selection) cluster(configured string, filter *tail.Filter, status *tail
 	return ""
 }
 
-// findAbsent returns a sentence for each name in a filter for which the bus has no event. wrong means
-// that one of these names is a resource or a cluster. cfg must have no cluster name.
+// findAbsent returns a sentence for each name in the filter that has no event on the bus. wrong
+// means that one of these names is a resource or a cluster. cfg must have no cluster name.
 func findAbsent(ctx context.Context, bus tail.Bus, cfg config.Config, source string, f tail.Filter) (sentences []string, wrong bool, err error) {
 	all, err := tail.FindAbsent(ctx, bus, cfg.NATS.SubjectPrefix, f)
 	for _, a := range all {

@@ -90,7 +90,7 @@ func TestStatusCommand(t *testing.T) {
 	}))
 	t.Cleanup(unreviewed.Close)
 	code, out := ask(unreviewed.URL)
-	if code != 2 || !strings.HasPrefix(out, "CRITICAL: the forwarder cannot have the token reviewed: ") || !strings.Contains(out, "503 Service Unavailable; the API server does not review tokens: no response within 3s\n") || strings.Contains(out, "release") {
+	if code != 2 || !strings.HasPrefix(out, "CRITICAL: the forwarder cannot review the token: ") || !strings.Contains(out, "503 Service Unavailable; the API server does not review tokens: no response within 3s\n") || strings.Contains(out, "release") {
 		t.Errorf("without reviews of tokens: exit code %d: %s", code, out)
 	}
 	other, _ := forStatus(t, "")

@@ -26,7 +26,7 @@ func newTraceCommand() *cobra.Command {
 		Short: "Show where the last change of an object is, and what it waits for",
 		Long: `Trace follows one object from the API server to the bus. It prints the verdict first:
 whether the bus has the current state, and if not, why. Then it prints what the API
-server has, which setting selects the object or not, what the watch and the queue of the
+server has, which setting selects or excludes the object, what the watch and the queue of the
 forwarder have, and the last event on the bus with its position. With --consumer, it
 also prints how far a consumer of NATS or a consumer group of Kafka has read.
 
@@ -36,7 +36,7 @@ forwarder, as 'forwarder status' does. It says what does not respond, and shows 
 rest. It shows no content of the object.
 
 Exit codes: 0 the bus has the current state, and so has the consumer, 1 it does not, 2
-it could not be found out, or wrong command line.`,
+unknown, or wrong command line.`,
 		Example: `  forwarder trace pod/web -n shop
   forwarder trace deployments.apps/web -n shop --consumer=inventory
   forwarder trace node/a --address=kuberelay.kuberelay.svc:8080 --output=json | jq .verdict`,

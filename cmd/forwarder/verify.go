@@ -31,16 +31,16 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Verify reads the whole NATS stream, or the Kafka topics, rebuilds the state of every
 object from them, and compares it with the cluster. It prints the objects that are
 missing on the bus, stale, extra, different in their data, out of order or malformed. It
-changes nothing, and shares no code with the forwarder's decisions, its writing and its
-parsing of events.
+changes nothing, and shares no code with the forwarder for decisions, or for writing and
+parsing events.
 
 Run it with the configuration of the forwarder that you verify. It can run at the same
-time. At a consistency point on the bus, it compares with a list of exactly that version,
-and reports a difference at once. What changed after the point, and resources without a
-point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL it
+time. At a consistency point on the bus, it compares with a list of exactly that
+version, and reports a difference at once. Events of later changes, and of resources
+without a point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL, it
 connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
-It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of several
-clusters, it compares the one that --cluster names.
+It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of
+several clusters, it compares the one that --cluster names.
 
 Exit codes: 0 no difference, 1 differences, 2 verify could not read the bus or the
 cluster, or not all of it.`,
@@ -76,7 +76,7 @@ cluster, or not all of it.`,
 					return cannotCompare(subscriber.Explain(cfg, err))
 				case len(found.Unmatched) == len(cfg.Watch.Resources):
 					return cannotCompare(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
-				case !found.Clean() && output == "table": // its last line is the verdict
+				case !found.Clean() && output == "table": // the last line of the table is the verdict
 					return exitCode(exitFailure)
 				case !found.Clean():
 					return fmt.Errorf("the bus is %s", found.Summary())

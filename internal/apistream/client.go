@@ -61,10 +61,10 @@ func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.
 		Stream(ctx)
 }
 
-// maxOpenAttempts limits the attempts to open a watch after a closed connection or a timeout;
-// openRetryDelay is the pause between them. An API server that shuts down behind a load balancer
-// closes connections instead of refusing them. client-go retries such a watch too. An error would
-// make the reflector list everything again.
+// maxOpenAttempts limits the attempts to open a watch after a closed connection or a timeout.
+// openRetryDelay is the pause between the attempts. An API server that shuts down behind a load
+// balancer closes connections instead of refusing them. client-go retries such a watch too. An
+// error would make the reflector list everything again.
 const (
 	maxOpenAttempts = 10
 	openRetryDelay  = time.Second

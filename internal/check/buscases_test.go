@@ -175,7 +175,7 @@ func busCases() []decision {
 			f.Writer, f.Kafka.Writer = "a/pod-1", kafka.Writer{Name: "b/pod-2", Since: "now"}
 		}, Failed, "b/pod-2 took over the topics at now"},
 		{"another-writer", "stdout", config.SinkStdout, as, Skipped, "stdout"},
-		{"forwarder-status", "token not reviewed", "", func(f *Facts) { f.Forwarder, f.TokenNotReviewed, f.ForwarderErr = nil, true, errFault }, Failed, "cannot have the token reviewed: fault"},
+		{"forwarder-status", "token not reviewed", "", func(f *Facts) { f.Forwarder, f.TokenNotReviewed, f.ForwarderErr = nil, true, errFault }, Failed, "cannot review the token: fault"},
 		{"forwarder-status", "token", "", func(f *Facts) { f.Forwarder, f.TokenNeeded = nil, true }, Skipped, "--token-file"},
 		{"forwarder-status", "down", "", func(f *Facts) { f.Forwarder, f.ForwarderErr = nil, errFault }, Failed, "fault"},
 		{"forwarder-status", "warning", "", func(f *Facts) { f.Forwarder.Verdict = status.Verdict{Level: status.Warning, Summary: "slow"} }, Warning, "slow"},

@@ -128,7 +128,7 @@ func cases() []decision {
 		{"api-server-credentials", "an old server", "", func(f *Facts) { f.Server.User = "" }, OK, "accepts"},
 		{"api-server-credentials", "down", "", func(f *Facts) { f.Server.Err = errFault }, Skipped, "cannot be queried"},
 		{"api-server-version", "old", "", func(f *Facts) { f.Server.Version = "v1.24.9-gke.1" }, Warning, "1.25"},
-		{"api-server-version", "unknown", "", func(f *Facts) { f.Server.Version = "" }, Skipped, "not a version"},
+		{"api-server-version", "unknown", "", func(f *Facts) { f.Server.Version = "" }, Skipped, "cannot be parsed"},
 		{"api-server-ready", "not", "", func(f *Facts) { f.Server.Ready = errFault }, Warning, "fault"},
 		{"api-server-ready", "forbidden", "", func(f *Facts) { f.Server.Ready = forbidden() }, Skipped, "/readyz cannot be read"},
 		{"api-server-clock", "ahead", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, 6*time.Second), Warning, "6s ahead of"},

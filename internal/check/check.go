@@ -40,7 +40,7 @@ func (s Status) Code() int {
 	return 0
 }
 
-// Check is one check.
+// Check decides one question about the facts, such as whether a permission is granted.
 type Check struct {
 	ID    string // heading of its section in docs/troubleshooting.md
 	Group string
@@ -149,7 +149,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// names lists some names.
+// names lists the first names, and counts the others.
 func names(all []string) string {
 	const show = 5
 	if more := len(all) - show; more > 0 {

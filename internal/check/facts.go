@@ -46,7 +46,7 @@ type Facts struct {
 	Forwarder    *status.Document
 	ForwarderErr error
 	TokenNeeded  bool // the forwarder requires a token
-	// TokenNotReviewed means that the forwarder responds but cannot have the token reviewed.
+	// TokenNotReviewed means that the forwarder responds but cannot review the token.
 	TokenNotReviewed bool
 }
 

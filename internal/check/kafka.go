@@ -95,7 +95,7 @@ func checkTopicSettings(_ *Facts, all []kafka.TopicInspection) verdict {
 	}
 	switch {
 	case unreadable != "":
-		return warn("grant DescribeConfigs on the topic", "the settings of topic %s may not be read, so wrong settings go undetected", unreadable)
+		return warn("grant DescribeConfigs on the topic", "the user may not read the settings of topic %s, so wrong settings go undetected", unreadable)
 	case len(topics) == 0:
 		return skip(noTopic)
 	}

@@ -198,7 +198,7 @@ func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
 	case most < usual:
 		return warn(fix, "%s is %d bytes; larger objects are published without their content", name, most)
 	}
-	return pass("messages can have %d bytes", most)
+	return pass("messages can have up to %d bytes", most)
 }
 
 func checkDataDir(f *Facts) verdict {

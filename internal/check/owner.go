@@ -108,7 +108,7 @@ func checkForwarder(f *Facts) verdict {
 	case f.TokenNeeded:
 		return skip("the forwarder responds, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
 	case f.TokenNotReviewed:
-		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot have the token reviewed: %v", f.ForwarderErr)
+		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot review the token: %v", f.ForwarderErr)
 	case f.Forwarder == nil:
 		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not respond: %v", f.ForwarderErr)
 	}

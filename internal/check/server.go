@@ -98,7 +98,7 @@ func checkVersion(f *Facts) verdict {
 	is, err := version.ParseGeneric(f.Server.Version)
 	switch {
 	case err != nil:
-		return skip("the API server has the version %q, which is not a version", f.Server.Version)
+		return skip("the API server reports the version %q, which cannot be parsed", f.Server.Version)
 	case is.LessThan(version.MustParseGeneric(oldest)):
 		return warn("upgrade Kubernetes to "+oldest+" or later", "the version is %s, and Kuberelay needs %s or later", f.Server.Version, oldest)
 	}

@@ -17,9 +17,9 @@ import (
 
 // Source reads the last event of every object of this cluster from the bus.
 //
-// Load returns an error unless it has yielded the events of all objects. For each object, it yields
-// the last event that the bus had when Load began, or a later event. An older event could keep the
-// forwarder from publishing a change until the next load.
+// For each object, Load yields the last event that the bus had when Load began, or a later event.
+// An older event could keep the forwarder from publishing a change until the next load. If Load
+// can't yield the events of all objects, it returns an error.
 type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }

@@ -26,9 +26,8 @@ type Purger interface {
 // and on the bus. If too many deletes are kept, Retention purges the oldest ones early.
 //
 // Retention keeps every delete for at least five minutes, or for After if that is shorter. By then,
-// no watch is so far behind that it still shows the object, and no create from a stale leader can
-// still arrive over a dead connection. The bus refuses such a create only while it has events of the
-// object.
+// no watch still shows the object, and no create from a stale leader can still arrive over a dead
+// connection. The bus refuses such a create only while it has events of the object.
 //
 // An object that is recreated during a purge is safe in either order. If the bus stores the create
 // before the purge, the create is after the position and stays. If the purge is first, the bus

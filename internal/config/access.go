@@ -24,7 +24,7 @@ func (c *Config) validateBuiltIn(p *problems) {
 		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "the built-in server has no domain; set KUBERELAY_NATS_URL as well, or unset this")
 	}
 	if c.NATS.Replicas > 1 {
-		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
+		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is a single server; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
 	}
 	if c.Server.DataDir == "" {
 		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")

@@ -39,7 +39,7 @@ const (
 	LogText = "text"
 )
 
-// Config is the configuration by topic. The tags envconfig and default belong to package envconfig;
+// Config is the configuration by topic. The tags envconfig and default belong to package envconfig.
 // [Field] describes the others.
 type Config struct {
 	Watch      Watch      `title:"What is watched"`

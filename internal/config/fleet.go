@@ -73,7 +73,7 @@ func (c *Config) validateFleet(p *problems) {
 		{"KUBERELAY_KAFKA_TRANSACTIONAL_ID", c.Kafka.TransactionalID},
 	} {
 		if v.value != "" {
-			p.add(v.name, "it is of one cluster, and %s names several; unset one of them", source)
+			p.add(v.name, "it belongs to one cluster, and %s names several; unset one of them", source)
 		}
 	}
 	f.validateContexts(p)

@@ -72,7 +72,7 @@ func (k *Kafka) validateTopics(p *problems) {
 	case strings.Contains(k.Topic, "{group}") && !strings.Contains(k.Topic, "{resource}"):
 		p.add(topic, "a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}")
 	case !isTopicName(filled):
-		p.add(topic, "not the name of a topic; use letters, digits, . _ and -, at most 249, and the places {group} and {resource}")
+		p.add(topic, "not the name of a topic; use letters, digits, . _ and -, at most 249, and the placeholders {group} and {resource}")
 	}
 	switch {
 	case k.CheckpointTopic == "":
@@ -81,7 +81,7 @@ func (k *Kafka) validateTopics(p *problems) {
 	case k.CheckpointTopic == k.Topic:
 		p.add(checkpoint, "it is %s too; use another topic, or unset it", topic)
 	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):
-		p.add(checkpoint, "it is also the topic of a resource, by %s=%q; use a name that this cannot become, such as _kuberelay_checkpoint, or unset it", topic, k.Topic)
+		p.add(checkpoint, "with %s=%q, it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset it", topic, k.Topic)
 	}
 	if k.Replication == 0 {
 		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of them, or -1 for the brokers' own default")
@@ -114,9 +114,9 @@ func (k *Kafka) validateCredentials(p *problems) {
 	switch {
 	case p.has(mechanism) || p.has(password):
 	case instead != "" && k.User != "":
-		p.add(user, "%s has %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
+		p.add(user, "%s uses %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
 	case instead != "" && k.PasswordFile != "":
-		p.add(password, "%s has %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
+		p.add(password, "%s uses %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
 	case instead != "":
 	case k.SASLMechanism == "" && k.User != "":
 		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))

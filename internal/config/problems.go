@@ -50,8 +50,8 @@ func (p *problems) addItem(name string, list List, item string, err error) {
 	p.add(name, "%w", err)
 }
 
-// has reports whether a variable already has a problem. The consequences of a problem are not
-// reported.
+// has reports whether a variable already has a problem. Checks that depend on the variable then
+// report nothing.
 func (p *problems) has(name string) bool {
 	return slices.ContainsFunc(p.found, func(f problem) bool { return f.name == name })
 }

@@ -40,7 +40,7 @@ func (c *Config) validate(p *problems) {
 	}
 	c.Leader.validate(p)
 	if c.Leader.Election && c.BuiltInServer() && !p.has("KUBERELAY_NATS_URL") {
-		p.add("KUBERELAY_LEADER_ELECTION", "each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to one that they share, or run only one, without this")
+		p.add("KUBERELAY_LEADER_ELECTION", "each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to a server that they share, or run a single forwarder without leader election")
 	}
 }
 
@@ -65,7 +65,7 @@ func (l *Leader) validate(p *problems) {
 		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
-		p.add(duration, "%s is too short: a leader stops at most %s after its last renewal, which is %s and %s together, and no other may begin before; write more",
+		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; write more",
 			formatDuration(l.LeaseDuration), formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
 	}
 	if l.RenewDeadline < 2*l.RetryPeriod {

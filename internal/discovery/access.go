@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// AccessReviews creates SelfSubjectAccessReviews; client-go's
-// SelfSubjectAccessReviewInterface implements it.
+// AccessReviews creates SelfSubjectAccessReviews. client-go's SelfSubjectAccessReviewInterface
+// implements it.
 type AccessReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
 }

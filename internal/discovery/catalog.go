@@ -31,7 +31,8 @@ type Catalog struct {
 	resources map[schema.GroupVersionResource]discovered
 
 	// Failed contains the error of each group whose discovery failed in at least one version. Draw
-	// no conclusion about such a group, in particular not that a resource is gone.
+	// no conclusion about such a group. For example, a resource that it does not show may still
+	// exist.
 	Failed map[string]error
 
 	// Kept contains the watched resources that stay unchanged although discovery shows them
@@ -205,9 +206,9 @@ func (c *Catalog) Versions(gr schema.GroupResource) []string {
 	return versions
 }
 
-// IsMissing reports whether no version contains the resource, although its group did not fail and
-// the resource is not kept. An API server of another Kubernetes version may still serve the
-// resource.
+// IsMissing reports whether discovery no longer shows the resource: its group did not fail, no
+// version contains it, and it is not kept. An API server of another Kubernetes version may still
+// serve the resource.
 func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
 	_, failed := c.Failed[gr.Group]
 	_, kept := c.Kept[gr]

@@ -54,9 +54,9 @@ func NewNamespaces(n NamespaceSelection) *Namespaces {
 	}
 }
 
-// NeedsWatch reports whether the selection depends on the existing namespaces. It does if the
-// selection uses labels. It also does if the selection includes all namespaces and excludes some,
-// because each remaining namespace may need a separate watch.
+// NeedsWatch reports whether the selection depends on the existing namespaces. This is the case if
+// the selection uses labels, or if it includes all namespaces and excludes some, because each
+// remaining namespace may need a separate watch.
 func (n *Namespaces) NeedsWatch() bool {
 	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
 }
@@ -173,7 +173,7 @@ func (n *Namespaces) Ready() error {
 // Synced records that Put was called for all namespaces. Call it only once.
 func (n *Namespaces) Synced() { close(n.listed) }
 
-// Fail records the error of the last list or watch, nil if it succeeded. It returns the previous
+// Fail records the error of the last list or watch, or nil if it succeeded. It returns the previous
 // error.
 func (n *Namespaces) Fail(err error) (before error) {
 	n.mu.Lock()
@@ -204,7 +204,7 @@ func (n *Namespaces) Remove(name string) (changed bool) {
 	return before && n.MaySelect(name)
 }
 
-// Selector returns the label selector, "" for none.
+// Selector returns the label selector, or "" if there is none.
 func (n *Namespaces) Selector() string {
 	if n.selector == nil {
 		return ""

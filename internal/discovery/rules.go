@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// RulesReviews creates SelfSubjectRulesReviews; client-go's
-// SelfSubjectRulesReviewInterface implements it.
+// RulesReviews creates SelfSubjectRulesReviews. client-go's SelfSubjectRulesReviewInterface
+// implements it.
 type RulesReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error)
 }

@@ -2,10 +2,10 @@ package discovery
 
 import "time"
 
-// After a change of a definition, discovery runs when no other change has arrived for debounce, but
-// at the latest maxDelay after the first change. So a burst of changes causes only one discovery
-// per maxDelay. Discovery documents lag slightly behind the definitions, so discovery repeats after
-// each delay in followUps.
+// After a change of a definition, discovery runs once no other change has arrived for the duration
+// debounce, but no later than maxDelay after the first change. So a burst of changes causes only
+// one discovery per maxDelay. Discovery documents lag slightly behind the definitions, so discovery
+// repeats after each delay in followUps.
 const (
 	debounce = 100 * time.Millisecond
 	maxDelay = time.Second

@@ -14,9 +14,9 @@ type Coverage struct {
 }
 
 // Scopes decides which watches cover a resource. It returns the namespace of each watch and the
-// namespaces to which access is denied. The namespace "" means one watch of all namespaces. The
-// choice between separate watches and one watch changes only at half or twice the limit of
-// namespaces, so it does not alternate when the number of namespaces varies.
+// namespaces to which access is denied. The namespace "" means one watch of all namespaces. To
+// avoid flapping, the choice between separate watches and one watch changes only at half or twice
+// the limit of namespaces.
 func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now Coverage) (namespaces []string, denied map[string]error) {
 	everywhere := []string{""}
 	if !r.Namespaced {

@@ -43,7 +43,7 @@ type Decision struct {
 	Resource event.Resource // in the version that a watch uses
 
 	// Selectors contains the matching selectors in Include, in order. Selector is the one that
-	// decided, "" if none matches.
+	// decided, or "" if none matches.
 	Selectors []string
 	Selector  string
 
@@ -152,7 +152,7 @@ func (d *Decision) weigh(r event.Resource, selector string, unlessNamed, watchab
 	}
 }
 
-// Sentence returns the reason in words, "" for no reason.
+// Sentence returns the reason in words, or "" for no reason.
 func (r Reason) Sentence() string {
 	switch r {
 	case NotNamed:

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Similar returns the resource whose name is most similar to a selector that matches nothing,
-// "" if none is similar.
+// Similar returns the resource whose name is most similar to a selector that matches nothing, or ""
+// if none is similar.
 func (c *Catalog) Similar(unmatched string) string {
 	unmatched = strings.ToLower(unmatched)
 	resources := map[string]string{} // by each form of their names

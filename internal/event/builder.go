@@ -17,7 +17,7 @@ type Builder struct {
 	// Data is the form of the data in object events. The zero value means [DataObject].
 	Data DataForm
 
-	// Reshape converts a state that was read from the bus to the current form; see
+	// Reshape converts a state that was read from the bus to the current form. See
 	// decode.Converter.Reshape. If Reshape is nil, such states are published unchanged.
 	Reshape func(Resource, *Object) *Object
 }

@@ -70,7 +70,7 @@ type Change struct {
 
 	// Epoch is the epoch of the resource. A new epoch begins each time the history of the resource
 	// goes back, because etcd was restored from a backup. It also begins when another cluster takes
-	// over the name; see [Claim.Epoch].
+	// over the name. See [Claim.Epoch].
 	Epoch uint16
 
 	// Previous is the resourceVersion of the object's last acknowledged event, or "" for
@@ -130,10 +130,10 @@ type Acked struct {
 	Deselected      bool // the event is deselected; Deleted is set too
 
 	// Foreign means that the last event on the bus, at Position, has an unknown writer. The other
-	// fields describe the last known event before it; see [Acked.Before].
+	// fields describe the last known event before it. See [Acked.Before].
 	Foreign bool
 
-	// Digest is the digest in the event; see [Digest].
+	// Digest is the digest in the event. See [Digest].
 	Digest Digest
 
 	// Time is the attribute time of the event, in Unix milliseconds, rounded up, or 0 if unknown.
@@ -148,7 +148,8 @@ type Acked struct {
 }
 
 // MaxSkew is the maximum time by which the clock of a writer may be ahead of another clock. A time
-// that is further ahead is ignored, because otherwise no later event could have an earlier time.
+// that is further ahead is ignored. Otherwise, all later events of the object would need that time
+// or a later one.
 const MaxSkew = time.Hour
 
 // milliseconds returns a time in Unix milliseconds, rounded up.
@@ -194,9 +195,8 @@ func (a Acked) IsSameEvent(b Acked) bool {
 }
 
 // MaxText is the maximum length in bytes of a partition key and of the id of an event. API servers
-// use far shorter values. The limit protects memory, because the forwarder keeps these values from
-// the bus in memory, and a compressed batch of a few kilobytes can contain a value of many
-// megabytes.
+// use far shorter values. The limit protects memory: the forwarder keeps these values in memory,
+// and a compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
 // maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if each

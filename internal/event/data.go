@@ -89,8 +89,8 @@ func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	return data, memory, nil
 }
 
-// ErrTooDeep means that an object is nested too deep for its event. Most parsers accept only 10,000
-// levels and would reject the event as invalid JSON. API servers accept such an object.
+// ErrTooDeep means that an object is nested too deeply for its event. Most parsers accept only
+// 10,000 levels and would reject the event as invalid JSON. API servers accept such an object.
 var ErrTooDeep = errors.New("the object is nested too deeply")
 
 // envelopeLevels is the number of nesting levels that may be added to the object: by structured

@@ -13,7 +13,7 @@
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package
 //     escapes names wherever they are ambiguous. [PartitionKey] and [Resource.Path] are injective, and
 //     the first has an exact inverse.
-//   - A [Builder] with Reshape publishes no state in an earlier form; see package decode.
+//   - A [Builder] with Reshape publishes no state in an earlier form. See package decode.
 //
 // Limits:
 //

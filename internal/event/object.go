@@ -123,15 +123,15 @@ type View struct {
 	Cause    Cause
 	Observed time.Time
 
-	// Unanswered is an unacknowledged change that the bus may have stored, if the bus showed no object
-	// before it. It is nil for none.
+	// Unanswered is an unacknowledged change that the bus may have stored. It is nil if there is
+	// none, or if the bus showed an object before the change.
 	Unanswered *Change
 
 	// FirstSync means that the object existed before the first completed snapshot of its resource
 	// on this bus.
 	FirstSync bool
 
-	// Epoch is the current epoch of the resource; see [Change].
+	// Epoch is the current epoch of the resource. See [Change].
 	Epoch uint16
 }
 

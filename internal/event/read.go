@@ -156,7 +156,7 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 
 // isAmbiguous reports whether an object has duplicate members at any level. Parsers differ in which
 // duplicate they use, and no API server writes such an object. A text also counts as ambiguous if
-// it is not valid JSON, is nested too deep for a comparison, or has more members than any object.
+// it is not valid JSON, is nested too deeply for a comparison, or has more members than any object.
 func isAmbiguous(object []byte) bool {
 	s, left := jsonscan.New(object), maxStateMembers
 	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil

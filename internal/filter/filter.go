@@ -8,9 +8,9 @@
 // (https://kubernetes.io/docs/reference/using-api/cel/).
 //
 // If the expression fails for an object, the object is selected and the filter returns an error. A
-// mistake in the expression therefore leaves no object out. The expression fails if the object
-// lacks a field, if a value has another type, or if the evaluation exceeds the cost limit of
-// Kubernetes. The error quotes only the expression, never the object.
+// mistake in the expression therefore excludes no object. The expression fails if the object lacks
+// a field, if a value has another type, or if the evaluation exceeds the cost limit of Kubernetes.
+// The error quotes only the expression, never the object.
 package filter
 
 import (
@@ -116,8 +116,8 @@ func (f *Filter) constant(r event.Resource) (selected, known bool, err error) {
 	return selected, true, err
 }
 
-// isPanic reports whether an error of cel-go stands for a panic. The cost of distinct panics if the list is
-// unknown.
+// isPanic reports whether an error of cel-go stands for a panic. For example, cel-go panics when it
+// computes the cost of distinct for an unknown list.
 func isPanic(err error) bool {
 	var failed *types.Err
 	var cancelled interpreter.EvalCancelledError

@@ -85,7 +85,7 @@ func New(c Config) *Fleet {
 
 // Run copies the clusters until ctx ends. Then it publishes the remaining changes within
 // KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has ended. It returns an
-// error only if the built-in NATS server does not start or does not end.
+// error only if the built-in NATS server fails to start or to stop.
 func (f *Fleet) Run(ctx context.Context) (err error) {
 	if f.Relay.Settings.BuiltInServer() {
 		server, err := bus.StartServer(ctx, f.Relay.Settings, f.Relay.Logger)

@@ -271,7 +271,7 @@ func (f *Fleet) check() error {
 		}
 	}
 	if well == 0 && len(all) > 0 {
-		return fmt.Errorf("none of %d is copied: %w", len(all), first)
+		return fmt.Errorf("none of %d clusters is copied: %w", len(all), first)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -76,9 +76,9 @@ type Config struct {
 	// Recheck schedules a comparison of a key with the cluster. It is called if the informers
 	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
-	// Lost tells what it means if an object has an entry in the checkpoint but no event on the bus. If
-	// it returns true, the bus has lost the events. If it returns false, another writer may have
-	// published the delete and purged it after the retention. Lost is called after each conflict.
+	// Lost says why an object with an entry in the checkpoint can have no event on the bus. True
+	// means that the bus has lost the events. False means that another writer may have published
+	// the delete and purged it after the retention. Lost is called after each conflict.
 	Lost    func() bool
 	Builder event.Builder
 	// Published is called for each acknowledged event with its version and two times: when the

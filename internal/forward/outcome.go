@@ -92,8 +92,8 @@ type outcome struct {
 	failed    atomic.Pointer[failures] // nil for none
 }
 
-// failures holds the keys of a resource whose last publish failed, at most maxFailures. The key that
-// failed last is the last one. The value is immutable.
+// failures holds at most maxFailures keys of a resource: those whose last publish failed. The key
+// that failed last is the last one. The value is immutable.
 type failures struct {
 	since time.Time
 	keys  []failure // not empty
@@ -111,7 +111,7 @@ const maxFailures = 10
 
 func (f *failures) last() failure { return f.keys[len(f.keys)-1] }
 
-// find returns the index of a key, -1 for none.
+// find returns the index of a key, or -1 if there is none.
 func (f *failures) find(k event.Key) int {
 	return slices.IndexFunc(f.keys, func(of failure) bool { return of.key == k })
 }

@@ -168,8 +168,8 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 	})
 }
 
-// forgetUnlisted forgets the states of the objects that an informer doesn't show after its first list.
-// The informer before it reported them, and no notification follows.
+// forgetUnlisted forgets the states of the objects that an informer doesn't show after its first
+// list. An earlier informer reported these states, and no notification about the objects follows.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
 	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
 	w.firstSync.Advance()

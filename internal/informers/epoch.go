@@ -23,10 +23,10 @@ func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 
 func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
 
-// RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. The reason is that
-// the bus has events of that epoch, or that history went back. If informers of the resource run,
-// the epoch takes effect after they have restarted. They may hold states of the previous history,
-// which would otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
+// RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. Call it when the bus
+// has events of that epoch, or when history went back. If informers of the resource run, the epoch
+// takes effect after they have restarted. They may hold states of the previous history, which would
+// otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -134,7 +134,7 @@ func (i *informer) keys() iter.Seq[event.Key] {
 // reflector, which can be ahead of the indexer.
 func (i *informer) version() string { return i.shared.GetStore().LastStoreSyncResourceVersion() }
 
-// get returns the object of a key in the indexer, nil for none.
+// get returns the object of a key in the indexer, or nil if there is none.
 func (i *informer) get(k event.Key) *event.Object {
 	o, ok, err := i.shared.GetStore().GetByKey(cache.NewObjectName(k.Namespace, k.Name).String())
 	if err != nil || !ok {
@@ -143,8 +143,8 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-// setFailing records an error, nil for none. It reports whether the reason has changed. It does not
-// compare the text of the error, which may change with every retry.
+// setFailing records an error, or nil if there is none. It reports whether the reason has changed.
+// It does not compare the text of the error, which may change with every retry.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

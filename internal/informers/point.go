@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Point returns the current consistency point of a resource. ok is false while the informers have
-// not listed the resource, and while its first sync is not complete. Several goroutines may call it.
+// Point returns the current consistency point of a resource. ok is false until the informers have
+// listed the resource and its first sync is complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.firstSync.IsDone() || !w.synced() {
@@ -56,9 +56,9 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 // countAt returns the number of selected objects of an informer at a version. It returns false if
 // the number is unknown. The caller holds the lock of the progress.
 //
-// An object that is selected by reference is not in the counts of the handler. So countAt counts the
-// objects in the indexer, which can be ahead of the handler. It remembers the result, because a
-// resource at rest gets a point at each tick.
+// An object that is selected by reference is not in the counts of the handler. So countAt counts
+// the objects in the indexer, which can be ahead of the handler. It remembers the result, because
+// an unchanged resource gets a point at each tick.
 func (s *Set) countAt(i *informer, version string, selection uint64) (objects int, ok bool) {
 	if !i.followed {
 		return s.lenOf(i), true

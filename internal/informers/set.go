@@ -1,10 +1,12 @@
 // Package informers watches each selected resource of a cluster with shared informers. It starts and
 // stops them as discovery requires, and provides the state of every key.
 //
-// The package gives three guarantees. It enqueues a key after every change of its object that the
-// API server reports, and again at every resync. [Set.Lookup] shows the state after that change or
-// a later state. A deleted UID has a tombstone until the bus has the delete. A failed list, a
-// failed discovery or a stopped informer never creates a tombstone.
+// The package guarantees:
+//
+//   - It enqueues a key after every change of its object that the API server reports, and again at
+//     every resync. [Set.Lookup] then shows the state after that change or a later state.
+//   - A deleted UID has a tombstone until the bus has the delete.
+//   - A failed list, a failed discovery or a stopped informer never creates a tombstone.
 //
 // The package does not detect changes that happened while it was not running. Package reconcile
 // finds them.
@@ -95,7 +97,7 @@ type Config struct {
 	// Markers stores the markers of first syncs.
 	Markers firstsync.Markers
 
-	// InformerMetrics receives the metrics of client-go's informers; nil for none.
+	// InformerMetrics receives the metrics of client-go's informers. It may be nil.
 	InformerMetrics cache.InformerMetricsProvider
 
 	Now        func() time.Time
@@ -244,7 +246,7 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-// lastAnswer returns the answer that is in effect, nil before the first answer.
+// lastAnswer returns the answer that is in effect, or nil before the first answer.
 func (s *Set) lastAnswer() *survey.Answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

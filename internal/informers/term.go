@@ -27,8 +27,8 @@ type terms struct {
 
 func newTerms() *terms { return &terms{changed: make(chan struct{})} }
 
-// join returns the current term, nil on a standby, and a channel that is closed when the term
-// changes. If the term is not nil, the caller must call its running.Done.
+// join returns the current term, or nil on a standby. It also returns a channel that is closed when
+// the term changes. If the term is not nil, the caller must call its running.Done.
 func (t *terms) join() (now *term, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -90,7 +90,7 @@ func (w *watched) keys() iter.Seq[event.Key] {
 	}
 }
 
-// informer returns the informer that covers a key, nil if none does.
+// informer returns the informer that covers a key, or nil if none does.
 func (w *watched) informer(k event.Key) *informer {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

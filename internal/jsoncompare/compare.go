@@ -34,8 +34,8 @@ const (
 // comparison visits. After that many, the comparison gives up.
 const maxPlaces = 4096
 
-// Each calls each with every place where two JSON objects differ, as a JSON Pointer (RFC
-// 6901), in the order of the pointers as text, until each returns false. The pointer is
+// Each calls each with every place where two JSON objects differ, until each returns false. A place
+// is a JSON Pointer (RFC 6901). The places are in the order of the pointers as text. The pointer is
 // valid until each returns.
 //
 // A value that exists on one side only, or has a different type on each side, is one place,

@@ -167,8 +167,8 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// str returns the position after the closing quote of a string; i is the position after the opening
-// quote. It reads eight bytes at a time; see "Determine if a word has a byte less than n" in
+// str returns the position after the closing quote of a string. i is the position after the opening
+// quote. str reads eight bytes at a time: see "Determine if a word has a byte less than n" in
 // Anderson's Bit Twiddling Hacks. Only the lowest bit in found is reliable, and str uses only that
 // bit.
 func str(b []byte, i int) int {
@@ -201,7 +201,7 @@ func str(b []byte, i int) int {
 	}
 }
 
-// escape returns the position after an escape; i is the position after the backslash.
+// escape returns the position after an escape. i is the position after the backslash.
 func escape(b []byte, i int) int {
 	switch at(b, i) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':

@@ -43,10 +43,10 @@ func (c *converter) addDefinition(name string) error {
 // gateway.networking.k8s.io has another name below io.k8s.
 var builtIn = []string{"io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.kube-aggregator.", "io.k8s.apiextensions-apiserver."}
 
-// acceptNulls makes the optional properties of a built-in type accept null. For some of them the API
-// server writes null instead of leaving them out, for example for the apiGroup of a volume's data
-// source, and the document doesn't say for which. A property with a default is never null, and neither
-// is the metadata of an object.
+// acceptNulls makes the optional properties of a built-in type accept null. The API server writes
+// null for some of them instead of leaving them out, for example for the apiGroup of a volume's
+// data source. The document doesn't say which ones. A property with a default is never null, and
+// neither is the metadata of an object.
 func acceptNulls(from, to schema) {
 	required, _ := from["required"].([]any)
 	properties, _ := from["properties"].(schema)

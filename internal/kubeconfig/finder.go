@@ -1,10 +1,10 @@
 // Package kubeconfig finds the API server that the settings name, and the credentials for it.
 //
-// The API server is that of KUBECONFIG, of the user's default kubeconfig or, in a pod, of the service
-// account. If the settings have a source of several clusters, the settings also name one of its
-// clusters, and the API server is that of this cluster. No error and no address contains a password of
-// the kubeconfig. The package connects to nothing but the management cluster of Cluster API, and does
-// not know whether a server accepts the credentials.
+// The API server is that of KUBECONFIG, of the user's default kubeconfig or, in a pod, of the
+// service account. If the settings have a source of several clusters, they also name one of these
+// clusters, and the API server is the one of that cluster. No error and no address contains a
+// password of the kubeconfig. The package connects to nothing but the management cluster of Cluster
+// API, and does not know whether a server accepts the credentials.
 package kubeconfig
 
 import (

@@ -115,9 +115,9 @@ type Standing struct {
 	Leading bool
 	Holder  string // of the Lease; "" if nobody is known to hold it
 
-	// Renewed is the time of the last renewal of the Lease that this process saw; zero for never.
-	// Failed is the reason why this process could not read or renew the Lease; nil if it could.
-	// Both are set only without a Holder.
+	// Renewed is the time of the last renewal of the Lease that this process saw, or zero if it saw
+	// none. Failed is the reason why this process could not read or renew the Lease, or nil if it
+	// could. Both are set only without a Holder.
 	Renewed time.Time
 	Failed  error
 
@@ -209,9 +209,9 @@ func (e *Election) stand(ctx context.Context, lead func(held context.Context) er
 	}
 }
 
-// poll is the elector's only period. The elector uses it to check whether the Lease is free, and to
-// renew it. It is short, so that the next leader starts within a second after a release. The lock
-// renews less often.
+// poll is the interval at which the elector checks whether the Lease is free, and calls the lock to
+// renew it. The interval is short, so that the next leader starts within a second after a release.
+// The lock renews less often.
 func (e *Election) poll() time.Duration { return max(e.RetryPeriod/4, 10*time.Millisecond) }
 
 func (e *Election) newLock() *resourcelock.LeaseLock {

@@ -33,7 +33,7 @@ var _ resourcelock.Interface = (*lock)(nil)
 
 var errLost = errors.New("leadership ended")
 
-// led reports whether the Lease was held, and whether it may be.
+// led reports whether this process held the Lease in this candidacy, and whether it may hold it.
 func (l *lock) led() (led, maybe bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the unacknowledged publishes of a key: the bus may have stored their events. A
-// result from the bus that shows another event ends the list, because the bus is then past the
-// position that the attempts expect and refuses them. The value is immutable.
+// attempts records the unacknowledged publishes of a key: the bus may have stored their events. The
+// list ends when the bus reports another event: the bus is then past the position that the attempts
+// expect, and refuses them. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
 	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as
@@ -16,8 +16,8 @@ type attempts struct {
 	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
 	// have stored any of them.
 	uid string
-	// change is the change of that last attempt, if the bus showed no object before it, otherwise
-	// nil. The forwarder publishes it until the bus answers, even if the informers forget the object.
+	// change is the change of that last attempt, or nil if the bus showed an object before it. The
+	// forwarder publishes it until the bus answers, even if the informers forget the object.
 	change *event.Change
 	all    []event.Acked // removals included, to recognize them on the bus
 }
@@ -68,8 +68,8 @@ func (a *attempts) show(uid string) bool {
 	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
-// uidFor returns the UID that the attempts may have left on the bus, "" for none. It can return the
-// UID of acked: if an attempt removed that UID, the object may be selected again.
+// uidFor returns the UID that the attempts may have left on the bus, or "" if there is none. It can
+// return the UID of acked: if an attempt removed that UID, the object may be selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }
 	switch {

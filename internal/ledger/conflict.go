@@ -5,10 +5,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Conflict records that the bus refused a change. The change expected acked to be the last event of
-// the object, but the last event is the one that is passed as bus. If the bus has no event of the
-// object, lost means that the bus has lost these events. If lost is false, another writer may have
-// published the delete and purged it after the retention.
+// Conflict records that the bus refused a change. The change expected the last event of the object
+// to be acked, but it is bus. If the bus has no event of the object, lost says whether the bus has
+// lost the events. If not, another writer may have published the delete and purged it after the
+// retention.
 //
 // Conflict has no effect if a load has changed the entry since the decision.
 func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {

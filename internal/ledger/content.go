@@ -59,8 +59,9 @@ func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 }
 
 // decides reports whether the decision to publish an update depends on the state on the bus. It
-// does if a projection now applies to the object. It also does if the version is unchanged but its
-// digest differs or is unknown, because two different texts can have the same content.
+// does if a projection now applies to the object. The decision also depends on that state if the
+// version is unchanged but its digest differs or is unknown, because two different texts can have
+// the same content.
 func decides(c *event.Change, acked event.Acked) bool {
 	switch {
 	case c.Type != event.Updated || c.Uncertain || acked.Digest.Projected():

@@ -19,8 +19,8 @@ const (
 	// object is no longer selected. The object may still exist.
 	ReasonDeselected Reason = "deselected"
 	// ReasonUncertain: a publish of a UID is unacknowledged. Either the bus may show a UID that is
-	// gone, or that the informers have forgotten. Or the bus had the current state before that
-	// publish, and may have another state now.
+	// gone or that the informers have forgotten, or the bus had the current state before that
+	// publish and may have another state now.
 	ReasonUncertain Reason = "uncertain"
 	// ReasonGone: no live object exists, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"

@@ -34,8 +34,8 @@ const ReasonForeign Reason = "foreign"
 // or the delete of that object. The decision waits for them.
 const ReasonUnseen Reason = "unseen"
 
-// DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
-// the bus no longer has it. ours means that shown has the UID, version and digest of one of this
+// DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, or the zero value
+// if the bus no longer has it. ours means that shown has the UID, version and digest of one of this
 // forwarder's attempts.
 //
 // If shown has the state of the object or is an expected event, DecideForeign returns the entry to
@@ -95,8 +95,8 @@ func isStale(v event.View) bool {
 }
 
 // isUnseen reports whether the informers may still report the object in an event on the bus, or its
-// delete. They may if their handler is behind their store. They also may if the consistent read found
-// no object, and the event claims a version between the last reported one and the read.
+// delete. They may if their handler is behind their store, or if the consistent read found no
+// object and the event claims a version between the last reported one and the read.
 func isUnseen(v event.View, a event.Acked) bool {
 	switch {
 	case a.Epoch != v.Epoch, v.Waited:
@@ -146,7 +146,7 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 }
 
 // isFollowing reports whether an event can follow the last known event of its UID: it has a later
-// version, or it is a deselected event with the same version.
+// epoch or version, or it is a deselected event with the same version.
 func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch
@@ -206,10 +206,12 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 	return isSameContent(o, t.Object) || isEarlierRemoval(shown, acked, t.Object.ResourceVersion)
 }
 
-// isEarlierRemoval reports whether a removal has a state before the last state. A deselected event
-// has the last selected state. A delete has the state on the bus if its forwarder missed the later
-// states. The state on the bus can also be later than any state that our watch has shown. A digest
-// of the text cannot be computed from the published form.
+// isEarlierRemoval reports whether a removal can have another state than the last one that our
+// watch showed, whose version is last. A deselected event can have any selected state after acked.
+// A delete can have the state of acked if its forwarder missed the later states. That state is
+// usually earlier than last, but can also be later than any state that our watch has shown. A text
+// digest cannot be computed from the published form, so only the digest of a deselected event is
+// compared.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
@@ -241,8 +243,8 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	return &is
 }
 
-// deletionOf returns the removal of the object in a foreign event, although no selected object
-// exists. The last state is unknown.
+// deletionOf returns the removal of the object that a foreign event shows. It is for a key without
+// a selected object. The last state is unknown.
 func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	is := acked
 	if a.UID != "" && a.UID != acked.UID {

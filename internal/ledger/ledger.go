@@ -79,7 +79,7 @@ func (r record) others() rest {
 	return *r.rest
 }
 
-// acked returns the last event on the bus, the zero value for none.
+// acked returns the last event on the bus, or the zero value if there is none.
 func (r record) acked() event.Acked {
 	switch {
 	case r.packed != packed{}:
@@ -93,7 +93,7 @@ func (r record) acked() event.Acked {
 // isAcked reports whether the bus has an event.
 func (r record) isAcked() bool { return r.packed != packed{} || r.rest != nil && r.rest.acked != nil }
 
-// setAcked sets the last event on the bus, the zero value for none.
+// setAcked sets the last event on the bus. The zero value means that there is none.
 func (r *record) setAcked(a event.Acked) {
 	others := r.others()
 	others.acked = nil
@@ -121,7 +121,7 @@ func (l *Ledger) release(gr schema.GroupResource, t *table) {
 	}
 }
 
-// recordsOf returns the records of a resource, nil for none.
+// recordsOf returns the records of a resource, or nil if there are none.
 func (l *Ledger) recordsOf(gr schema.GroupResource) map[name]record {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -131,7 +131,7 @@ func (l *Ledger) recordsOf(gr schema.GroupResource) map[name]record {
 	return nil
 }
 
-// find returns the record of a key, the zero value for none.
+// find returns the record of a key, or the zero value if there is none.
 func (l *Ledger) find(key event.Key) record {
 	if t := l.tables[key.GroupResource()]; t != nil {
 		return t.records[nameOf(key)]

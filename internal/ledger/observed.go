@@ -117,7 +117,7 @@ func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	return has
 }
 
-// Outlived returns what [Ledger.MarkOutlived] recorded, the zero value for none.
+// Outlived returns what [Ledger.MarkOutlived] recorded, or the zero value if it recorded nothing.
 func (l *Ledger) Outlived(key event.Key) (is event.Outlived) {
 	l.read(key, func(d *dirty) { is = d.confirmed() })
 	return is

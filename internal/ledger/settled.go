@@ -12,8 +12,8 @@ type Interest struct {
 	Published bool // the filter selects the object's content; true if the content is unknown
 }
 
-// State returns the last event of a key on the bus, the zero value for none. It also returns the
-// UID of an earlier unacknowledged publish, "" for none.
+// State returns the last event of a key on the bus, or the zero value if there is none. It also
+// returns the UID of an earlier unacknowledged publish, or "" if there is none.
 func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -32,7 +32,8 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key that the bus has reported, the zero value for none.
+// Put records the last event of a key that the bus has reported. The zero value means that it has
+// none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }
@@ -106,9 +107,9 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 }
 
 // Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
-// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use one
-// name in turn. Unanswered keeps only the tombstones whose delete must be published. c is the change
-// that was sent.
+// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use
+// one name in turn, so Unanswered keeps only the tombstones whose delete must be published. c is
+// the change that was sent.
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
@@ -128,9 +129,9 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// reached forgets the reported state of a key if the bus needs no event for it, because the bus has its
-// version in the form of the configuration. Unanswered does not call it: an event can be due although
-// the bus has the version, for example after a change of KUBERELAY_DROP_FIELDS.
+// reached forgets the reported state of a key if the bus has that version in the configured form,
+// and so needs no event for it. Unanswered does not call it: an event can be due although the bus
+// has the version, for example after a change of KUBERELAY_DROP_FIELDS.
 func (t *table) reached(d *dirty, acked event.Acked) {
 	if d != nil && acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
@@ -161,8 +162,9 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attemp
 	}
 }
 
-// noteAcknowledged records that the bus received a new state of a key that is still dirty. The
-// changes that the bus lacks then start later.
+// noteAcknowledged records that the bus received a new state of a key that is still dirty. From
+// then on, the bus lacks only the last reported state, so the key counts as dirty since that state
+// was observed.
 func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *event.Object) {
 	d := r.others().dirty
 	if d == nil || d.uid == "" {

@@ -119,8 +119,8 @@ func (t *Term) LostTotal() uint64 {
 }
 
 // isLoss reports whether the bus has lost the known last event of an object. bus is the object's
-// last event on the bus, the zero value for none. No event of a deleted object is not a loss,
-// because a forwarder purges the events of deleted objects.
+// last event on the bus, or the zero value if there is none. A missing event of a deleted object is
+// not a loss, because a forwarder purges the events of deleted objects.
 func isLoss(known, bus event.Acked) bool {
 	if bus == (event.Acked{}) {
 		return known.Live()

@@ -76,7 +76,7 @@ type limits struct {
 	kinds  map[string]int // number of causes of each message
 }
 
-// cause is the state of a cause that had a warning in this interval or the last one.
+// cause is one cause of recent warnings.
 type cause struct {
 	message string
 	written int          // number of warnings written unchanged

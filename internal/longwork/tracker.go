@@ -54,7 +54,7 @@ func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 const Interval = time.Second
 
 // logInterval is the time after which running work is first logged, and the shortest time between
-// two log messages about the same work; see due.
+// two log messages about the same work. See due.
 const logInterval = 10 * time.Second
 
 // Sample measures all work. It logs the progress and the completion of long work. Work that

@@ -45,7 +45,7 @@ func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token")
 func makeToken(path string) error {
 	info, err := os.Stat(path)
 	if err == nil {
-		err = os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
+		err = os.Chmod(path, 0o600) // the kubelet lets a pod's fsGroup read the files of a volume
 	}
 	if err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -156,7 +156,7 @@ func (r *authenticator) isolateReaders(ns *server.Server) error {
 }
 
 // readerPermissions lets a client read a stream with its own consumers, and receive new messages.
-// For requests, it is a list of allowed subjects, because a newer server can support additional
+// It lists the allowed requests instead of the denied ones, because a newer server can support more
 // requests. docs/permissions.md has the same list for other servers.
 func readerPermissions(stream, prefix string) *server.Permissions {
 	api := "$JS.API."

@@ -14,11 +14,12 @@ import (
 // each informer in its options together with an identity. It does not use client-go's
 // process-wide provider.
 //
-// client-go accepts an identity for one informer only and never releases it. So each informer
-// needs its own [cache.InformerName], with a name that is unique in the process, and its owner must
-// call Release when the informer has stopped. Otherwise a resource that is removed and added again
-// has no metrics. The metrics do not show the name. A resource can have several informers, one per
-// namespace: the metrics combine their gauges. The gauges of a released informer disappear.
+// client-go accepts an identity for one informer only, and does not release it by itself. So each
+// informer needs its own [cache.InformerName], with a name that is unique in the process, and its
+// owner must call Release when the informer has stopped. Otherwise a resource that is removed and
+// added again has no metrics. The metrics do not show the name. A resource can have several
+// informers, one per namespace: the metrics combine their gauges. The gauges of a released informer
+// disappear.
 func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
 	return &informerMetrics{
 		gauges: register(r, &informerGauges{}),

@@ -8,9 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Register registers kuberelay_build_info, with the version and commit of the forwarder, and the metrics of the Go runtime, of the process, and of
-// the process's requests to API servers. Call it before you create the first client: client-go
-// discards earlier counts and does not expect its hook to change.
+// Register registers kuberelay_build_info, which has the version and the commit of the forwarder.
+// It also registers the metrics of the Go runtime, of the process, and of its requests to API
+// servers. Call it before you create the first client: client-go discards earlier counts and does
+// not expect its hook to change.
 func Register(r prometheus.Registerer, version, commit string) {
 	register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kuberelay_build_info",

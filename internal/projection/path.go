@@ -23,8 +23,8 @@ type condition struct {
 	value any
 }
 
-// matches reports whether an element has the value. If an element does not match, it still does not
-// match after fields are dropped from it. So dropping twice is the same as dropping once.
+// matches reports whether an element has the value. An element that does not match cannot match
+// after fields are dropped from it. So dropping twice is the same as dropping once.
 func (c *condition) matches(element any) bool {
 	for _, name := range c.path {
 		fields, ok := element.(map[string]any)
@@ -255,7 +255,7 @@ func (p *parser) spaces() *parser {
 	return p
 }
 
-// field reads the name of a field in a filter, which has only letters, digits, _ and -.
+// field reads the name of a field in a filter. Such a name has only letters, digits, _ and -.
 func (p *parser) field() (string, error) {
 	end := 0
 	for end < len(p.rest) && p.rest[end] != '/' && plain(p.rest[end]) {

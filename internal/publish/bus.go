@@ -47,7 +47,7 @@ type Bus interface {
 	// returns nothing before the bus is ready, and omits settings that can't be read.
 	Risks() []Risk
 
-	// Stream identifies the current stream, see [event.Claim]. It returns "" if the bus has no
+	// Stream identifies the current stream (see [event.Claim]). It returns "" if the bus has no
 	// stream, or can't identify its streams.
 	Stream() string
 }

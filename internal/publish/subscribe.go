@@ -79,10 +79,10 @@ type SubscribeOptions struct {
 	// error from yield does.
 	CaughtUp func(Cursor) error
 
-	// UntilLost ends the subscription with [ErrLost] when it may have missed messages: the stream or
-	// topic was recreated, lost its end, lost everything at its start, or was unreachable for
-	// [MaxAway]. Without UntilLost, the subscription reads a new stream or topic from its start, and
-	// continues after a gap.
+	// UntilLost ends the subscription with [ErrLost] when it may have missed messages: the stream
+	// or topic was recreated, lost its end or its start, or was unreachable for [MaxAway]. Without
+	// UntilLost, the subscription reads a new stream or topic from its start, and continues after a
+	// gap.
 	UntilLost bool
 
 	// Past, if set, receives the events before the start of the subscription. In each log, Past

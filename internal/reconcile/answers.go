@@ -21,8 +21,8 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 }
 
 // answers remembers the last question about each key that a read has answered. If an informer is
-// behind, another read doesn't help, because only the informer's watch can catch up. In case the
-// watch never catches up, the same question may be asked again after a pause.
+// behind, another read doesn't help, because only the informer's watch can catch up. Because the
+// watch may never catch up, the same question may be asked again after a pause.
 type answers struct {
 	mu sync.Mutex
 	of map[event.Key]answer

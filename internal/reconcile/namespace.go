@@ -54,9 +54,10 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 	return decide(r, epoch, of, v)
 }
 
-// readNamespaces reads each namespace whose state decides: one that the watch of namespaces does not
-// show or shows with labels that do not match, and one in which access is denied. It does not read the
-// objects: if a Role in the namespace granted access to them, they may no longer be readable.
+// readNamespaces reads each namespace whose state decides about objects: the watch of namespaces
+// does not show the namespace or shows labels that do not match, or access is denied in it.
+// readNamespaces does not read the objects. If a Role in the namespace granted access to them, they
+// may no longer be readable.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		var unread error

@@ -18,8 +18,8 @@ type Redactor struct {
 // Hashed reports whether a value was replaced.
 func (r *Redactor) Hashed() bool { return r.hashed }
 
-// Value returns the hash of a value at a path. If Again is set, it returns a value that is already
-// a hash unchanged.
+// Value returns the hash of a value at a path. If Again is set, a value that is already a hash
+// stays unchanged.
 func (r *Redactor) Value(path []string, value any) any {
 	if r.Again && IsHash(value) {
 		return value

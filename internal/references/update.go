@@ -83,8 +83,8 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	return all
 }
 
-// set records the targets of an object, nil for none. It returns the targets that have become
-// referred to and the targets that are no longer referred to.
+// set records the targets of an object, or nil if it has none. It returns the targets that have
+// become referred to and the targets that are no longer referred to.
 func (g *Graph) set(k event.Key, targets []target) (changed []target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package relay is the engine of the forwarder: it keeps one bus an exact copy of one
-// cluster. [Relay.Run] connects to both and returns when everything that it started has
-// ended. The informers run all the time. The parts between them and the bus belong to a
-// leadership term, see [term]. A forwarder with leader election has one term after another.
+// Package relay is the engine of the forwarder: it keeps one bus an exact copy of one cluster.
+// [Relay.Run] connects to both and returns when everything that it started has ended. The informers
+// run all the time. The parts between them and the bus belong to a leadership term. See [term]. A
+// forwarder with leader election has one term after another.
 //
 // The package connects the other packages. It makes only the decisions that concern several of
 // them: when a term begins and ends, and how long a shutdown takes. path.go shows the path of one

@@ -126,8 +126,8 @@ func (t *term) reloadOnce(ctx context.Context) {
 // busPoll is the interval at which monitorBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// monitorBus pauses the queue while the bus is unavailable. It does not pause the queue for a sink that
-// only a publish can show to be available again. When the bus is back or reports a possible loss,
+// monitorBus pauses the queue while the bus is unavailable. It does not pause the queue for a sink
+// whose availability only a publish can show. When the bus is back or reports a possible loss,
 // monitorBus retries failed keys at once and requests another checkpoint load, because the bus may
 // have lost messages. It blocks until ctx ends, and returns an error if the bus is permanently
 // gone.

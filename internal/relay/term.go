@@ -53,9 +53,9 @@ type outage struct {
 	waiting      int
 }
 
-// newTerm opens the bus, loads the checkpoint and claims the cluster's name. On Kafka, opening
-// the bus fences the previous writer. It blocks until it has succeeded, ctx ends, or a retry
-// cannot succeed. permit is called before each write; it is nil without leader election.
+// newTerm opens the bus, loads the checkpoint and claims the cluster's name. On Kafka, opening the
+// bus fences the previous writer. newTerm blocks until it has succeeded, ctx ends, or a retry
+// cannot succeed. permit is called before each write. It is nil without leader election.
 func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err error) {
 	metrics := &termRegisterer{Registerer: r.Registerer}
 	b, err := bus.Open(ctx, bus.Config{

@@ -77,7 +77,7 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 	case o.Live != nil && o.Live.Unselected:
 		s.Detail, s.Filter = "KUBERELAY_FILTER is false", trace.FilterFalse
 	case o.Live != nil && o.Live.FilterFailed:
-		s.Selected, s.Detail, s.Filter = trace.IsSelected, "KUBERELAY_FILTER fails for the object, which is published therefore", trace.FilterFailed
+		s.Selected, s.Detail, s.Filter = trace.IsSelected, "KUBERELAY_FILTER fails for the object, so the object is published", trace.FilterFailed
 	default:
 		s.Selected = trace.IsSelected
 		if o.Live != nil && r.shape.HasFilter() {

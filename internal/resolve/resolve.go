@@ -246,7 +246,7 @@ func (r *Resolver) forget() {
 	maps.DeleteFunc(r.resources, func(gr schema.GroupResource, _ *resolution) bool { return r.Informers.Selection(gr) == 0 })
 }
 
-// ConsistentAsOf returns the time of the latest cluster state that the bus has in full, the zero
+// ConsistentAsOf returns the time of the latest cluster state that the bus has in full, or the zero
 // time if unknown. This time is later than the time of the last point if the watch has since shown
 // that nothing has changed.
 func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {

@@ -84,7 +84,7 @@ func (s Selector) HasGroup(group string) bool { return !s.Grouped || s.Group == 
 
 // Resource returns the resource that s names. Like kubectl (cli-runtime, Builder.mappingFor), it
 // first tries the name as a resource, with the version if s has one, and then as a Kind. It returns
-// false if the mapper knows no such resource, and for a wildcard.
+// false for a wildcard, and if the mapper knows no such resource.
 func (s Selector) Resource(mapper meta.RESTMapper) (schema.GroupVersionResource, bool) {
 	withVersion, gr := schema.ParseResourceArg(strings.ToLower(s.text))
 	if withVersion != nil {

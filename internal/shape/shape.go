@@ -28,8 +28,8 @@ type Shapes struct {
 	failed func(event.Resource, error) // called for each object for which the filter fails; nil for none
 }
 
-// New returns the shapes of the settings. failed is called for each object for which the filter
-// fails; it may be nil. Such an object is published.
+// New returns the shapes of the settings. failed, if not nil, is called for each object for which
+// the filter fails. Such an object is published.
 func New(c config.Content, failed func(event.Resource, error)) (*Shapes, error) {
 	s := &Shapes{failed: failed}
 	var err error

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Document is the body of /api/v1/status. The JSON field names are stable; new fields can be
-// added. Times are in UTC. A field that is unknown is absent.
+// Document is the body of /api/v1/status. The JSON field names are stable. New fields can be added.
+// Times are in UTC. A field that is unknown is absent.
 type Document struct {
 	Verdict Verdict `json:"verdict"`
 
@@ -106,7 +106,7 @@ func (l Level) Code() int {
 	return 2
 }
 
-// Finding is one problem. Headline has no error text and no age; Message has both.
+// Finding is one problem. Headline has no error text and no age. Message can have both.
 type Finding struct {
 	Cluster  string     `json:"cluster,omitempty"` // one of several clusters; only in their common document
 	Reason   Reason     `json:"reason"`
@@ -123,8 +123,8 @@ type Resource struct {
 	Name    string `json:"resource"` // with its group: "deployments.apps"
 	Version string `json:"version"`
 
-	// State is starting, synced or degraded, the worst of the namespaces. Reason says why it is
-	// degraded: forbidden, not_found, unauthorized or failing.
+	// State is the worst state of the namespaces: starting, synced or degraded. Reason says why it
+	// is degraded: forbidden, not_found, unauthorized or failing.
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
@@ -275,8 +275,8 @@ type Lease struct {
 	RenewError string     `json:"renewError,omitempty"`
 }
 
-// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none; the forwarder sets
-// it to 90% of the limit of its container.
+// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, or 0 if it is not set. The forwarder
+// sets GOMEMLIMIT to 90% of the limit of its container.
 type Memory struct {
 	Used  uint64 `json:"usedBytes"`
 	Limit uint64 `json:"limitBytes"`

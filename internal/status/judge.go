@@ -64,7 +64,7 @@ type Cause struct {
 func Causes() []Cause {
 	return []Cause{
 		{Unreachable, "the forwarder does not respond", "check that it runs, and --address", "the-forwarder-does-not-respond"},
-		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
+		{TokenNotReviewed, "the forwarder cannot review the token", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, with a back-off of up to about 80 seconds", "cannot-copy-the-cluster-retrying"},
 		{ClusterUnavailable, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
@@ -128,7 +128,7 @@ func Unanswered(err error, now time.Time) Document {
 // NotReviewed returns the document of a forwarder that responds but cannot have the token of the
 // request reviewed.
 func NotReviewed(err error, now time.Time) Document {
-	return withoutDocument(TokenNotReviewed, "the forwarder cannot have the token reviewed", err, now)
+	return withoutDocument(TokenNotReviewed, "the forwarder cannot review the token", err, now)
 }
 
 func withoutDocument(r Reason, headline string, err error, now time.Time) Document {

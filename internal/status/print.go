@@ -180,7 +180,7 @@ func writeNagios(w io.Writer, d Document) error {
 // not.
 func (d Document) knowsUnsent() bool { return d.Bus.State != BusUnused }
 
-// seconds returns the age of a time, 0 for nil.
+// seconds returns the age of a time, or 0 for nil.
 func (d Document) seconds(t *time.Time) int {
 	if t == nil {
 		return 0

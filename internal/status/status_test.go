@@ -294,7 +294,7 @@ func TestUnanswered(t *testing.T) {
 		t.Errorf("got %+v", d.Verdict)
 	}
 	v := NotReviewed(errors.New("503"), now).Verdict
-	if v.Level != Critical || v.Findings[0].Reason != TokenNotReviewed || v.Summary != "the forwarder cannot have the token reviewed: 503" || !strings.HasSuffix(v.Findings[0].See, "#cannot-review-the-token-of-a-request") {
+	if v.Level != Critical || v.Findings[0].Reason != TokenNotReviewed || v.Summary != "the forwarder cannot review the token: 503" || !strings.HasSuffix(v.Findings[0].See, "#cannot-review-the-token-of-a-request") {
 		t.Errorf("got %+v", v)
 	}
 }

@@ -20,9 +20,9 @@ import (
 )
 
 // WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,
-// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a List.
-// A truncated object has the annotation [event.TruncatedAnnotation]. The error names the objects that
-// can't be written. A List has the others.
+// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a
+// List. A truncated object has the annotation [event.TruncatedAnnotation]. The error names the
+// objects that can't be written. A List contains the others.
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	root, unshown := content(objects, single)
 	if root == nil {
@@ -66,7 +66,8 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 }
 
 // content returns the object, or a List of the objects, as a tree. Numbers keep their spelling. The
-// error names the objects that the tree lacks. Without the single object, there is no tree.
+// error names the objects that the tree lacks. If a single object can't be written, there is no
+// tree.
 func content(objects []Object, single bool) (any, error) {
 	items, unshown := make([]any, 0, len(objects)), []error(nil)
 	for _, o := range objects {

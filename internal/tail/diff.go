@@ -89,8 +89,9 @@ func diff(before, after []byte) (string, error) {
 	return renumbered(unified), err
 }
 
-// hunk matches a hunk header. It captures the first line and the number of lines of the old text, the
-// number of lines of the new text, and what surrounds the first line of the new text.
+// hunk matches a hunk header. It captures the first line and the number of lines of the old text,
+// the number of lines of the new text, and the parts of the header before and after the first line
+// of the new text.
 var hunk = regexp.MustCompile(`(?m)^(@@ -(\d+)(?:,(\d+))? \+)\d+((?:,(\d+))? @@)$`)
 
 // renumbered corrects the first line number of the new text in each hunk header. go-udiff 0.4.1 does

@@ -10,7 +10,7 @@ package trace
 
 import "time"
 
-// Document is the result of forwarder trace. The JSON field names are stable; new fields can be
+// Document is the result of forwarder trace. The JSON field names are stable. New fields can be
 // added. Times are in UTC. A field that is unknown is absent.
 type Document struct {
 	Verdict Verdict `json:"verdict"`

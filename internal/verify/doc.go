@@ -1,10 +1,9 @@
 // Package verify checks that the bus is an exact, ordered copy of the cluster. It is the oracle of
 // the tests and, as "forwarder verify", a tool for users. It shares with the forwarder only the
 // core types of package event, the parsing of resource selectors, the code that opens a bus and
-// delivers raw messages, and the filter and the paths of fields in [Options.Shape]. It parses events
-// with package wire. It also has its own code to resolve
-// selectors, list, hash, decide and compare, because a check can't find mistakes in code that it
-// shares with the forwarder.
+// delivers raw messages, and the filter and the paths of fields in [Options.Shape]. It parses
+// events with package wire. It also has its own code to resolve selectors, list, hash, decide and
+// compare, because a check can't find mistakes in code that it shares with the forwarder.
 //
 // # What it compares
 //
@@ -43,7 +42,7 @@
 //
 // The bus trails the cluster, and both change while verify reads them. Without a point, a
 // difference at one moment proves nothing: an object is wrong only if it stays wrong. verify reads
-// each object that differs again, first from the cluster and then from the bus up to its end, until
+// each differing object again, first from the cluster and then from the bus up to its end, until
 // one of these holds:
 //
 //   - Both sides show the same state. The object is right.

@@ -21,8 +21,8 @@ import (
 type Options struct {
 	Kube *rest.Config
 	// NATS specifies the stream. An empty Cluster means that the name is the UID of the namespace
-	// kube-system. NATSHistory is the number of messages that the stream keeps of each object; 8 if
-	// 0.
+	// kube-system. NATSHistory is the number of messages that the stream keeps of each object. If
+	// it is 0, verify uses 8.
 	NATS        natsreader.Options
 	NATSHistory int
 	// If Kafka is set, verify reads it instead of NATS. Its Cluster has the same meaning. Repeats
@@ -51,13 +51,15 @@ type Options struct {
 	// RedactionKey is the key of the hashes that replace the values of Secrets. Without it, verify
 	// does not compare these values.
 	RedactionKey []byte
-	// DeleteRetention is the time that the events of a deleted object stay on the bus; 24 h if 0.
+	// DeleteRetention is the time that the events of a deleted object stay on the bus. If it is 0,
+	// verify uses 24 h.
 	DeleteRetention time.Duration
 
-	// Settle is the time within which the bus must reach a state of the cluster; 10 s if 0.
+	// Settle is the time within which the bus must reach a state of the cluster. If it is 0, verify
+	// uses 10 s.
 	Settle time.Duration
 
-	// Progress counts the work of a run; the zero value counts nothing.
+	// Progress counts the work of a run. The zero value counts nothing.
 	Progress Progress
 
 	Logger *slog.Logger // nil for no logs

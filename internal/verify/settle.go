@@ -197,8 +197,9 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 	return absent, nil // the rest is served, but not selected: out of scope
 }
 
-// lookCovered reads the keys that are selected. The others count as absent, and so does a key with a
-// namespace of a resource without namespaces, or the reverse.
+// lookCovered reads the keys that are selected. The others count as absent. So does a key with a
+// namespace if the resource has no namespaces, and a key without one if the resource has
+// namespaces.
 func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	var covered []event.Key
 	absent := map[event.Key]sighting{}

@@ -10,7 +10,7 @@ var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the
 
 // Drain rejects new keys, and waits until Run has handed out every key, including those in
 // back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first. It ends
-// a pause. A key that fails during the drain might not be retried; the next start publishes it.
+// a pause. A key that fails during the drain might not be retried. The next start publishes it.
 //
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys still wait.

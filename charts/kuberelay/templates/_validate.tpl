@@ -17,7 +17,7 @@
 {{- fail "config.kafkaSaslMechanism: kafkaOauth values have no effect without OAUTHBEARER; set config.kafkaSaslMechanism=OAUTHBEARER as well, or unset them" }}
 {{- end }}
 {{- if and $bearer (or $config.kafkaUser $password) }}
-{{- fail "config.kafkaUser and config.kafkaPasswordFile: OAUTHBEARER has a token instead; unset them" }}
+{{- fail "config.kafkaUser and config.kafkaPasswordFile: OAUTHBEARER uses a token instead; unset them" }}
 {{- end }}
 {{- if and $bearer (eq (toString $token) (toString (not (empty $config.kafkaOauthTokenUrl)))) }}
 {{- fail "config.kafkaSaslMechanism: OAUTHBEARER needs either config.kafkaOauthTokenFile or config.kafkaOauthTokenUrl" }}
@@ -30,7 +30,7 @@
 {{- fail "config.kafkaAwsRegion: it has no effect without AWS_MSK_IAM; set config.kafkaSaslMechanism=AWS_MSK_IAM as well, or unset this" }}
 {{- end }}
 {{- if and $iam (or $config.kafkaUser $password) }}
-{{- fail "config.kafkaUser and config.kafkaPasswordFile: AWS_MSK_IAM has AWS credentials instead; unset them" }}
+{{- fail "config.kafkaUser and config.kafkaPasswordFile: AWS_MSK_IAM uses AWS credentials instead; unset them" }}
 {{- end }}
 {{- if and $iam (not $config.kafkaTls) }}
 {{- fail "config.kafkaSaslMechanism: AWS_MSK_IAM needs TLS; set config.kafkaTls=true" }}

@@ -96,8 +96,8 @@ func (o Observer) facts(ctx context.Context, settings config.Config, wrong error
 	return f
 }
 
-// observeCluster collects the facts about the cluster. The timeout applies to each request to the API
-// server. err is why there is no client configuration, or nil.
+// observeCluster collects the facts about the cluster. The timeout applies to each request to the
+// API server. If there is no client configuration, err is the reason.
 func observeCluster(ctx context.Context, f *check.Facts, kube *rest.Config, err error, timeout time.Duration) {
 	if err == nil {
 		f.Validities = credentials(kube)

@@ -40,7 +40,8 @@ func newCluster(rc *rest.Config, timeout time.Duration) (*cluster, error) {
 	return c, err
 }
 
-// server observes the API server. certificate is the server's own, or empty if it has none.
+// server observes the API server. certificate is the validity of the server's certificate, or empty
+// if the server has none.
 func (c *cluster) server(ctx context.Context) (s check.Server, certificate []check.Validity) {
 	s.Host = c.rest.Host
 	if certificate, s.Err = c.first(ctx, &s); s.Err != nil {

@@ -42,8 +42,8 @@ type Answer struct {
 	similar    map[string]string                   // by unmatched selector
 }
 
-// Ask runs discovery. before is the last answer, nil for none, and watched contains the watched
-// resources, each in its watched version. Ask returns before if nothing has changed.
+// Ask runs discovery. before is the last answer, or nil if there is none. watched contains the
+// watched resources, each in its watched version. Ask returns before if nothing has changed.
 func (s Survey) Ask(ctx context.Context, before *Answer, watched map[schema.GroupResource]Plan) (*Answer, error) {
 	var known *discovery.Catalog
 	if before != nil {

@@ -1,8 +1,8 @@
 // Package codec compresses texts that have much in common, such as the objects of one resource, for a
 // cache in memory.
 //
-// Unpacking returns exactly the text that was packed; corrupted input gives an error or a wrong text,
-// and never a panic. The format is not stable: do not store it.
+// Unpacking returns exactly the text that was packed. Corrupted input gives an error or a wrong
+// text, never a panic. The format is not stable: do not store it.
 package codec
 
 import (

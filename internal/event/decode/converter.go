@@ -15,8 +15,8 @@ type Converter struct {
 	names sync.Map // interned strings, for the few values that every object repeats
 }
 
-// NewConverter returns a Converter that hashes values of objects of the named cluster with
-// the given key; see [redaction.NewKey].
+// NewConverter returns a Converter that hashes values of objects of the named cluster with the
+// given key. See [redaction.NewKey].
 func NewConverter(redactionKey []byte, cluster string) *Converter {
 	return &Converter{key: redaction.NewKey(redactionKey, cluster)}
 }

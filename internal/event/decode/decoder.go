@@ -1,10 +1,10 @@
 // Package decode makes an [event.Object] from the JSON of an API server. It drops fields, hashes the
 // values of Secrets, and applies the [Shape] of the resource.
 //
-// Neither an object from a [Converter] nor an error has a value of a Secret, or a value that the Shape
-// drops or hashes. The hashes are keyed, and change when the value changes.
-// Without a Shape, only core Secrets are redacted: a token in a ConfigMap, in an annotation of another
-// type or in a custom resource is published unchanged.
+// The objects from a [Converter] and all errors contain no value of a Secret, and no value that the
+// Shape drops or hashes. The hashes are keyed, and change when the value changes. Without a Shape,
+// only core Secrets are redacted: a token in a ConfigMap, in an annotation of another type or in a
+// custom resource is published unchanged.
 package decode
 
 import (

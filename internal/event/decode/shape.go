@@ -2,8 +2,8 @@ package decode
 
 // Shape says which objects of a resource are published, and which of their fields. The zero value
 // publishes everything and decodes only Secrets. The functions receive each object as maps, slices,
-// strings, [json.Number], bool and nil. In a Secret, the values of data and stringData are hashes
-// already; labels and annotations are not.
+// strings, [json.Number], bool and nil. In a Secret, the values of data and stringData are already
+// hashes, but labels and annotations are not.
 type Shape struct {
 	// None means that no object is published. Objects are then not decoded.
 	None bool

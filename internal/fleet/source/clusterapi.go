@@ -238,8 +238,8 @@ func (w *watch) informer(namespace string, resource schema.GroupVersionResource,
 	return i
 }
 
-// onlyKubeconfigs removes the content of objects that the source does not need. For example, the
-// Secrets of a Cluster include the keys of its certificate authorities.
+// onlyKubeconfigs keeps only the content that the source needs. For example, it drops the keys of
+// certificate authorities, which are in other Secrets of a Cluster.
 func onlyKubeconfigs(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {

@@ -65,7 +65,7 @@ type shown struct {
 	// floor is the version of the last list, "" while it is not known. An object that is missing
 	// from the list was deleted before this version.
 	floor string
-	// last is the change with the highest version that a watch showed, nil for none.
+	// last is the change with the highest version that a watch showed, or nil if there is none.
 	last *change
 }
 
@@ -91,8 +91,8 @@ func (h *History) Listed(version string) {
 }
 
 // Opened records that a watch is open, and the number of seconds after which the API server ends
-// it. A doubtful history stays doubtful if the watch was told to end after [History.Stops] returned
-// stops.
+// it. stops is the result of [History.Stops] before the request. If the watch was told to end since
+// then, a doubtful history stays doubtful.
 func (h *History) Opened(seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

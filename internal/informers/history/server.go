@@ -23,8 +23,9 @@ type Server struct {
 // NewServer returns the API server behind a client.
 func NewServer(d kubediscovery.DiscoveryInterface) *Server { return &Server{discovery: d} }
 
-// versionSince returns the version of the API server, "" if the API server does not reveal it. It
-// reuses the response to a request at since or later, so that many informers cause only one request.
+// versionSince returns the version of the API server, or "" if the API server does not reveal it.
+// It reuses the response to a request at since or later, so that many informers cause only one
+// request.
 func (s *Server) versionSince(ctx context.Context, since time.Time) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

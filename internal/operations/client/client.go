@@ -1,8 +1,8 @@
 // Package client asks a running forwarder for the documents that package operations serves.
 //
-// An [Address] has the values of a command's flags; the settings are the defaults. Errors name the flag
-// or the variable to correct. The client sends a token only over TLS, and follows no redirect. It never
-// repeats a request on its own, except in [Client.Await].
+// An [Address] has the values of a command's flags. The settings are the defaults. Errors name the
+// flag or the variable to correct. The client sends a token only over TLS, and follows no redirect.
+// It never repeats a request on its own, except in [Client.Await].
 package client
 
 import (
@@ -31,7 +31,7 @@ const (
 // ErrNoToken is the beginning of an error. The path that the token must be allowed to get follows it.
 var ErrNoToken = errors.New("pass --token-file with a token that may get")
 
-// ErrNotReviewed means that the forwarder responded, but could not have the token reviewed.
+// ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
 // refusalError means that the request got no usable content, although the forwarder may be running. Every

@@ -68,8 +68,8 @@ func (l *loading) readForeign(ctx context.Context) error {
 }
 
 // findForeign returns the last foreign record of each key in a range of unread offsets. Some of the
-// records can be the session's own (see [sender.Sender.TakeUnread]); [index.Foreign.Unanswered] drops
-// them.
+// records can be the session's own (see [sender.Sender.TakeUnread]). [index.Foreign.Unanswered]
+// drops these.
 func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (map[string]index.ForeignRecord, error) {
 	found := map[string]index.ForeignRecord{}
 	prefix := event.ClusterPartitionKeys(b.opts.Cluster)

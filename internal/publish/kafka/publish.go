@@ -24,7 +24,7 @@ var _ publish.Publisher = (*Bus)(nil)
 // at once if the partition of the message has stalled, or has used up its share of the in-flight
 // limit. So a slow partition does not delay the others.
 //
-// A consistency point goes to every partition of its topic, see publishPoint.
+// A consistency point goes to every partition of its topic. See publishPoint.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	if m.IsResolved() {
 		b.publishPoint(m, done)
@@ -216,8 +216,8 @@ func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error)
 	f.done(position, err)
 }
 
-// encode returns the record of an event or a marker in an event topic. The sender sets its timestamp.
-// encode rejects a key that readers would reject, see [event.MaxText].
+// encode returns the record of an event or a marker in an event topic. The sender sets its
+// timestamp. encode rejects a key that readers would reject. See [event.MaxText].
 func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 	if m.Marker {
 		r, err = binding.EncodeControl(m)

@@ -35,9 +35,9 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return found, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It
-// ignores a marker of an earlier release, because that marker becomes a row in tables built from
-// the topic. The caller then publishes another marker, which removes the row.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, or "" if there is
+// none. It ignores a marker of an earlier release, because that marker becomes a row in tables
+// built from the topic. The caller then publishes another marker, which removes the row.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
@@ -50,10 +50,10 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 	return e.Type, e.ID, nil
 }
 
-// Purge removes the checkpoint entry of an object whose last event, a delete, is at the
-// given position. If no tombstone follows the delete yet, because [Options.Tombstones] is
-// off, Purge first writes one to a compacted topic. It can be repeated. It takes at most
-// [Options.AckTimeout]; a tombstone that is not acknowledged by then can be stored later.
+// Purge removes the checkpoint entry of an object whose last event, a delete, is at the given
+// position. If no tombstone follows the delete yet, because [Options.Tombstones] is off, Purge
+// first writes one to a compacted topic. It can be repeated. It takes at most [Options.AckTimeout].
+// A tombstone that is not acknowledged by then can be stored later.
 //
 // Purge keeps the entry of the newest event that the session recorded in a partition, and returns
 // [event.ErrNewest] for it. The next writer learns only from that entry how far the log must reach.
@@ -115,7 +115,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	return nil
 }
 
-// whoWrites describes the writer that took over, "" if unknown.
+// whoWrites describes the writer that took over. It returns "" if the writer is unknown.
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (b *Bus) whoWrites() string {
 	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
 }
 
-// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
+// LastClaim returns the owner of the cluster name on the bus, or the zero value if there is none.
 func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	s, err := b.current()
 	if s == nil {

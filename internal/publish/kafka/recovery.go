@@ -130,7 +130,7 @@ func (s *session) lookUpErased(ctx context.Context, a recovery) error {
 // senders.
 func (s *session) adopt(a recovery) {
 	for p, unix := range a.known.Times() {
-		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // its milliseconds are unknown
+		a.senders[p].NotBefore(time.Unix(unix+1, 0)) // rounded up, because the milliseconds are unknown
 	}
 	a.known.Update(s.recorder.Write)
 	found := map[string]index.ForeignRecord{}
@@ -145,7 +145,7 @@ func (s *session) adopt(a recovery) {
 }
 
 // recordMarker records the session's marker for an event partition. unread is the first unread
-// offset, 0 for none.
+// offset, or 0 if there is none.
 func (s *session) recordMarker(t *topic, p int, unread int64) {
 	marker := t.markers[p]
 	marker.Unread = unread

@@ -21,7 +21,7 @@ type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
 // their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
-// which records are stored. The next session determines this.
+// which records are stored. The next session determines which ones are stored.
 type session struct {
 	b        *Bus
 	id       string // identifies the session's markers
@@ -127,7 +127,7 @@ func (s *session) failures() map[string]error {
 	return failures
 }
 
-// failure returns one of the failures, nil for none.
+// failure returns one of the failures, or nil if there is none.
 func (s *session) failure() error {
 	for _, err := range s.failures() {
 		return err
@@ -173,7 +173,7 @@ func (s *session) setMarker(partitionKey string, e entry) {
 	s.markers[partitionKey] = e
 }
 
-// marker returns the last marker with a partition key, the zero value for none.
+// marker returns the last marker with a partition key, or the zero value if there is none.
 func (s *session) marker(partitionKey string) entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,9 +24,9 @@ import (
 
 // takeOver makes this process the writer, in the four steps of the package comment, and determines
 // what is stored. previous is the producer of the previous session. If previous has an ID, the
-// brokers reject the takeover if another writer took over since then. Otherwise, takeOver takes
-// over from any writer. Pass the returned producer to the next call, even after an error, because
-// its epoch may have been used.
+// brokers reject the takeover when another writer has taken over since then. Otherwise, takeOver
+// takes over from any writer. Pass the returned producer to the next call, even after an error,
+// because its epoch may have been used.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	b.opts.Takeover.Begin()
 	defer b.opts.Takeover.End()

@@ -27,5 +27,5 @@
 //   - It does not change the settings of an existing stream, which others may use. Wrong settings
 //     are an error that names the fix.
 //
-// Events use the CloudEvents NATS protocol binding, see package binding.
+// Events use the CloudEvents NATS protocol binding. See package binding.
 package nats

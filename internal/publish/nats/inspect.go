@@ -47,10 +47,10 @@ type Inspection struct {
 // connectTimeout is how long [Inspect] waits for a connection. One attempt takes at most 2 s.
 const connectTimeout = 8 * time.Second
 
-// Inspect reads the state of the server and of the stream. It writes nothing. connection is the
-// options of the connection to use: for the forwarder's user, that is [Options.Connection]. Inspect
-// returns an error only if it cannot connect. A retry cannot fix an error with [ErrMisconfigured] in
-// its chain.
+// Inspect reads the state of the server and of the stream. It writes nothing. connection has the
+// options of the connection. For the forwarder's user, these are [Options.Connection]. Inspect
+// returns an error only if it cannot connect. A retry cannot fix an error with [ErrMisconfigured]
+// in its chain.
 func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
 	want = want.withDefaults()
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
@@ -212,7 +212,7 @@ func permits(p *server.SubjectPermission, subject string) bool {
 	return allowed
 }
 
-// ask sends a request and decodes the response, see decodeAnswer.
+// ask sends a request and decodes the response. See decodeAnswer.
 func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
 	answer, err := exchange(ctx, c, subject, request, nil)
 	if err != nil {

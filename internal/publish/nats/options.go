@@ -68,8 +68,8 @@ type Options struct {
 	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; may be nil
 
 	// Permit, if set, is called before every request that changes the messages of the stream. An
-	// error prevents the request. Compare-and-set is not sufficient: it does not reject a replaced
-	// writer if no other writer has changed the subject.
+	// error prevents the request. Compare-and-set is not sufficient: it accepts a message of a
+	// replaced writer until another writer changes the subject.
 	Permit func() error
 
 	// AckTimeout is how long to wait for an acknowledgement. If 0, it is 10 s.

@@ -28,23 +28,24 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 		MaxBytes:          -1,
 		MaxMsgSize:        -1,
 		MaxConsumers:      -1,
-		// If a full stream dropped its oldest messages, it would lose the objects that change least.
-		// So a full stream rejects new messages instead. Per subject, the stream drops the oldest
-		// messages, see [Options.History].
+		// If a full stream dropped its oldest messages, it would lose the objects that change
+		// least. So a full stream rejects new messages instead. Per subject, the stream drops the
+		// oldest messages. See [Options.History].
 		Discard: jetstream.DiscardNew,
 		// The leader performs compare-and-set, so reads go to the leader too.
 		AllowDirect: false,
 	}
 }
 
-// firstSequence returns the first sequence of a new stream: the microseconds since 1970. If a stream
-// replaces another one whose messages are lost, the new stream thus starts above any position in the
-// old stream. A subscriber that continues after its last position then receives everything from the
-// start of the new stream. If the new stream started at 1, the server would send nothing until the
-// stream passed that position, without an error.
+// firstSequence returns the first sequence of a new stream: the microseconds since 1970. If a
+// stream replaces another one whose messages are lost, the new stream thus starts above any
+// position in the old stream. A subscriber that continues after its last position then receives
+// everything from the start of the new stream. If the new stream started at 1, the server would
+// silently send nothing until the stream passed that position.
 //
 // The new stream can start too low in two cases: the old stream stored more than a million messages
-// per second for its whole life, or it was created by a clock that was ahead by more than that life.
+// per second for its whole life, or the clock was ahead by more than that life when the old stream
+// was created.
 //
 // JSON numbers are exact in every client up to 2^53, which is reached in the year 2255.
 func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }

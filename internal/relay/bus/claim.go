@@ -131,8 +131,8 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 }
 
 // try claims the name for the current stream, unless the bus already has an up-to-date claim by
-// this cluster. It returns the claim on the bus. A config.Error is final; retry after any other
-// error.
+// this cluster. It returns the claim on the bus. A config.Error is final. After any other error,
+// retry.
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)

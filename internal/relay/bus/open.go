@@ -152,14 +152,14 @@ func StartServer(ctx context.Context, cfg config.Config, log *slog.Logger) (*nat
 	if err != nil {
 		return nil, &config.Error{Err: err}
 	}
-	readers := "who give the token in " + natsserver.TokenFile(sinks.StoreDir(s))
+	readers := "clients with the token in " + natsserver.TokenFile(sinks.StoreDir(s))
 	switch {
 	case s.AllowAnonymous:
-		readers = "all who reach the address, without credentials"
+		readers = "all clients that reach the address, without credentials"
 	case n.PasswordFile != "":
-		readers = "who give the password in KUBERELAY_NATS_PASSWORD_FILE"
+		readers = "clients with the password in KUBERELAY_NATS_PASSWORD_FILE"
 	case n.TokenFile != "":
-		readers = "who give the token in KUBERELAY_NATS_TOKEN_FILE"
+		readers = "clients with the token in KUBERELAY_NATS_TOKEN_FILE"
 	}
 	log.Info("built-in NATS server started", "address", s.Listen, "tls", s.CertFile != "", "readers", readers, "dir", s.DataDir, "max_bytes", s.MaxBytes)
 	return server, nil

@@ -1,7 +1,8 @@
 // Package subscriber opens the bus of the settings for a command that reads it, as any subscriber does.
 //
-// [Explain] adds to an error of the bus the setting that fixes it, and marks the errors that a retry
-// does not fix. The package never writes to the bus, and logs nothing: the command tells the user.
+// [Explain] adds to an error of the bus the setting that fixes it, and marks the errors that a
+// retry does not fix. The package never writes to the bus, and logs nothing: the command tells the
+// user.
 package subscriber
 
 import (

@@ -170,8 +170,9 @@ func isHash(s string) bool {
 	return ok && err == nil && len(digits) == 2*sha256.Size
 }
 
-// forget replaces every hash in a value with the same text, for a comparison without the key. If the
-// names of several fields are hashes, a value that is not a hash remains.
+// forget replaces every hash in a value with the same text, for a comparison without the key.
+// Fields whose names are hashes become one field. If one of their values is not a hash, the field
+// has that value.
 func forget(v any) any {
 	switch v := v.(type) {
 	case string:

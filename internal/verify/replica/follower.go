@@ -38,8 +38,8 @@ type source interface {
 	Close() error
 }
 
-// ErrChanged means that the bus changed in a way that invalidates the messages that were already
-// read, or that it was unreachable for so long that it can have changed in this way.
+// ErrChanged means that the messages that were already read may be invalid: the bus lost messages,
+// was recreated, or was unreachable for so long that this can have happened.
 var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.

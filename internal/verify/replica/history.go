@@ -187,7 +187,7 @@ func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err er
 // many megabytes.
 const maxDetail = 1000
 
-// keep stores a problem. k is the object that it is about, or the zero value for none.
+// keep stores a problem. k is the object that it is about, or the zero value if it is about none.
 func (h *history) keep(k event.Key, p report.Problem) {
 	if len(p.Detail) > maxDetail {
 		p.Detail = strings.ToValidUTF8(p.Detail[:maxDetail], "") + "…"
@@ -199,7 +199,7 @@ func (h *history) keep(k event.Key, p report.Problem) {
 }
 
 // addForeign accepts a message that isn't an event of Kuberelay. k is the object that its subject
-// names; name describes the message.
+// names. name describes the message.
 func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
 	h.messages++
 	p := report.Problem{Kind: report.Malformed, Position: position, Detail: fmt.Sprintf("%s is not an event of Kuberelay: %v", name, err)}

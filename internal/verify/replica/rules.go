@@ -46,9 +46,9 @@ func regression(last, e Event) string {
 	return ""
 }
 
-// follows describes the violation by e that is certain only if e directly follows last. It returns
-// "" if there is none. purge reports whether a purge between the two explains the violation. A
-// purge removes events up to a delete.
+// follows describes how e violates a rule for events that directly follow each other. It returns ""
+// if there is none. purge reports whether a purge between the two explains the violation. A purge
+// removes events up to a delete.
 func follows(last, e Event) (detail string, purge bool) {
 	switch same := e.UID == last.UID; {
 	case e.ID == last.ID: // of a delete: regression reports the others
@@ -123,8 +123,9 @@ func otherPrevious(last, e Event) string {
 	return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version)
 }
 
-// contradict reports or suspects that e doesn't match the last event. anew excuses any doubt; purge
-// means that a purge between the two events explains the violation.
+// contradict reports or suspects that e doesn't match the last event. anew means that nothing is
+// reported or suspected unless the mismatch is certain. purge means that a purge between the two
+// events explains the mismatch.
 func (h *history) contradict(o *object, e Event, anew, purge bool, detail string) error {
 	certain := e.Whole
 	if !certain {

@@ -42,7 +42,7 @@ type Report struct {
 	Position uint64 `json:"position"`
 	// Partitions takes the place of Position on Kafka.
 	Partitions []Partition `json:"partitions,omitempty"`
-	// ResourceVersion is the latest resourceVersion of a list of the cluster, "" if nothing was
+	// ResourceVersion is the latest resourceVersion of a list of the cluster, or "" if nothing was
 	// listed.
 	ResourceVersion string     `json:"resourceVersion"`
 	Resources       []Resource `json:"resources"`
@@ -59,9 +59,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings lists the variables of the settings that decide the content of the bus and whose
-	// values differ from those of the forwarder that wrote to it. A difference can be the cause of
-	// a problem. The caller of Run sets Settings.
+	// Settings lists the variables that decide the content of the bus and differ from the settings
+	// of the forwarder that wrote to it. A difference can be the cause of a problem. The caller of
+	// Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched lists the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
@@ -118,12 +118,12 @@ type Problem struct {
 	Bus       string `json:"busVersion"`     // resourceVersion on the bus, "" if there is none
 	Position  uint64 `json:"position"`       // of the message, 0 without one
 	Detail    string `json:"detail"`
-	// Point is the resourceVersion of the consistency point at which the difference was found, ""
-	// if it was not found at one.
+	// Point is the resourceVersion of the consistency point at which the difference was found, or
+	// "" if it was not found at one.
 	Point string `json:"point,omitempty"`
 
-	// Partition is the partition of the record on Kafka, nil without one. Position is then the
-	// offset.
+	// Partition is the partition of the record on Kafka, or nil if there is none. Position is then
+	// the offset.
 	Partition *int `json:"partition,omitempty"`
 }
 

@@ -10,8 +10,8 @@
 //     application/cloudevents+json, is the only header.
 //   - In both modes, the record key is the value of the partitionkey attribute, which the
 //     event also contains (section 3.1). All events of an object are therefore in one
-//     partition. Every client with Java's default partitioner selects the same partition,
-//     see [Partition].
+//     partition. Every client with Java's default partitioner selects the same partition.
+//     See [Partition].
 //   - The package reads the records of the CloudEvents SDK, and the SDK reads the records
 //     of this package.
 //   - No event of an object is a tombstone, because a delete has data. [Encode] returns an

@@ -79,8 +79,8 @@ const (
 	goneAfter = 2 * time.Second
 )
 
-// persist repeats attempt until it succeeds, fails with an error that a retry cannot fix,
-// the topic turns out not to exist ([ErrNoTopic]), or ctx ends.
+// persist repeats attempt until it succeeds or fails with an error that a retry cannot fix, until
+// the topic turns out not to exist ([ErrNoTopic]), or until ctx ends.
 func (c *Client) persist(ctx context.Context, topic string, attempt func() error) error {
 	var unknown time.Time // when the brokers first did not know the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {

@@ -19,7 +19,7 @@
 //     they also hold two small records and the memory to decompress them, up to 16 MiB each.
 //   - When a response proves that metadata is stale, the client fetches the metadata again
 //     before its time to live ends.
-//   - Clients can share their connections ([Shared]). A request that a broker does not respond to
+//   - Clients can share their connections ([Shared]). A request without a response
 //     delays no request of another Client. A Client that closes ends only its own requests.
 //   - Every new connection uses the current contents of the password, certificate, key and
 //     CA files. Connections made before a change are replaced within 10 s, plus the
@@ -28,9 +28,9 @@
 //
 // What it does not guarantee:
 //
-//   - The package does not know whether the brokers stored the batch of a failed Produce;
-//     [failure.KindOf] classifies the error. After a timeout or a broken connection, the batch may be
-//     stored.
+//   - The package does not know whether the brokers stored the batch of a failed Produce. After a
+//     timeout or a broken connection, the batch may be stored. [failure.KindOf] classifies the
+//     error.
 //   - It does not reauthenticate an open connection (KIP-368, not in kafka-go). A broker
 //     with connections.max.reauth.ms closes the connection, which causes an error of the kind
 //     [failure.Retry].

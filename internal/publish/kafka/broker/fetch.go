@@ -143,10 +143,10 @@ type Refused struct {
 	Err         error // its chain includes one of the reasons in package recordbatch
 }
 
-// slots bound the memory for unpacked batches: one slot per CPU for batches of small records,
-// and one slot for a batch with large records. A read holds one slot at a time. A read of many
-// records holds its slot while it calls its consumer, and the consumer may read a single
-// record. The two kinds of reads therefore use separate slots, so they cannot deadlock.
+// slots bound the memory for unpacked batches: one slot per CPU for batches of small records, and
+// one slot for a batch with large records. A read holds one slot at a time. A read of many records
+// holds its slot while it calls its consumer, and the consumer may read a single record. The two
+// kinds of reads use separate slots, so they cannot deadlock.
 type slots struct{ small, large chan struct{} }
 
 // smallRecord is the maximum size of a small record, in bytes.

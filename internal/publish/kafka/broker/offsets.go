@@ -162,7 +162,7 @@ func (c *Client) OffsetsSince(ctx context.Context, topic string, at time.Time) (
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("request the offsets of topic %s at a time: %w", topic, err)
+		return nil, fmt.Errorf("request the offsets of topic %s for a time: %w", topic, err)
 	}
 	return offsets, nil
 }

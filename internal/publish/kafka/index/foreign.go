@@ -16,11 +16,12 @@ type ForeignRecord struct {
 	found bool // a call of [Foreign.Unanswered] has set the position in the index to that of this record
 }
 
-// isAnswered reports whether the record needs no answer: a later event of the key answers it, or it is
-// the tombstone of an unknown object. last is the position of the object's last event, 0 for none.
+// isAnswered reports whether the record needs no answer: a later event of the key answers it, or it
+// is the tombstone of an unknown object. last is the position of the object's last event, or 0 if
+// there is none.
 //
 // The record is in the partition of its key. The last event can be in another partition, because a
-// takeover trusted a record there, but then it never counts as later.
+// takeover trusted a record there. Such an event never counts as later.
 func (f ForeignRecord) isAnswered(last uint64) bool {
 	position := f.Entry.Position()
 	return last > position && publish.Partition(last) == publish.Partition(position) || last == 0 && f.Tombstone

@@ -40,7 +40,7 @@ func (x *Index) Begin(id ID, expected uint64) (last uint64, busy, ok bool) {
 	return last, false, true
 }
 
-// Position returns the position of an object's last event, 0 for none.
+// Position returns the position of an object's last event, or 0 if there is none.
 func (x *Index) Position(id ID) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -58,7 +58,7 @@ func (x *Index) BeginMarker(id ID) (ok bool) {
 	return true
 }
 
-// End completes Begin or BeginMarker. stored is the new position, 0 if nothing was stored.
+// End completes Begin or BeginMarker. stored is the new position, or 0 if nothing was stored.
 func (x *Index) End(id ID, stored uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -97,8 +97,8 @@ var bearer = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 func isToken(s string) bool { return bearer.MatchString(s) }
 
 // Get returns the current token. With an endpoint, it fetches a token if there is no current one or
-// if the current one is due for renewal. If that fails, it returns the previous token while that is
-// valid.
+// if the current one is due for renewal. If the fetch fails, it returns the previous token if that
+// is still valid.
 func (t *Tokens) Get(ctx context.Context) (string, error) {
 	if t.file != nil {
 		return t.file.Get(), nil
@@ -110,7 +110,8 @@ func (t *Tokens) Get(ctx context.Context) (string, error) {
 }
 
 // Renew fetches a token if the current one is due for renewal, and reports whether it fetched one.
-// It does nothing before the first [Tokens.Get], with a file, or if the expiry of the token is unknown.
+// It does nothing if the token comes from a file, before the first [Tokens.Get], or if the expiry
+// of the token is unknown.
 func (t *Tokens) Renew(ctx context.Context) bool {
 	if t.file != nil {
 		return false

@@ -22,8 +22,8 @@ import (
 // nothing for an object whose last record is a tombstone.
 //
 // Subscribe waits for unreachable brokers and for topics that do not exist. An error that a retry
-// cannot fix ([ErrMisconfigured]) ends the subscription, unless it has already delivered records.
-// Then it keeps retrying.
+// cannot fix ([ErrMisconfigured]) ends a subscription that has delivered no record. A subscription
+// that has delivered records keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	s := &subscription{
 		b: b, target: target{opts: o, yield: yield, reached: map[publish.Log]uint64{}}, known: map[publish.Log]bool{},

@@ -1,4 +1,4 @@
-// Package record converts the records of the checkpoint topic, and parses the records that the
+// Package record encodes the records of the checkpoint topic, and parses the records that the
 // forwarder reads from Kafka. Other users of the brokers can write records with any content. So
 // every record passes through [Parser] once, and the result has only valid values:
 //

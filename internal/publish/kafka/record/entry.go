@@ -37,8 +37,8 @@ type Entry struct {
 	// Earlier releases don't record the data.
 	Claim string `json:"claim,omitempty"`
 
-	// Unread is set for the writer's marker of an event partition. It is the first offset of another
-	// writer's record that the writer has not read, or not answered; 0 means none.
+	// Unread is set for the writer's marker of an event partition. It is the first offset of
+	// another writer's record that the writer has not read or not answered, or 0 if there is none.
 	Unread int64 `json:"unread,omitempty"`
 
 	// Foreign means that another writer's record is at this place, after the event that the other

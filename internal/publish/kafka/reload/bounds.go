@@ -20,8 +20,8 @@ const (
 )
 
 // Take returns what an entry says about the last event of an object. A zero entry means that the
-// entry was removed. last is the position of the object's last event as the session knows it, 0 for
-// none. If last is not 0, Take returns it as the position, whoever wrote the entry.
+// entry was removed. last is the position of the object's last event as the session knows it, or 0
+// if there is none. If last is not 0, Take returns it as the position, whoever wrote the entry.
 //
 // Take treats an entry of a topic that is not open like a removed entry. The topic can have opened after
 // the load began. In that case, last is the position of an event that the bus has.

@@ -36,7 +36,7 @@ func (d *Doubts) isHome(position uint64) bool {
 
 // Read applies the next record of the partition, and reports whether the load takes its entry.
 // isForeign says that another writer has added the record for an object since the takeover. last is
-// the position of the object's last event, 0 for none.
+// the position of the object's last event, or 0 if there is none.
 //
 // An entry is also in doubt if its object has no event, or an event that is recorded in another
 // partition. Another writer wrote the entry, and a takeover may have trusted it.
@@ -66,9 +66,9 @@ const (
 	Erase                   // remove the entry, because the partition has no entry of the object
 )
 
-// Remedy decides about the record of a key. last is the position of the object's last event, 0 for
-// none. is is the entry of that event: nil until the event has been read, and a zero entry if the topic
-// does not hold the event.
+// Remedy decides about the record of a key. last is the position of the object's last event, or 0
+// if there is none. is points to the entry of that event. It is nil until the event has been read,
+// and points to a zero entry if the topic does not hold the event.
 func (d *Doubts) Remedy(key string, last uint64, is *record.Entry) Remedy {
 	doubt := d.Last[key]
 	switch {

@@ -152,7 +152,7 @@ func (s *Sender) take(ctx context.Context) ([]*Item, *recordbatch.Batch) {
 		batch, n := batchOf(s.waiting, s.Limit, s.timestamp)
 		items := s.waiting[:n:n]
 		if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
-			s.waiting = nil // Release the array of sent items
+			s.waiting = nil // releases the array of sent items
 		}
 		s.mu.Unlock()
 		if len(items) > 0 {

@@ -53,7 +53,8 @@ func (s *Sender) recordUnread() {
 }
 
 // RecordRead updates the first unread offset in the marker's entry after a load. unanswered is the
-// first offset of an unanswered foreign record, 0 for none. The lower of the two offsets counts.
+// first offset of an unanswered foreign record, or 0 if there is none. The lower of the two offsets
+// counts.
 func (s *Sender) RecordRead(unanswered int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *Sender) PutBack(unread Spans) {
 }
 
 // RecordMarker records the session's marker, before other records of the partition are recorded.
-// unread is the first unread offset of another writer, 0 for none.
+// unread is the first unread offset of another writer, or 0 if there is none.
 func (s *Sender) RecordMarker(unread int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ type Reader struct {
 }
 
 // New returns a Reader for the records of a cluster and its checkpoint topic. invalid receives the
-// records that no forwarder writes; it may be nil.
+// records that no forwarder writes, and may be nil.
 func New(client *broker.Client, cluster, checkpointTopic string, invalid *publish.Invalid) *Reader {
 	return &Reader{client: client, parser: record.NewParser(cluster, checkpointTopic), cluster: cluster, checkpoint: checkpointTopic, invalid: invalid}
 }

@@ -16,7 +16,7 @@ type Writer struct {
 	Since string // time of the takeover, in the format of the attribute time
 }
 
-// LastWriter returns the writer that took over last, the zero value for none.
+// LastWriter returns the writer that took over last, or the zero value if there is none.
 func (s *Reader) LastWriter(ctx context.Context) (last Writer, err error) {
 	offsets, err := s.client.Offsets(ctx, s.checkpoint)
 	if err != nil || len(offsets.End) == 0 {

@@ -20,7 +20,8 @@ type Inspection struct {
 
 	Claim    event.Claim
 	ClaimErr error
-	// Writer is the forwarder that took over the topics last; the zero value if that is unknown.
+	// Writer is the forwarder that took over the topics last. It is the zero value if that is
+	// unknown.
 	Writer stored.Writer
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Risks returns the topic settings that allow the loss of acknowledged records. brokers is the
-// number of brokers that respond, 0 if unknown. If it is 1 and a topic has several replicas, the other
-// brokers are down. Risks ignores settings that could not be read.
+// number of brokers that respond, or 0 if unknown. If it is 1 and a topic has several replicas, the
+// other brokers are down. Risks ignores settings that could not be read.
 func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	add := func(r publish.Risk, is func(broker.Topic) bool) {
 		for _, t := range topics {
@@ -40,7 +40,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	}, single)
 	add(publish.Risk{
 		Setting: "min.insync.replicas=1",
-		Loses:   "a leader whose followers are behind acknowledges alone, and what only it has is lost with it",
+		Loses:   "while its followers are behind, a leader acknowledges records alone, and they are lost if it fails",
 		Fix:     "run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config min.insync.replicas=2",
 	}, func(t broker.Topic) bool { return t.Replication > 1 && t.MinInsyncReplicas == 1 })
 	add(publish.Risk{

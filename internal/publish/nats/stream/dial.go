@@ -80,9 +80,9 @@ func isPermanent(err error) bool {
 			return true
 		}
 	}
-	// The client finds a TLS error in one of three ways. It detects the error itself, or the server
-	// reports an alert ("remote error"), which in TLS 1.3 arrives after the handshake. Or the server
-	// closes the connection, and the client misses the alert.
+	// The client finds a TLS error in one of three ways. It detects the error itself, it gets an
+	// alert from the server ("remote error"), which in TLS 1.3 arrives after the handshake, or the
+	// server closes the connection and the client misses the alert.
 	var network *net.OpError
 	if errors.As(err, &network) && (network.Timeout() || network.Op == "remote error") {
 		return !network.Timeout()
