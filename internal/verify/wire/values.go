@@ -249,7 +249,7 @@ func ParsePoint(m Event) (Point, error) {
 	}
 	n, err := natural(t, "objects", 63)
 	if err != nil || n != p.Objects || t["group"] != p.Group || t["resource"] != p.Resource || t["resourceVersion"] != p.Version || t["asOf"] != m.Get("time") {
-		return Point{}, errors.New("the data do not match the attributes")
+		return Point{}, errors.New("the data does not match the attributes")
 	}
 	return p, nil
 }
