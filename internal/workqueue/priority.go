@@ -115,11 +115,11 @@ func (q *priorityQueue) move(key item, to keyState) {
 // stays normal until it is handed out.
 func (q *priorityQueue) expect(key item, as priority) {
 	s := q.keys[key]
-	switch {
-	case s.place == absent:
+	switch s.place {
+	case absent:
 		q.move(key, keyState{place: added, priority: as})
 		return
-	case s.place == held:
+	case held:
 		s.place = readded
 		q.move(key, s)
 	}
