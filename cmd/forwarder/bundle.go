@@ -33,8 +33,8 @@ stream or the topics. manifest.json lists the files, the versions, and what is m
 and why.
 
 The bundle contains no content of an object and no secret: no password, token or key, no
-function argument and no memory. It contains names: of objects in the log and in errors,
-and of namespaces, hosts and files in the configuration. --no-logs leaves out the log.
+function arguments and no memory contents. It contains names: of objects in the log and in
+errors, and of namespaces, hosts and files in the configuration. --no-logs leaves out the log.
 
 Without --address it asks the forwarder of this environment, as 'forwarder status' does.
 Without KUBERELAY_METRICS_AUTH, a forwarder serves its log, configuration, goroutines and

@@ -23,14 +23,14 @@ func newCheckCommand() *cobra.Command {
 		Short: "Check the cluster, the permissions and the bus, before or after installing",
 		Long: `Check finds out whether a forwarder with this environment can do its work: the API
 server, the permissions, what is selected, the bus with its stream or topics, the memory,
-and who writes. It prints a line for each check: ok, warning, failed, or skipped with
-the reason. A warning or a failure has a fix, and a link to its section in
-docs/troubleshooting.md.
+and whether there is another writer. It prints a line for each check: ok, warning,
+failed, or skipped with the reason. A warning or a failure has a fix, and a link to its
+section in docs/troubleshooting.md.
 
 For a forwarder of several clusters, it checks each of them; --cluster checks one.
 
-Run it with --pre before the installation, and without in the pod of a forwarder. It only
-reads: it publishes nothing, takes no lease, and creates no stream or topic.
+Run it with --pre before the installation, and without --pre in the pod of a forwarder.
+It only reads: it publishes nothing, takes no lease, and creates no stream or topic.
 
 Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 		Example: `  forwarder check --pre --memory-limit=256Mi

@@ -51,8 +51,8 @@ cluster's name that the cluster is forgotten, so that any cluster may have the n
 
 Run it with the environment of the old forwarder, and with its permissions on the bus.
 It needs no cluster. It refuses while the bus has events of the cluster that are newer
-than 5 minutes, because a forwarder may still run: stop it first. A forwarder that
-still runs publishes its objects again.
+than 5 minutes, because a forwarder may still be running: stop it first. A forwarder
+that is still running publishes its objects again.
 
 The deleted events stay for KUBERELAY_DELETE_RETENTION. If you run the command again
 after that time, it removes them, too. It can be interrupted and repeated.
@@ -97,7 +97,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 		return err
 	}
 	if age := time.Since(found.newest); age < aliveWithin && !f.force {
-		return fmt.Errorf("a forwarder of the cluster %s seems to run: the bus has an event of %s ago; stop it, and wait until the event is older than %s, or use --force",
+		return fmt.Errorf("a forwarder of the cluster %s seems to be running: the bus has an event from %s ago; stop it, and wait until the event is older than %s, or use --force",
 			strconv.Quote(cfg.Event.ClusterName), duration.HumanDuration(max(0, age)), duration.HumanDuration(aliveWithin))
 	}
 	if !f.yes {

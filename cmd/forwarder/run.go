@@ -43,8 +43,8 @@ change.
 Environment variables configure it. 'forwarder help environment' lists them, 'forwarder
 config' checks them, and 'forwarder check --pre' tries them with the cluster and the bus.
 
-SIGTERM or SIGINT stops it after it has published what is left, for at most
-KUBERELAY_DRAIN_TIMEOUT. A second signal stops it at once. Nothing is lost either way.
+On SIGTERM or SIGINT, it publishes what is left, for at most KUBERELAY_DRAIN_TIMEOUT, and
+then stops. A second signal stops it at once. Nothing is lost either way.
 
 Exit codes: 0 stopped by a signal, 1 failed while running, 2 wrong command line or
 configuration.`,
@@ -142,8 +142,8 @@ func identity(getenv func(string) string, hostname func() (string, error)) (stri
 	return name + "_" + strings.ToLower(rand.Text()[:8]), nil
 }
 
-// writerName returns the name of this process in the writer marker on Kafka. It is the name of the pod if
-// the pod specification sets the variables, and the host name otherwise.
+// writerName returns the name of this process in the writer marker on Kafka. It is POD_NAME, preceded by
+// POD_NAMESPACE and a slash if that is set. Without POD_NAME, it is the host name.
 func writerName(getenv func(string) string) string {
 	namespace, name := getenv("POD_NAMESPACE"), getenv("POD_NAME")
 	switch {

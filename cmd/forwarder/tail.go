@@ -33,10 +33,10 @@ else all clusters on the bus. If the bus is unreachable, it says so and waits. A
 interruption it resumes where it stopped. On Kafka only the events of one object are in
 order. 'forwarder help connecting' says how it finds the bus.
 
-With --diff it prints below each update a unified diff of the object as YAML. With
---output=json too, the data is that of KUBERELAY_DATA=change: object, previous and patch
-(RFC 6902). Tail keeps the last state of every object that it sees in memory,
-compressed. For the state before the first event, it asks NATS when the object is first
+With --diff, it prints a unified diff of the object as YAML below each update. With --diff
+and --output=json, the data is that of KUBERELAY_DATA=change: object, previous and patch
+(RFC 6902). Tail keeps in memory, compressed, the last state of every object that it
+sees. For the state before the first event, it asks NATS when the object is first
 updated; on Kafka it first reads everything before the start, unless --skip-past.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com

@@ -22,7 +22,7 @@ func checkBrokers(list List) error {
 		case strings.Contains(strings.Join(list, ","), "@"):
 			return errors.New("it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE")
 		case strings.Contains(s, "://"):
-			return errors.New("a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
+			return errors.New("the address of a broker must not have a scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
 		case !isBroker(s):
 			return errors.New("not the address of a broker; write it as host:9092, and separate several with commas")
 		}

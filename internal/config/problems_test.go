@@ -188,7 +188,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_BROKERS=a,kafka:65536", kafka}, `="a,kafka:65536": ` + noBroker},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=u:hunter2", kafka}, `="***": ` + noBroker},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=a b", kafka}, `="***": ` + noBroker},
-		{[]string{"KUBERELAY_KAFKA_BROKERS=SSL://k:9092", kafka}, `="***": a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=SSL://k:9092", kafka}, `="***": the address of a broker must not have a scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS`},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=k,u:hun,ter2@k:9092", kafka}, `="***": ` + brokers},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=SASL_SSL://u:hunter2@k:9092", kafka}, `="***": ` + brokers},
 		{[]string{"KUBERELAY_KAFKA_TOPIC=a b"}, `="a b": ` + noTopic + `, and the placeholders {group} and {resource}`},

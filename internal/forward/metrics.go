@@ -60,9 +60,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// wroteAt returns the time when the API server wrote the state that c publishes. The time is
-// unknown for a delete. It is also unknown for a change that metadata.managedFields does not
-// record: a change that only removes fields, or a change in the same second as the previous one.
+// wroteAt returns the time when the API server wrote the state that c publishes. The time is known
+// only for a create or an update that a watch reported, and for an update only if the previous state
+// is known. It is unknown for a change that metadata.managedFields does not record: a change that
+// only removes fields, or a change in the same second as the previous one.
 func wroteAt(c event.Change) (at time.Time, ok bool) {
 	switch {
 	case c.Object.Written == 0 || c.Cause != event.CauseWatch || c.After != 0:

@@ -17,7 +17,7 @@ func (f *Forwarder) settle(key event.Key, acked event.Acked) {
 }
 
 // unreported handles an object on the bus that the informers don't report. Its informer may have ended,
-// and nothing may have reported a delete since.
+// so that a later delete went unnoticed.
 func (f *Forwarder) unreported(key event.Key) {
 	f.Informers.Unreported(key)
 	f.Recheck(key)

@@ -38,7 +38,7 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 }
 
 // replan returns three groups of resources. See [survey.Answer.Changes]. It removes gone and stale
-// resources from s.watched, but their informers still run.
+// resources from s.watched, but their informers are still running.
 func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
 	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())
 	s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// FollowToken makes every request use the current token in the file. client-go reads the file again
+// FollowToken makes every request use the current token in the file. By itself, client-go reads the file again
 // only at the first request after 50 s. That request can be the next poll of discovery, so the token
 // could be a minute and a half old.
 func FollowToken(kube *rest.Config, log *slog.Logger) error {

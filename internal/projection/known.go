@@ -7,8 +7,9 @@ import (
 )
 
 // knownFields are fields that hold secrets by their definition, in the form of
-// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry must name its source. It must not
-// begin with a wildcard, because then every object of the resource would be decoded for it.
+// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry must name its source. The last
+// name in its path must consist of jsonPlain characters. Otherwise every object of the resource would be decoded
+// for it.
 var knownFields = slices.Concat(
 	// Helm releases of the storage driver "configmap", compressed, with all values and manifests.
 	// helm/helm: pkg/storage/driver/cfgmaps.go.

@@ -91,7 +91,7 @@ func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 type shutdown struct {
 	informers context.Context // half of KUBERELAY_DRAIN_TIMEOUT; the rest is for publishing
 	drain     context.Context // KUBERELAY_DRAIN_TIMEOUT: the end of publishing
-	over      context.Context // the end of the shutdown, even if something still runs
+	over      context.Context // the end of the shutdown, even if something is still running
 }
 
 // newShutdown makes the deadlines of a shutdown that begins when ctx ends.

@@ -84,7 +84,7 @@ func TestForget_Slow(t *testing.T) {
 		}
 		forget(0, "configmaps  3", "--dry-run")
 		forget(0, "services    1", "--dry-run")
-		forget(1, `a forwarder of the cluster "old" seems to run: the bus has an event of `, "--yes")
+		forget(1, `a forwarder of the cluster "old" seems to be running: the bus has an event from `, "--yes")
 		forget(2, "use --yes", "--force")
 		if got, _ := bus.eventsOf("old"); !maps.Equal(got, oldBefore) {
 			t.Fatalf("before it is confirmed, the bus has %v, before %v", got, oldBefore)

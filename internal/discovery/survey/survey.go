@@ -138,9 +138,9 @@ type Plan struct {
 }
 
 // Changes compares the resources to watch with the watched ones. referenced contains the resources
-// to watch because of references. Gone resources are no longer selected, stale resources must restart
-// because they are watched differently now, and start has the resources to start, including the stale
-// ones.
+// to watch because of references. gone contains the watched resources that are no longer selected.
+// stale contains the watched resources that must restart, because their [Plan] has changed. start
+// contains the resources to start, including the stale ones.
 func (a *Answer) Changes(referenced []event.Resource, watched map[schema.GroupResource]Plan) (gone, stale []schema.GroupResource, start []Plan) {
 	wanted := map[schema.GroupResource]Plan{}
 	var order []schema.GroupResource

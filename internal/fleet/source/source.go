@@ -136,5 +136,5 @@ func Find(all []Cluster, name string) (Cluster, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return Cluster{}, fmt.Errorf("the source has no cluster %q, only %s", name, cmp.Or(strings.Join(names, ", "), "none"))
+	return Cluster{}, fmt.Errorf("the source has no cluster %q; it has %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 }

@@ -10,8 +10,8 @@ import (
 	kubediscovery "k8s.io/client-go/discovery"
 )
 
-// Server is an API server, which may serve unchanged objects differently in another version. Make
-// one with [NewServer].
+// Server asks an API server for its version. After an upgrade, an API server may serve unchanged
+// objects in a different form. Make a Server with [NewServer].
 type Server struct {
 	discovery kubediscovery.DiscoveryInterface
 

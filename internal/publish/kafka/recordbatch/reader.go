@@ -118,8 +118,9 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// failed returns the reason why the batch cannot be read. If the source reports one of these
-// reasons, failed returns that error. Otherwise the batch is malformed.
+// failed returns the error to report if the source fails with err or, if err is nil, if the batch
+// contradicts itself. It returns [ErrLarge], [ErrTooLarge] and [ErrMalformed] unchanged. Any other
+// err means that the batch is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {
 	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):

@@ -15,8 +15,8 @@ import (
 func Home(partition, records int) int { return partition % records }
 
 // placement is the partition of a record, and the number that selects it: the hash of the key or, for
-// a checkpoint record, the event partition. A record belongs in the partition number modulo n, where n
-// is the number of partitions in use.
+// a checkpoint record, the event partition. With n partitions in use, a record belongs in the partition
+// number % n.
 type placement struct{ number, partition int }
 
 // maxMisplaced is the number of records in a wrong partition that are ignored if no number of
