@@ -1,6 +1,7 @@
 package event
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,25 @@ func textOf(o *Object) string {
 		panic(err)
 	}
 	return string(text)
+}
+
+// TestLongestIDs verifies that no id is longer than MaxText, whatever the UID and the version are.
+func TestLongestIDs(t *testing.T) {
+	for _, as := range []Type{Created, Updated, Deleted, Deselected} {
+		for _, repairs := range []bool{false, true} {
+			m, err := builder.Message(change(deployments, "default", "web", func(c *Change) {
+				c.Type, c.Repairs, c.After = as, repairs, math.MaxUint64
+				c.Object.UID = types.UID(strings.Repeat("\x00", maxVersion/2))
+				c.Object.ResourceVersion = strings.Repeat("\x00", maxVersion/2)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.ID) > MaxText || len(m.ID) < maxVersion {
+				t.Errorf("%s, repairs %t: the id has %d bytes", as, repairs, len(m.ID))
+			}
+		}
+	}
 }
 
 func TestMessageRefuses(t *testing.T) {

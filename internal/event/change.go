@@ -199,10 +199,11 @@ func (a Acked) IsSameEvent(b Acked) bool {
 // and a compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
-// maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if each
-// byte must be encoded, an id of them is not longer than [MaxText].
+// maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if all of
+// their bytes are percent-encoded, no id is longer than [MaxText].
 const maxVersion = 1024
 
+// validVersion returns an error if a UID and a resourceVersion are longer than maxVersion.
 func validVersion(uid, version string) error {
 	if n := len(uid) + len(version); n > maxVersion {
 		return fmt.Errorf("uid and resourceVersion have %d bytes, and the limit is %d", n, maxVersion)
@@ -215,12 +216,13 @@ func (a Acked) Validate() error {
 	switch {
 	case a.UID == "":
 		return Invalid(InvalidAttribute, errors.New("no uid"))
-	case validVersion(a.UID, a.ResourceVersion) != nil:
-		return Invalid(InvalidAttribute, validVersion(a.UID, a.ResourceVersion))
 	case a.Epoch > LastEpoch:
 		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is later than the last epoch, %d", a.Epoch, LastEpoch))
 	case a.Deselected && !a.Deleted:
 		return Invalid(InvalidAttribute, errors.New("the entry is deselected, but not deleted"))
+	}
+	if err := validVersion(a.UID, a.ResourceVersion); err != nil {
+		return Invalid(InvalidAttribute, err)
 	}
 	return nil
 }

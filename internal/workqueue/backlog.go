@@ -81,7 +81,7 @@ func (b *backlog) len() int { return b.size }
 // maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
 // the backlog. A worker that takes a key also moves a key from the backlog, and Resume moves keys
 // at the end of a pause. So unless the queue is paused or the backlog is empty, client-go's queue
-// has a low-priority key, or a worker is about to move one.
+// has a low-priority key, or another key whose worker moves one.
 const maxStaged = 256
 
 // add prepares a changed key. It reports whether the caller must add the key to client-go's queue.

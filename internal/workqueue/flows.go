@@ -18,7 +18,7 @@ import (
 // size of an event is unknown when its key is handed out, so turns count keys. A flow of large
 // events may hold only as many bytes as any other flow, and thus gets the same share of the bus.
 //
-// A turn, a push and a release take constant time. A flow without keys takes no memory.
+// A turn, a push and a release take amortized constant time. A flow without keys takes no memory.
 type flows struct {
 	byID        map[flowID]*flow
 	large       bool        // byID has had more than 1,000 entries
@@ -107,7 +107,7 @@ func (s *flows) released(limit *budget) {
 	for left, failed := s.full.len(), 0; left > 0 && failed < maxChecks; left-- {
 		f := s.full.pop()
 		waits := f.queued.len() > 0 && !f.awaits
-		if waits && f.keys > 0 && limit.exceedsShare(f, 3) {
+		if waits && limit.exceedsShare(f, 3) {
 			s.full.push(f)
 			failed++
 			continue

@@ -228,8 +228,8 @@ func (n napping) ShuttingDown() bool {
 
 // TestModel calls the queue from several goroutines at once, in an order that depends on the seed. It
 // verifies that at most one handler holds a key, that each key is handed out after it was added, had a
-// further step or failed, that a changed key
-// has no low priority, that a drain ends, and that the counts return to 0.
+// further step or failed, that a changed key has no low priority, that the parts of the state agree, that
+// a drain ends, and that the counts return to 0.
 func TestModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testModel(t, seed) }) })

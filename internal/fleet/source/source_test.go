@@ -66,7 +66,7 @@ func TestFolder(t *testing.T) {
 		got = append(got, c.Name+state)
 	}
 	if want := "broken!,link!,no name!,prod.eu1,twice!,well"; strings.Join(got, ",") != want {
-		t.Errorf("got %q, want %s", got, want)
+		t.Fatalf("got %q, want %s", got, want)
 	}
 	before := all[5].Digest
 	if err := os.WriteFile(filepath.Join(dir, "well.yaml"), []byte(with("token: other")), 0o600); err != nil {
