@@ -6,7 +6,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
 // TestAnEpochIsOfAResource verifies that raising the epoch of one resource does not affect other
@@ -50,5 +54,45 @@ func TestAnEpochForgetsWhatWasGone(t *testing.T) {
 	<-b.watchedFor(testKey.GroupResource()).stopped
 	if v := b.Lookup(testKey); v.Epoch != 1 || len(v.Tombstones) > 0 {
 		t.Errorf("epoch %d, gone %v; want epoch 1 and nothing", v.Epoch, uids(v.Tombstones))
+	}
+}
+
+// TestNoDeselectionDuringARestart verifies that a resource that restarts in another epoch or version
+// does not count as deselected meanwhile. An earlier version deselected the objects that a comparison
+// found while apply or startDueEpochs waited for the informers to stop, if KUBERELAY_ON_DESELECT=publish.
+func TestNoDeselectionDuringARestart(t *testing.T) {
+	widgets := event.Resource{Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", Namespaced: true}
+	older := widgets
+	older.Version = "v1alpha1"
+	answer := func(watch ...event.Resource) *survey.Answer {
+		return &survey.Answer{Catalog: mustDiscover(t, discoverytest.Cluster()), Resolution: discovery.Resolution{Watch: watch}}
+	}
+	for name, restart := range map[string]func(context.Context, *bench){
+		"epoch": func(ctx context.Context, b *bench) {
+			b.RaiseEpoch(widgets.GroupResource(), 1)
+			b.startDueEpochs(ctx)
+		},
+		"version": func(ctx context.Context, b *bench) { b.apply(ctx, answer(widgets)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{PublishDeselected: true}, older)
+			b.answer = answer(older)
+			k, compared := widgets.Key("default", "web"), false
+			b.watched.cancel = func() {
+				compared = true
+				found, err := b.Confirm(t.Context(), widgets.GroupResource(), acked(map[event.Key]event.Acked{k: live("A", "5")}))
+				if v := b.Lookup(k); err != nil || found != (reconcile.Comparison{Waiting: 1}) || len(v.Tombstones) > 0 {
+					t.Errorf("found %+v, error %v, tombstones %+v; want one that waits", found, err, v.Tombstones)
+				}
+				close(b.watched.stopped)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			restart(ctx, b)
+			<-b.watchedFor(widgets.GroupResource()).stopped
+			if !compared {
+				t.Error("not restarted")
+			}
+		})
 	}
 }

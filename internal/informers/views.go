@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"slices"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,6 +21,7 @@ func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	}
 	if a := s.lastAnswer(); a != nil {
 		v.Catalog = a.Catalog
+		v.Selected = slices.ContainsFunc(slices.Concat(a.Resolution.Watch, s.references.Resources()), func(r event.Resource) bool { return r.GroupResource() == gr })
 	}
 	if w := s.watchedFor(gr); w != nil {
 		v.Watched, v.Resource, v.Epoch = true, w.resource, w.epoch

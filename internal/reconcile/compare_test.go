@@ -231,6 +231,7 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 		"not selected, and published":   {&cluster, &cluster, nil, live("A", "5"), Comparison{Deselected: 1}, false, true, false},
 		"a group failed, and published": {new(cluster.Failing("apps/v1")), &cluster, nil, live("A", "5"), Comparison{OutOfScope: 1}, false, true, false},
 		"who refers to it is not known": {&cluster, &cluster, nil, live("A", "5"), Comparison{Waiting: 1}, false, true, true},
+		"its informers restart":         {&cluster, &cluster, nil, live("A", "5"), Comparison{Waiting: 1}, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, stubCluster{get: func(gvr schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
@@ -254,7 +255,7 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 				}
 				return all, nil
 			}})
-			b.resource = ResourceView{ReferencesKnown: !c.unknown}
+			b.resource = ResourceView{ReferencesKnown: !c.unknown, Selected: name == "its informers restart"}
 			b.PublishDeselected = c.publish
 			if c.now != nil {
 				b.Discovery = *c.now

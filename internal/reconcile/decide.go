@@ -17,6 +17,8 @@ type ResourceView struct {
 	Resource event.Resource // in the watched version
 	Epoch    uint16         // of the informers
 
+	Selected bool // even if not watched: its informers restart, or are about to start
+
 	Catalog *discovery.Catalog // the resources that the API server serves; nil before the first discovery
 
 	ReferencesKnown bool // every object that may refer to others is listed

@@ -61,6 +61,8 @@ func decideUnwatched(gr schema.GroupResource, r ResourceView, removed, publishDe
 		return inferDelete
 	case r.Catalog.IsMissing(gr):
 		return wait // the API server serves the resource again, but the catalog does not show that yet
+	case r.Selected:
+		return wait // its informers request another comparison when they have synced
 	case !r.ReferencesKnown:
 		return wait // an object that is not listed yet may refer to this resource
 	case !publishDeselected, len(r.Catalog.Failed) > 0:
