@@ -64,6 +64,7 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 			delete(s.watched, gr)
 		}
 	}
+	s.restarting = len(due) > 0
 	s.mu.Unlock()
 	if len(due) == 0 {
 		return
@@ -82,6 +83,10 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)
 	}
+	s.mu.Lock()
+	s.restarting = false
+	s.mu.Unlock()
+	s.completeReferences()
 }
 
 // epochIsDue reports whether the informers of a resource will soon restart in a higher epoch.

@@ -13,7 +13,6 @@ import (
 // apply starts, restarts and stops informers according to an answer of discovery.
 func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	s.references.Learn(maps.Clone(a.Followable), a.Catalog.Failed)
-	s.applying.Store(true)
 	gone, stale, starting := s.replan(a)
 	s.stop(gone)
 	s.stop(stale)
@@ -22,9 +21,8 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	}
 	s.mu.Lock()
 	before := s.answer
-	s.answer = a
+	s.answer, s.restarting = a, false
 	s.mu.Unlock()
-	s.applying.Store(false)
 	s.completeReferences()
 	s.logAnswer(before, a)
 	if before == nil {
@@ -43,6 +41,7 @@ func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []surve
 	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.restarting = true
 	take := func(all []schema.GroupResource) (taken []*watched) {
 		for _, gr := range all {
 			taken = append(taken, s.watched[gr])

@@ -1,6 +1,9 @@
 package informers
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -103,11 +106,13 @@ func (s *Set) completeReferences() {
 }
 
 func (s *Set) referencesListed() bool {
-	a := s.lastAnswer()
+	s.mu.RLock()
 	// A group whose discovery failed, or a resource that is being restarted, may have objects that refer
 	// to others.
-	complete := a != nil && len(a.Catalog.Failed) == 0 && !s.applying.Load()
-	s.eachWatched(func(w *watched) { complete = complete && w.listed() })
+	complete := s.answer != nil && len(s.answer.Catalog.Failed) == 0 && !s.restarting
+	all := slices.Collect(maps.Values(s.watched))
+	s.mu.RUnlock()
+	complete = complete && !slices.ContainsFunc(all, func(w *watched) bool { return !w.listed() })
 	for _, r := range s.references.Resources() {
 		complete = complete && s.watchedFor(r.GroupResource()) != nil
 	}

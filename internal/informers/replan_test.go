@@ -15,13 +15,19 @@ import (
 )
 
 // TestReferencesAreIncompleteDuringARestart verifies that no object counts as unreferenced while a
-// resource that may refer to it is restarted and another resource syncs.
+// resource that may refer to it is restarted and another resource syncs. An earlier version verified only
+// restarts in another version, and deselected objects during a restart in another epoch.
 func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
+	t.Run("version", func(t *testing.T) { testReferencesDuringARestart(t, false) })
+	t.Run("epoch", func(t *testing.T) { testReferencesDuringARestart(t, true) })
+}
+
+func testReferencesDuringARestart(t *testing.T, epoch bool) {
 	resource := func(name, version string) event.Resource {
 		return event.Resource{Group: "example.com", Version: version, Resource: name, Kind: name, Namespaced: true}
 	}
 	parts, gadgets, widgets := resource("parts", "v1"), resource("gadgets", "v1"), resource("widgets", "v1")
-	b := newBench(t, Config{Follow: []string{"spec.ref"}}, gadgets)
+	b := newBench(t, Config{Follow: []string{"spec.ref"}, Discovered: func() {}}, gadgets)
 	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
 	restarted := b.watch(t, widgets, false) // not listed yet
 	b.sync()
@@ -50,12 +56,16 @@ func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.apply(ctx, answer(resource("widgets", "v2")))
-	b.eachWatched(func(w *watched) {
-		if w.resource.Version == "v2" {
-			<-w.stopped
-		}
-	})
+	if epoch {
+		b.RaiseEpoch(widgets.GroupResource(), 1)
+		b.startDueEpochs(ctx)
+	} else {
+		b.apply(ctx, answer(resource("widgets", "v2")))
+	}
+	is := b.watchedFor(widgets.GroupResource())
+	if <-is.stopped; is == restarted {
+		t.Error("not restarted")
+	}
 }
 
 // TestReplan verifies which informers a discovery starts, stops and restarts. It does not change the

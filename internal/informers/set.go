@@ -127,8 +127,8 @@ type Set struct {
 	firstEpoch uint16                          // minimum epoch of every resource
 	answer     *survey.Answer                  // result of the last successful discovery, nil before the first
 	failed     error                           // error of the last discovery
+	restarting bool                            // resources have left watched, and may return
 	selections atomic.Uint64                   // see reselect
-	applying   atomic.Bool                     // informers are being stopped and started
 }
 
 // New returns a Set that watches nothing until [Set.Run].
