@@ -106,6 +106,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		s.config.Compare(w.groupResource()) // without an informer, no sync requests a comparison
 	}
 	signal(w.progress)
+	s.completeReferences() // a resource without informers never syncs
 	if len(denied) > 0 || w.forbidden() {
 		return discovery.ReviewInterval
 	}

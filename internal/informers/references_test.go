@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/references"
@@ -230,5 +234,25 @@ func TestFollowWhileAGroupFails(t *testing.T) {
 	}
 	if r.hasBeenBuried(key) {
 		t.Error("it was deselected")
+	}
+}
+
+// TestReferencesAreCompleteWithoutAccess verifies that the references are complete once access is denied
+// to the last resource that was not listed. In an earlier version, they stayed incomplete, and objects
+// that nothing referred to anymore stayed on the bus until another informer started.
+func TestReferencesAreCompleteWithoutAccess(t *testing.T) {
+	discovered := 0
+	denied := controlplanetest.Reviews(func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil })
+	b := newBench(t, Config{Follow: []string{"spec.ref"}, Discovered: func() { discovered++ }, Access: discovery.NewAccess(denied, nil, time.Now)}, testResource)
+	b.sync()
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
+	w := b.newWatched(event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}, false, func() {})
+	b.Set.watched[w.groupResource()] = w
+	if b.completeReferences(); b.references.IsComplete() {
+		t.Fatal("complete before the informers of a resource have started")
+	}
+	var running sync.WaitGroup
+	if b.align(t.Context(), w, &running); !b.references.IsComplete() || discovered != 1 {
+		t.Errorf("complete: %t, discovered: %d", b.references.IsComplete(), discovered)
 	}
 }
