@@ -137,6 +137,12 @@ type candidate struct {
 }
 
 func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candidate {
+	c := newCandidate(on, name)
+	c.run(t)
+	return c
+}
+
+func newCandidate(on coordinationclient.LeasesGetter, name string) *candidate {
 	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1), now: time.Now}
 	c.drained <- struct{}{}
 	c.Election = New(Config{
@@ -144,6 +150,10 @@ func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candi
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		Now: func() time.Time { return c.now() }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
+	return c
+}
+
+func (c *candidate) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c.asked = cancel
 	ended := make(chan struct{})
@@ -166,7 +176,6 @@ func stand(t *testing.T, on coordinationclient.LeasesGetter, name string) *candi
 		})
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
-	return c
 }
 
 func (c *candidate) leads() bool { return c.Permit() == nil }

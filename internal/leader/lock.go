@@ -51,7 +51,8 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		l.note(errRead, err)
 		return nil, nil, err
 	}
-	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise a renewal follows, which also tests that permission
+	l.e.observe(record, raw)
+	if is := l.e.Standing(); is.Holder != "" && !is.Leading { // otherwise a renewal follows, which also tests that permission
 		l.note(errRead, nil)
 	}
 	l.mu.Lock()

@@ -1,11 +1,15 @@
 package leader
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestNobodyLeadsWhileTheLeaseCannotBeWritten verifies that nobody leads while the Lease can be
@@ -90,6 +94,39 @@ func TestALeaseThatCannotBeRead(t *testing.T) {
 		is := b.Standing()
 		if is.Holder != "" || is.Failed == nil || !strings.Contains(is.Failed.Error(), "read the lease: connection refused") || b.Ready() != nil {
 			t.Errorf("b knows %+v, ready: %v", is, b.Ready())
+		}
+	})
+}
+
+// TestALeaderThatMayNotRenew verifies that a leader that can read but not renew the Lease stays unready
+// and logs the failure once in each candidacy. In an earlier version, each read cleared the failure: the log had two lines
+// for each attempt, and /readyz changed with them.
+func TestALeaderThatMayNotRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		on := &leases{}
+		a := newCandidate(on, "a")
+		a.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		a.run(t)
+		pass(time.Second)
+		on.failWrites(apierrors.NewForbidden(resource, "kuberelay", errors.New("no")))
+		for pass(3 * time.Second); a.leads(); pass(100 * time.Millisecond) {
+			if a.Ready() == nil {
+				t.Error("ready")
+			}
+		}
+		on.failWrites(nil)
+		pass(20 * time.Second)
+		if err := a.Ready(); err != nil || !a.leads() {
+			t.Errorf("renewed again, ready: %v, leads: %v", err, a.leads())
+		}
+		a.asked()
+		<-a.result
+		// Each candidacy logs the failure: this one, and the one after its leadership has ended.
+		for message, want := range map[string]int{"lease access denied": 2, "lease can be read and renewed again": 1} {
+			if n := strings.Count(log.String(), message); n != want {
+				t.Errorf("%q is logged %d times, want %d:\n%s", message, n, want, &log)
+			}
 		}
 	})
 }
