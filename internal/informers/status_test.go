@@ -79,6 +79,13 @@ func TestMetrics(t *testing.T) {
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	b.watched.informers["default"].setFailing(errors.New("away"), since) // an earlier version showed only the last reason
+	want = slices.Insert(want, 4, "informer_failing{failing,configmaps} 1")
+	want[slices.Index(want, "informer_state{forbidden,configmaps,degraded} 1")] = "informer_state{failing,configmaps,degraded} 1"
+	want[slices.Index(want, "informer_state_since_timestamp_seconds{configmaps} 1060")] = "informer_state_since_timestamp_seconds{configmaps} 1000"
+	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	b.sync()
 	b.watched.informers["default"].setFailing(nil, since)
 	b.watched.informers["team-a"].setFailing(nil, since)

@@ -28,16 +28,19 @@ func (r Report) Collect(to chan<- prometheus.Metric) {
 	type sum struct {
 		objects int
 		synced  bool
-		failing string
+		failing map[string]bool // reasons
 		worst   Status
 	}
 	sums := map[string]sum{}
 	for _, st := range r {
 		name := st.Resource.GroupResource().String()
 		t, ok := sums[name]
+		if !ok {
+			t.failing = map[string]bool{}
+		}
 		t.objects, t.synced = t.objects+st.Objects, st.Synced && (t.synced || !ok)
 		if st.Failing != nil {
-			t.failing = discovery.ErrorReason(st.Failing)
+			t.failing[discovery.ErrorReason(st.Failing)] = true
 		}
 		if !ok || st.State.Worse(t.worst.State) {
 			t.worst = st
@@ -51,8 +54,8 @@ func (r Report) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(t.objects), name)
 		to <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, synced, name)
-		if t.failing != "" {
-			to <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, 1, name, t.failing)
+		for reason := range t.failing {
+			to <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, 1, name, reason)
 		}
 		to <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, name, string(t.worst.State), t.worst.Reason)
 		to <- prometheus.MustNewConstMetric(sinceDesc, prometheus.GaugeValue, float64(t.worst.Since.UnixMilli())/1000, name)
