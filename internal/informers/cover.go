@@ -173,7 +173,6 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 // list. An earlier informer reported these states, and no notification about the objects follows.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
 	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
-	w.firstSync.Advance()
 }
 
 // drop stops an informer that is no longer in w, because its namespace is no longer selected, access
@@ -203,7 +202,8 @@ func (s *Set) drop(w *watched, i *informer) {
 
 // abandon forgets the reported states of the matching keys of a resource, although the bus may lack
 // them. It changes [Set.Selection] first, so a consistency point that waits for these states is
-// discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten.
+// discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten. The
+// first sync no longer waits for the keys.
 //
 // It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
 // deselection during a list, and a key on hold or with a stale state waits for a notification.
@@ -212,6 +212,7 @@ func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
 	s.reselect(w)
 	s.ledger.Abandon(matches)
 	w.abandoning.Unlock()
+	w.firstSync.Advance()
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
 		if matches(k) {
 			s.EnqueueLowPriority(k)

@@ -105,6 +105,15 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 			{func(b *bench) { b.add(other) }, 0},
 			{settle(live("A", "1")), 1},
 		}, 2},
+		// The key may not be in the queue, because it waits for its owner.
+		"no longer covered, because access is denied": {list("A", "1"), []step{
+			{func(b *bench) {
+				i := b.informer(object("A", "1"))
+				i.cancel = func() { close(i.stopped) }
+				b.watched.removeExcept(nil)
+				b.drop(b.watched, i)
+			}, 1},
+		}, 0},
 		"a later writer's state is waited for": {list("A", "1"), []step{
 			{settle(live("A", "2")), 0}, // another replica published this state
 			{func(b *bench) { b.update(object("A", "2")) }, 0},
