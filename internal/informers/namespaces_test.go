@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -251,7 +252,7 @@ func TestNamespacesNotKnownYet(t *testing.T) {
 // TestManyNamespacesAreOneWatch verifies that the change between separate watches and one watch has
 // hysteresis.
 func TestManyNamespacesAreOneWatch(t *testing.T) {
-	s := &Set{namespaces: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.Everything(), MaxSeparate: 4})}
+	s := &Set{config: Config{Now: time.Now}, namespaces: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.Everything(), MaxSeparate: 4})}
 	s.namespaces.Synced()
 	w := s.newWatched(event.Resource{Resource: "pods", Namespaced: true}, false, func() {})
 	n := 0

@@ -99,6 +99,18 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestMetricsBeforeTheInformersStart verifies since when a resource without informers is starting. In an
+// earlier version, this was the year 1.
+func TestMetricsBeforeTheInformersStart(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.config.Now = func() time.Time { return time.Unix(900, 0) }
+	b.Set.watched[testKey.GroupResource()] = b.newWatched(testResource, false, func() {})
+	const want = "informer_state_since_timestamp_seconds{configmaps} 900"
+	if got := gathered(t, collector{b.Set}); !slices.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestStatusWhileAnAnswerIsAppliedDoesNotBlock verifies that Status does not lock s.mu for reading
 // twice. To count objects that are selected by reference, it looks up the watched resources again.
 // A second read lock would deadlock if a writer waits.

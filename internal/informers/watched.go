@@ -24,6 +24,7 @@ import (
 type watched struct {
 	resource    event.Resource
 	followed    bool // watched only because objects of other resources refer to it
+	began       time.Time
 	epoch       uint16
 	firstSync   *firstsync.Sync
 	cancel      context.CancelFunc
@@ -55,7 +56,7 @@ type denial struct {
 
 func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
 	w := &watched{
-		resource: r, followed: followed, cancel: cancel, everJoined: make(chan struct{}),
+		resource: r, followed: followed, began: s.config.Now(), cancel: cancel, everJoined: make(chan struct{}),
 		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
 		informers: map[string]*informer{}, denied: map[string]denial{},
@@ -238,7 +239,7 @@ func (w *watched) statusOf(count func(*informer) int) []health.Status {
 		})
 	}
 	if !w.aligned {
-		all = append(all, health.Status{Resource: w.resource, State: health.Starting})
+		all = append(all, health.Status{Resource: w.resource, State: health.Starting, Since: w.began})
 	}
 	return all
 }
