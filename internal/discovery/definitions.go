@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -113,8 +114,13 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 		}
 	})
 	// AddEventHandler returns an error only after the informer has stopped.
-	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { notify() },
+	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, initial bool) {
+			if r, ok := redefinition(d.of, &metav1.PartialObjectMetadata{}, o); ok && !initial { // it may have been deleted just before
+				redefined(r)
+			}
+			notify()
+		},
 		UpdateFunc: func(old, o any) {
 			if r, ok := redefinition(d.of, old, o); ok {
 				redefined(r)

@@ -1,12 +1,21 @@
 package discovery
 
 import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -37,5 +46,53 @@ func TestRedefinition(t *testing.T) {
 				t.Errorf("listed again: %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestAnAPIServiceIsReplaced verifies that an APIService that is deleted and created again redefines its
+// resources. It may point to another API server, and a watch continues at the former one. The first list
+// redefines nothing.
+func TestAnAPIServiceIsReplaced(t *testing.T) {
+	const item = `{"metadata":{"name":"v1.%s","uid":%q,"resourceVersion":%q}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		of := path.Base(q.URL.Path) == APIServiceResource.Resource
+		w.Header().Set("Content-Type", "application/json")
+		switch query := q.URL.Query(); {
+		case query.Get("sendInitialEvents") != "":
+			w.WriteHeader(http.StatusUnprocessableEntity) // the client lists instead
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+		case query.Get("watch") != "":
+			if of {
+				_, _ = fmt.Fprintf(w, `{"type":"DELETED","object":`+item+"}\n", "example.com", "A", "2")
+				_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":`+item+"}\n", "example.com", "B", "3")
+				_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":`+item+"}\n", "last.example.com", "Z", "4")
+			}
+			w.(http.Flusher).Flush()
+			<-q.Context().Done()
+		default:
+			items := ""
+			if of {
+				items = fmt.Sprintf(item, "example.com", "A", "1")
+			}
+			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"1"},"items":[`+items+`]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := apistream.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redefined := make(chan Redefinition, 9)
+	d := Watcher{Dynamic: client, Streams: streams, Logger: slog.New(slog.DiscardHandler)}.WatchDefinitions(t.Context(), func(r Redefinition) { redefined <- r })
+	t.Cleanup(d.Wait)
+	for _, group := range []string{"example.com", "last.example.com"} {
+		if got := <-redefined; got != (Redefinition{Group: group, Version: "v1"}) {
+			t.Errorf("got %+v, want all of v1 of %s", got, group)
+		}
 	}
 }
