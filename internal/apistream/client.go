@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,17 +100,22 @@ func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, dec
 	return list, nil
 }
 
-// Watch opens a watch. It calls opened when the API server has responded, before the first event. A
-// single goroutine calls show with each event, including errors, before it delivers the event.
-func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, opened func(), show func(watch.Event)) (watch.Interface, error) {
+// Watch opens a watch. It calls opened when the API server has responded, before the first event. asked
+// is the time of the request that succeeded, after retries. A single goroutine calls show with each
+// event, including errors, before it delivers the event.
+func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, opened func(asked time.Time), show func(watch.Event)) (watch.Interface, error) {
 	o.Watch = true
+	var asked atomic.Pointer[time.Time]
+	ask := func() { asked.Store(new(time.Now())) }
+	ask() // for a transport without a trace
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { ask() }})
 	ctx, cancel := context.WithCancel(ctx)
 	body, err := c.open(ctx, r, o)
 	if err != nil {
 		cancel()
 		return nil, interruptible(o, err)
 	}
-	opened()
+	opened(*asked.Load())
 	w := &watcher{body: body, cancel: cancel, decode: decode, show: show, result: make(chan watch.Event, resultBuffer), stopped: make(chan struct{})}
 	go w.run()
 	return w, nil

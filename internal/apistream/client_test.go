@@ -1,13 +1,18 @@
 package apistream
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"syscall"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 )
 
 // TestARefusedConnectionIsInterruptible verifies that a connection-refused error is replaced only
@@ -25,5 +30,35 @@ func TestARefusedConnectionIsInterruptible(t *testing.T) {
 	busy := apierrors.NewTooManyRequests("busy", 1)
 	if got := interruptible(lists, busy); !apierrors.IsTooManyRequests(got) {
 		t.Errorf("another failure: got %v, want what it was", got)
+	}
+}
+
+// TestWhenAWatchWasAsked verifies that a watch counts as requested when the request that succeeded was
+// sent. The API server ends the watch when the timeout has passed since that request. In an earlier
+// version, a watch that ended early could seem to end at its timeout, if earlier requests had failed.
+func TestWhenAWatchWasAsked(t *testing.T) {
+	var refused time.Time
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if refused.IsZero() {
+			refused = time.Now()
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Watch(t.Context(), Resource{}, metav1.ListOptions{}, takeText, func(asked time.Time) {
+		if !asked.After(refused) {
+			t.Errorf("asked %s before it was refused", refused.Sub(asked))
+		}
+	}, func(watch.Event) {})
+	if err != nil || refused.IsZero() {
+		t.Fatalf("refused at %s: %v", refused, err)
+	}
+	w.Stop()
+	for range w.ResultChan() {
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +42,7 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return w.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
+			return w.Streams.Watch(ctx, from, o, readMetadata, func(time.Time) { opened() }, func(watch.Event) {})
 		},
 	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
 	// SetWatchErrorHandlerWithContext returns an error only after the informer has started.

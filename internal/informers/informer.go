@@ -217,13 +217,13 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				i.progress.List(0, true, false, s.config.Now())
 			}
 			ctx = i.history.Watching(ctx, stops)
-			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
+			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func(asked time.Time) {
 				s.metrics.opened(i.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
 					i.history.Listed("")
 				}
-				i.history.Opened(o.TimeoutSeconds, stops)
+				i.history.Opened(asked, o.TimeoutSeconds, stops)
 			}, func(e watch.Event) {
 				lists = i.progress.Watched(e, lists, s.config.Now())
 				s.shown(i, e)

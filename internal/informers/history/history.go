@@ -51,7 +51,6 @@ type History struct {
 	built   string             // the version of the API server before the last list
 	unwatch context.CancelFunc // ends the last watch, nil before the first
 	stops   int                // number of times that a watch was told to end
-	asked   time.Time          // when the last watch was requested
 }
 
 // New returns the History of an informer that has received nothing.
@@ -90,15 +89,15 @@ func (h *History) Listed(version string) {
 	h.shown = shown{floor: version}
 }
 
-// Opened records that a watch is open, and the number of seconds after which the API server ends
-// it. stops is the result of [History.Stops] before the request. If the watch was told to end since
+// Opened records that a watch is open, when it was requested, and the number of seconds after which the
+// API server ends it. stops is the result of [History.Stops] before the request. If the watch was told to end since
 // then, a doubtful history stays doubtful.
-func (h *History) Opened(seconds *int64, stops int) {
+func (h *History) Opened(asked time.Time, seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, h.asked
+	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, asked
 	if seconds != nil { // the API server counts them from the request, and its response can be late
-		h.shown.until = h.asked.Add(time.Duration(*seconds) * time.Second)
+		h.shown.until = asked.Add(time.Duration(*seconds) * time.Second)
 	}
 }
 

@@ -105,10 +105,11 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 				*seconds = 3600
 			}
 			h.Watching(t.Context(), h.Stops())
+			asked := now
 			if c.late {
 				now = now.Add(time.Minute)
 			}
-			h.Opened(seconds, h.Stops())
+			h.Opened(asked, seconds, h.Stops())
 			if c.late {
 				now = now.Add(59 * time.Minute)
 			}

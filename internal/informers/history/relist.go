@@ -46,7 +46,7 @@ func (h *History) Watching(ctx context.Context, stops int) context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.endWatch()
-	h.unwatch, h.asked = cancel, h.config.Now()
+	h.unwatch = cancel
 	if h.stops != stops {
 		cancel()
 	}

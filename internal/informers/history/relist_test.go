@@ -1,6 +1,9 @@
 package history
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // TestAListIsForAllThatWasAskedBefore verifies that a list satisfies all requests from before its
 // start. A request during a list requires another list.
@@ -51,11 +54,11 @@ func TestAWatchIsToldToEndWhileItIsPrepared(t *testing.T) {
 	if h.Watching(t.Context(), stops).Err() == nil {
 		t.Error("the watch goes on although a proof is due")
 	}
-	h.Opened(nil, stops)
+	h.Opened(time.Now(), nil, stops)
 	if !h.shown.doubtful {
 		t.Error("the watch forgets that a proof is due")
 	}
-	h.Opened(nil, h.Stops())
+	h.Opened(time.Now(), nil, h.Stops())
 	if h.shown.doubtful {
 		t.Error("a proof was given, and is due again")
 	}
