@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,5 +40,34 @@ func TestSinceWhenAClusterFails(t *testing.T) {
 	first, since := failure()
 	if again, at := failure(); again != first || !at.Equal(since) {
 		t.Errorf("%q since %s, and then %q since %s", first, since, again, at)
+	}
+}
+
+// TestAnotherKubeconfig verifies that the end of a copy whose kubeconfig has changed is not logged as an
+// error. In an earlier version, it always was.
+func TestAnotherKubeconfig(t *testing.T) {
+	var log bytes.Buffer
+	requested := make(chan struct{}, 9)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusInternalServerError)
+		select {
+		case requested <- struct{}{}:
+		default:
+		}
+	}))
+	defer server.Close()
+	f := New(Config{Relay: relay.Config{
+		Settings: config.Config{Event: config.Event{Sink: config.SinkStdout}}, Logger: slog.New(slog.NewTextHandler(&log, nil)), Registerer: prometheus.NewRegistry(),
+	}})
+	m := newMember(f, source.Cluster{Name: "prod", Kube: &rest.Config{Host: server.URL}}, func() {})
+	go func() {
+		<-requested
+		m.set(source.Cluster{Name: "prod", Kube: &rest.Config{Host: server.URL}, Digest: [32]byte{1}})
+	}()
+	if err, changed := m.runOnce(t.Context()); err != nil || !changed {
+		t.Errorf("got %v, changed is %t", err, changed)
+	}
+	if strings.Contains(log.String(), "ended with an error") {
+		t.Errorf("the log has\n%s", &log)
 	}
 }

@@ -126,10 +126,10 @@ func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //noli
 	go func() { ended <- m.copy(running, c) }()
 	select {
 	case err = <-ended:
-		return err, false
+		return cmp.Or(err, errStopped), false
 	case <-m.changed:
 		stop()
-		if err = <-ended; err != nil {
+		if err = <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			m.log.Info("the copy of a cluster ended with an error", "err", err)
 		}
 		return nil, true
@@ -160,7 +160,7 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 			m.failedAt = time.Time{}
 		}
 	}()
-	return cmp.Or(r.Run(ctx), errStopped)
+	return r.Run(ctx)
 }
 
 // errStopped is the error of a Relay that ends without an error.
