@@ -104,6 +104,9 @@ type Comparison struct {
 	Restored   bool // the history of the resource went back
 }
 
+// Decided reports whether the comparison decided about every object.
+func (c Comparison) Decided() bool { return c.Waiting == 0 && !c.Restored }
+
 // Reconcile compares the events of one resource on the bus with the cluster, and enqueues every key
 // that differs. It renews the snapshot markers that the bus has lost.
 //

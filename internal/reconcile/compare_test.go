@@ -130,6 +130,9 @@ func TestReconcile(t *testing.T) {
 			if got != c.want || (err != nil) != c.fails {
 				t.Errorf("got %+v, error %v; want %+v", got, err, c.want)
 			}
+			if want := c.want.Waiting == 0 && !c.want.Restored; got.Decided() != want {
+				t.Errorf("decided: %t, want %t", got.Decided(), want)
+			}
 			if c.read != nil && asked != 1 {
 				t.Errorf("the API server was asked %d times, want once", asked)
 			}

@@ -173,11 +173,12 @@ var _ checkpoint.Cluster = reconciled{}
 
 // Reconcile implements [checkpoint.Cluster].
 func (c reconciled) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
-	selection := c.informers.Selection(gr)
-	found, err := c.comparer.Reconcile(ctx, gr, acked)
-	if err == nil && found.Waiting == 0 && !found.Restored {
-		c.resolver.Compared(gr, selection)
-	}
+	var found reconcile.Comparison
+	var err error
+	c.resolver.Comparing(gr, func() bool {
+		found, err = c.comparer.Reconcile(ctx, gr, acked)
+		return err == nil && found.Decided()
+	})
 	return c.report(gr, found, err)
 }
 

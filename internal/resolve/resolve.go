@@ -122,8 +122,16 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 	return r.resources[gr]
 }
 
-// Compared records that a comparison for a selection decided about every object.
-func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
+// Comparing calls compare, which compares a resource and reports whether it decided about every object.
+// The comparison is for the selection before it: the selection may change meanwhile.
+func (r *Resolver) Comparing(gr schema.GroupResource, compare func() (decided bool)) {
+	if selection := r.Informers.Selection(gr); compare() {
+		r.compared(gr, selection)
+	}
+}
+
+// compared records that a comparison for a selection decided about every object.
+func (r *Resolver) compared(gr schema.GroupResource, selection uint64) {
 	of := r.of(gr)
 	r.mu.Lock()
 	defer r.mu.Unlock()

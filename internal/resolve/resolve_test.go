@@ -96,15 +96,39 @@ func TestPointAsksForAComparison(t *testing.T) {
 		wantAsked(false, 1) // no second request within requestInterval
 		time.Sleep(requestInterval)
 		wantAsked(false, 2) // the comparison did not decide about every object
-		r.Compared(configMaps, s.selection)
+		r.compared(configMaps, s.selection)
 		wantAsked(true, 2)
 		of.pending = nil
 		s.selection, s.version = 2, "6"
 		time.Sleep(requestInterval)
 		wantAsked(false, 3)
-		r.Compared(configMaps, s.selection)
+		r.compared(configMaps, s.selection)
 		wantAsked(true, 3)
 	})
+}
+
+// TestComparing verifies that a comparison counts only if it decided about every object, and only for
+// the selection before it.
+func TestComparing(t *testing.T) {
+	for name, c := range map[string]struct{ decided, reselected, want bool }{
+		"decided":                             {true, false, true},
+		"something waits":                     {false, false, false},
+		"the selection has changed meanwhile": {true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, s, _ := newStubResolver()
+			s.selection = 7
+			r.Comparing(configMaps, func() bool {
+				if c.reselected {
+					s.selection++
+				}
+				return c.decided
+			})
+			if got := r.isCompared(configMaps); got != c.want {
+				t.Errorf("compared: %t", got)
+			}
+		})
+	}
 }
 
 // slowBus acknowledges each point after a delay.
@@ -125,7 +149,7 @@ func TestPointOfAFormerSelection(t *testing.T) {
 	r, s, _ := newStubResolver()
 	sink := &slowBus{}
 	r.Publish = sink.publish
-	r.Compared(configMaps, s.selection)
+	r.compared(configMaps, s.selection)
 	s.dirty[configMapKey("web")] = true
 	of := r.of(configMaps)
 	r.step(t.Context(), configMaps, of)
@@ -150,7 +174,7 @@ func TestPointOfABusThatLostEvents(t *testing.T) {
 			r, s, asked := newStubResolver()
 			sink := &slowBus{}
 			r.Publish, r.Interval = sink.publish, 0
-			r.Compared(configMaps, s.selection)
+			r.compared(configMaps, s.selection)
 			s.dirty[configMapKey("web")] = true
 			of := r.of(configMaps)
 			r.step(t.Context(), configMaps, of)
@@ -163,14 +187,14 @@ func TestPointOfABusThatLostEvents(t *testing.T) {
 			if of.pending != nil || sink.published > 0 {
 				t.Errorf("%d points are published, and %v waits; want none", sink.published, of.pending)
 			}
-			r.Compared(configMaps, 0) // the bus no longer agrees with the cluster
+			r.compared(configMaps, 0) // the bus no longer agrees with the cluster
 			r.step(t.Context(), configMaps, of)
 			if of.pending != nil || sink.published > 0 {
 				t.Errorf("%d points are published before the bus agrees with the cluster, and %v waits; want none", sink.published, of.pending)
 			}
 			s.recreated = false
 			s.lost++
-			r.Compared(configMaps, s.selection)
+			r.compared(configMaps, s.selection)
 			r.step(t.Context(), configMaps, of)
 			if sink.published != 1 {
 				t.Errorf("%d points are published when the bus agrees again, want 1; %d comparisons", sink.published, *asked)
@@ -186,7 +210,7 @@ func TestPointsKeepTheirInterval(t *testing.T) {
 		r, s, _ := newStubResolver()
 		sink := &slowBus{after: 10 * time.Second}
 		r.Publish = sink.publish
-		r.Compared(configMaps, s.selection)
+		r.compared(configMaps, s.selection)
 		of := r.of(configMaps)
 		for range 2 {
 			r.step(t.Context(), configMaps, of)
@@ -232,7 +256,7 @@ func TestAgeWithoutAPoint(t *testing.T) {
 				t.Errorf("ages: got %v, want %v", got, want)
 			}
 		}
-		r.Compared(configMaps, 0) // without Once, as if points were disabled
+		r.compared(configMaps, 0) // without Once, as if points were disabled
 		want()
 		time.Sleep(time.Second)
 		first := time.Now()
@@ -243,7 +267,7 @@ func TestAgeWithoutAPoint(t *testing.T) {
 		if got := r.MissingSince(configMaps); !got.Equal(first) || !r.ConsistentAsOf(configMaps).IsZero() {
 			t.Errorf("missing since %v, want %v; consistent as of %v, want never", got, first, r.ConsistentAsOf(configMaps))
 		}
-		r.Compared(configMaps, s.selection)
+		r.compared(configMaps, s.selection)
 		time.Sleep(time.Second)
 		r.Once(t.Context())
 		want(0)

@@ -251,11 +251,12 @@ func sorted(acked iter.Seq2[event.Key, event.Acked]) iter.Seq2[event.Key, event.
 }
 
 func (c compared) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
-	selection := c.Selection(gr)
-	found, err := c.comparer.Reconcile(ctx, gr, sorted(acked))
-	if err == nil && found.Waiting == 0 && !found.Restored {
-		c.resolver.Compared(gr, selection)
-	}
+	var err error
+	c.resolver.Comparing(gr, func() bool {
+		var found reconcile.Comparison
+		found, err = c.comparer.Reconcile(ctx, gr, sorted(acked))
+		return err == nil && found.Decided()
+	})
 	return err
 }
 
