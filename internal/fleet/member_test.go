@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -37,6 +38,54 @@ func TestLogOfTheEnd(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d lines have %q:\n%s", n, text, &log)
 		}
+	}
+}
+
+// TestAClusterReturns verifies that a cluster that the source has when its member ends is copied again.
+func TestAClusterReturns(t *testing.T) {
+	f := New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}})
+	c := source.Cluster{Name: "prod", Err: errors.New("no")}
+	ctx, cancel := context.WithCancel(t.Context())
+	f.update(ctx, []source.Cluster{c})
+	former := f.members["prod"]
+	former.leave() // as if the source had dropped the cluster for a moment
+	for now := former; now == former; runtime.Gosched() {
+		var err error
+		if now, err = f.find("prod"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	f.running.Wait()
+	if len(f.members) > 0 {
+		t.Errorf("%d members are left", len(f.members))
+	}
+}
+
+// TestSet verifies which kubeconfig of the source a member uses.
+func TestSet(t *testing.T) {
+	no, other := errors.New("no"), [32]byte{1}
+	for name, c := range map[string]struct {
+		is, next          source.Cluster
+		changed, unusable bool
+	}{
+		"the same":                {source.Cluster{}, source.Cluster{}, false, false},
+		"another":                 {source.Cluster{}, source.Cluster{Digest: other}, true, false},
+		"unusable":                {source.Cluster{}, source.Cluster{Err: no}, false, true},
+		"usable now":              {source.Cluster{Err: no}, source.Cluster{}, true, false},
+		"unusable still":          {source.Cluster{Err: no}, source.Cluster{Err: no}, false, false},
+		"unusable in another way": {source.Cluster{Err: no}, source.Cluster{Err: errors.New("not yet")}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}}), c.is, func() {})
+			m.set(c.next)
+			if got := len(m.changed) > 0; got != c.changed || (m.unusable != nil) != c.unusable {
+				t.Errorf("changed: %t, unusable: %v", got, m.unusable)
+			}
+			if m.set(source.Cluster{}); m.unusable != nil {
+				t.Errorf("usable again, but %v", m.unusable)
+			}
+		})
 	}
 }
 

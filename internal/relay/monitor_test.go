@@ -54,6 +54,35 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 	})
 }
 
+// TestTheBusIsBack verifies that keys in back-off are retried when the bus is back.
+func TestTheBusIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &flickering{}
+		tm := newTestTerm(&bus.Bus{Publisher: f, PossibleLosses: func() uint64 { return 0 }, Probes: true}, 0, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = tm.monitorBus(ctx) })
+		var handled atomic.Int64
+		running.Go(func() {
+			tm.queue.Run(ctx, func(_ context.Context, _ event.Key, done func(workqueue.Result)) {
+				handled.Add(1)
+				done(workqueue.Result{Err: errors.New("away")}) // the back-off is an hour
+			})
+		})
+		tm.queue.Add(configMapKey("a"))
+		time.Sleep(time.Minute)
+		f.away.Store(true)
+		time.Sleep(time.Minute)
+		f.away.Store(false)
+		time.Sleep(time.Minute)
+		if n := handled.Load(); n != 2 {
+			t.Errorf("handled %d times in 3 minutes, want 2", n)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
 // flickering is a bus that a test can take away and bring back.
 type flickering struct {
 	silent

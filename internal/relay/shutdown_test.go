@@ -183,6 +183,44 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 }
 
+// TestTheLeaseIsLost verifies that a term that loses its lease closes the bus at once, also during a
+// shutdown, although the informers run on and a message has no acknowledgement.
+func TestTheLeaseIsLost(t *testing.T) {
+	for name, shutsDown := range map[string]bool{"while it leads": false, "during a shutdown": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &silent{}
+				tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }, Probes: true}, 20*time.Second, slog.New(slog.DiscardHandler))
+				ctx, terminate := context.WithCancel(t.Context())
+				w := &watching{ended: make(chan struct{})}
+				w.ctx, w.stop = context.WithCancel(ctx)
+				held, lose := context.WithCancel(t.Context())
+				served := make(chan error, 1)
+				go func() { served <- tm.serve(held, w) }()
+				tm.queue.Add(configMapKey("a"))
+				synctest.Wait()
+				if shutsDown {
+					terminate()
+				}
+				synctest.Wait()
+				if sink.closes > 0 || len(sink.open) != 1 {
+					t.Fatalf("%d messages are open, and the bus is closed %d times", len(sink.open), sink.closes)
+				}
+				lose()
+				synctest.Wait()
+				if sink.closes != 1 {
+					t.Error("the bus is not closed")
+				}
+				began := time.Now()
+				if err := <-served; err != nil || !shutsDown && time.Since(began) > 0 {
+					t.Errorf("got %v after %s", err, time.Since(began))
+				}
+				terminate()
+			})
+		})
+	}
+}
+
 // TestShutdownPublishesToABusThatIsBack verifies that the drain retries keys in back-off if the bus
 // is unavailable at SIGTERM and back soon after. The informers never stop, and the wait for them must
 // leave time for the drain.
