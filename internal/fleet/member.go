@@ -265,10 +265,11 @@ func (f *Fleet) check() error {
 			well++
 			continue
 		}
-		first = cmp.Or(first, fmt.Errorf("%s: %w", m.name, err))
+		err = fmt.Errorf("%s: %w", m.name, err)
 		if !ready && !m.settled() {
-			return first
+			return err
 		}
+		first = cmp.Or(first, err)
 	}
 	if well == 0 && len(all) > 0 {
 		return fmt.Errorf("none of %d clusters is copied: %w", len(all), first)

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -87,6 +89,29 @@ func TestSet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadyWithoutAnyCopy verifies that a process that copies no cluster is not ready, and for how long it
+// waits for a cluster that starts.
+func TestReadyWithoutAnyCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}})
+		want := func(want string) {
+			t.Helper()
+			if err := f.check(); text(err) != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		}
+		want("starting")
+		failed, starting := newMember(f, source.Cluster{Name: "a"}, func() {}), newMember(f, source.Cluster{Name: "b"}, func() {})
+		failed.fail(errors.New("no"))
+		f.members, f.reported = map[string]*member{"a": failed, "b": starting}, true
+		want("b: starting")
+		time.Sleep(startTime + 1)
+		want("none of 2 clusters is copied: a: no")
+		f.members = nil
+		want("")
+	})
 }
 
 // TestLeaseName verifies that every cluster has its own lease, under a name that is valid for a
