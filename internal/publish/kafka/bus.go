@@ -250,11 +250,10 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses counts incidents that may have lost events: each topic that this bus created or
-// discovered, and each partition or topic that a takeover found replaced, shortened or missing. If the
-// count grows after the bus was ready, load the checkpoint again. The cause can be a topic that was
-// deleted with its contents, records that the brokers lost, the first topic of a resource, or a topic
-// with events that the checkpoint lacks.
+// PossibleLosses counts the incidents after which the caller's checkpoint may be wrong: the bus created
+// a topic, which can replace a deleted one, found events in a topic that it opened after the takeover,
+// or took over and found that a topic is missing or that a partition does not match the checkpoint
+// topic. If the count grows after the bus was ready, load the checkpoint again.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Risks implements [publish.Bus].
