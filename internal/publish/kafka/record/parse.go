@@ -90,7 +90,7 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
 		return fail(event.InvalidData, errors.New("the names of its writer are too long"))
 	case s.Partitions < 0 || s.Partitions > publish.MaxPartitions || s.Records < 0 || s.Records > publish.MaxPartitions:
-		return fail(event.InvalidPosition, fmt.Errorf("%d partitions, recorded in %d, are out of range", s.Partitions, s.Records))
+		return fail(event.InvalidPosition, fmt.Errorf("%d partitions or %d checkpoint partitions are out of range", s.Partitions, s.Records))
 	}
 	if partition != 0 {
 		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d", partition))
@@ -225,7 +225,7 @@ func isKey(key string) error {
 		_, _, err = event.ParseMarkerPartitionKey(key)
 	}
 	if err != nil {
-		return event.Invalid(event.InvalidKey, errors.New("the key is neither that of an object nor of a marker"))
+		return event.Invalid(event.InvalidKey, errors.New("the key does not name an object or a marker"))
 	}
 	return nil
 }
