@@ -250,10 +250,13 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses counts the incidents after which the caller's checkpoint may be wrong: the bus created
-// a topic, which can replace a deleted one, found events in a topic that it opened after the takeover,
-// or took over and found that a topic is missing or that a partition does not match the checkpoint
-// topic. If the count grows after the bus was ready, load the checkpoint again.
+// PossibleLosses counts the incidents after which the caller's checkpoint may be wrong:
+//
+//   - The bus created a topic, perhaps in place of one that was deleted with its events.
+//   - A topic that the bus opened after the takeover has events.
+//   - A takeover found that a topic is missing, or that a partition does not match the checkpoint topic.
+//
+// If the count grows after the bus was ready, load the checkpoint again.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Risks implements [publish.Bus].

@@ -141,7 +141,7 @@ const flushLimit = 2 * time.Minute
 // flush blocks until all entries that the recorder got before the call are stored. It returns an
 // error if the session or ctx ends first, or after flushLimit.
 func (s *session) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not acknowledge its records: %w", context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("no acknowledgement from the checkpoint topic: %w", context.DeadlineExceeded))
 	defer cancel()
 	ctx, release := s.bound(ctx)
 	defer release()

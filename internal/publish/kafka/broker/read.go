@@ -59,7 +59,7 @@ func (r *cursor) advanceTo(ctx context.Context, to int64, each func(Record) erro
 		if err = r.advance(ctx, to, readWait, each); !r.atEnd {
 			ends = 0
 		} else if ends++; err == nil && ends == emptyResponses {
-			err = fmt.Errorf("topic %s, partition %d ends at offset %d, want %d: %w", r.topic, r.partition, r.next, to, ErrPastEnd)
+			err = fmt.Errorf("topic %s, partition %d ends at offset %d, before offset %d: %w", r.topic, r.partition, r.next, to, ErrPastEnd)
 		}
 	}
 	return err

@@ -75,7 +75,7 @@ func (s *Reader) refuse(r broker.Refused) {
 	if errors.Is(r.Err, recordbatch.ErrTooLarge) {
 		reason = event.InvalidSize
 	}
-	s.Report(r.Topic, r.Partition, r.First, event.Invalid(reason, fmt.Errorf("the batch up to offset %d: %w", r.Last, r.Err)))
+	s.Report(r.Topic, r.Partition, r.First, event.Invalid(reason, fmt.Errorf("the batch up to offset %d cannot be read: %w", r.Last, r.Err)))
 }
 
 // Report reports a record that no forwarder writes. The caller continues without it.
