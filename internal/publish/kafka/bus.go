@@ -262,7 +262,7 @@ func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 // Risks implements [publish.Bus].
 func (b *Bus) Risks() []publish.Risk { return b.topics.Risks() }
 
-// Stream returns "", because topics have no identity that a claim could name.
+// Stream returns "", because on Kafka a claim does not name a stream.
 func (b *Bus) Stream() string { return "" }
 
 // closeTimeout bounds the time that Close waits for running completions.

@@ -135,9 +135,10 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return stored.ClaimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// admit checks whether this process may take over, before the process writes any record. If this
-// process creates the checkpoint topic, the cluster name has no owner, and admit reads nothing.
-// Otherwise, it reads the claim, even from a topic that another process has just created.
+// admit checks whether this process may take over. It runs before the process writes any record,
+// because a takeover fences the current writer. If this process creates the checkpoint topic, the
+// cluster name has no owner, and admit reads nothing. Otherwise, it reads the claim, even from a topic
+// that another process has just created.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
