@@ -6,18 +6,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the unacknowledged publishes of a key: the bus may have stored their events. The
-// list ends when the bus reports another event: the bus is then past the position that the attempts
-// expect, and refuses them. The value is immutable.
+// attempts records the publishes of a key that the bus has not acknowledged, but may have stored. The
+// ledger forgets them when the bus reports another event of the key, because the bus then refuses
+// them: they expect an earlier position. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
 	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as
-	// existing, now or soon, although it never acknowledged the event. So the delete of the UID
-	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
-	// have stored any of them.
+	// existing, although it never acknowledged the event. So the delete of the UID must be published.
 	uid string
 	// change is the change of that last attempt, or nil if the bus showed an object before it. The
-	// forwarder publishes it until the bus answers, even if the informers forget the object.
+	// forwarder publishes the change until the bus answers, even if the informers forget the object.
 	change *event.Change
 	all    []event.Acked // removals included, to recognize them on the bus
 }
@@ -26,8 +24,8 @@ type attempts struct {
 // its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts and one more: the event sent, which the bus stores only after acked. c
-// is the change that was sent.
+// with adds an attempt: the event sent, which the bus stores only if acked is its last event of the
+// key. c is the change that was sent.
 func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {

@@ -89,7 +89,7 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	return nil, repair(c, acked), reason
 }
 
-// isStale reports whether the live state is from before a consistent read that found no object.
+// isStale reports whether the live state is older than a consistent read that found no object.
 func isStale(v event.View) bool {
 	return v.Live != nil && revision.IsUpTo(v.Live.ResourceVersion, v.Outlived.AbsentAt)
 }

@@ -129,16 +129,16 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// reached forgets the reported state of a key if the bus has that version in the configured form,
-// and so needs no event for it. Unanswered does not call it: an event can be due although the bus
-// has the version, for example after a change of KUBERELAY_DROP_FIELDS.
+// reached forgets the reported state of a key if acked has its version. Unanswered does not call it,
+// because an event can be due although the bus has the version, for example after a change of
+// KUBERELAY_DROP_FIELDS.
 func (t *table) reached(d *dirty, acked event.Acked) {
 	if d != nil && acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
 	}
 }
 
-// settle drops the changes that the bus now has from the dirty part of a key. It keeps the
+// settle removes from the dirty part of a key the changes that the bus now has. It keeps the
 // tombstones of the UIDs in attempts, because the bus may show these UIDs without having
 // acknowledged them.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {

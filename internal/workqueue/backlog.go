@@ -96,7 +96,7 @@ func (q *priorityQueue) add(key item) bool {
 	return true
 }
 
-// leaveBacklog removes a key that client-go's queue has, or is about to have, from the backlog.
+// leaveBacklog removes from the backlog a key that client-go's queue has or is about to have.
 func (q *priorityQueue) leaveBacklog(key item) {
 	if q.backlog.remove(key.Value()) {
 		q.depth.Dec() // client-go's queue counts the key

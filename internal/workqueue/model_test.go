@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// model calls a queue from several goroutines, and records what the queue owes them.
+// model calls a queue from several goroutines, and records which states the queue owes to a handler.
 type model struct {
 	q      *Queue
 	mu     sync.Mutex

@@ -44,7 +44,7 @@ type priorityQueue struct {
 
 	except   func(event.Key) bool // matches the keys that are handed out during a pause; nil without a pause
 	draining bool                 // no more keys are added
-	emptied  chan struct{}        // closed when the queue drains and client-go's queue has every key
+	emptied  chan struct{}        // closed when the queue is draining and client-go's queue has every key
 	once     sync.Once            // closes emptied
 	closed   bool                 // client-go's queue accepts no more keys
 	ended    bool                 // no more keys are handed out

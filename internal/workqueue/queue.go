@@ -105,8 +105,7 @@ func (q *Queue) AddLowPriority(key event.Key) {
 	}
 }
 
-// RetryNow hands out every key in back-off at once, because the cause of the failures is
-// gone.
+// RetryNow ends the back-off of every key. Call it when the cause of the failures is gone.
 func (q *Queue) RetryNow() {
 	q.priorities.mu.Lock()
 	keys := q.priorities.at(delayed)
