@@ -108,9 +108,9 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	}
 }
 
-// TestDropEnqueuesAnUnansweredCreate verifies that the end of an informer enqueues the key of a create
-// without an answer, which may have left the queue, and that the answer discards the points that the
-// bus has not reached, because no informer may report the delete of the object.
+// TestDropEnqueuesAnUnansweredCreate verifies that dropping an informer enqueues the key of an
+// unacknowledged create, because the key may have left the queue. The acknowledgement then discards the
+// points that the bus has not reached, because no informer may report the delete of the object.
 func TestDropEnqueuesAnUnansweredCreate(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
