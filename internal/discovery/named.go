@@ -18,7 +18,7 @@ import (
 
 // The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second // for the missing ones, and for all while the API server doesn't respond
+	missingInterval  = 10 * time.Second // for missing namespaces, and for all of them while the API server doesn't respond
 	existingInterval = 10 * time.Minute // for the namespaces that exist
 )
 

@@ -104,7 +104,7 @@ func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
 	}
 	left := s.Resolve(mustDiscover(t, discoverytest.Cluster())).Left
 	const (
-		cannot   = "the API server does not list and watch it"
+		cannot   = "the API server does not support list and watch"
 		wildcard = "not selected by a wildcard; name it to watch it"
 	)
 	for gr, want := range map[schema.GroupResource]string{

@@ -8,8 +8,8 @@
 //     after lead returned. If lead drains its queue before it returns, the next leader
 //     starts after the drain.
 //   - An interrupted leadership ends. If another process held the Lease in between, however
-//     briefly, or the Lease was deleted, the state of this process is stale and held ends.
-//     client-go would continue as if nothing had happened.
+//     briefly, or the Lease was deleted, the state of this process is stale, and the context of
+//     lead ends. client-go would continue as if nothing had happened.
 //   - [Election.Permit] reports whether writing is allowed at the time of the call. It uses
 //     the clock and not a timer. So a process that was suspended, or whose machine slept,
 //     receives the correct result before any of its timers fires.
