@@ -182,7 +182,6 @@ func (o *outcome) resolve(k event.Key) {
 	}
 }
 
-// failed records the error of a key.
 func (o *outcomes) failed(k event.Key, err error, now time.Time) {
 	of := o.of(k.GroupResource())
 	for {

@@ -163,7 +163,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 		}
 		s.updateReferences(w, i)
 		s.enqueueOwned(i)
-		// Once for each informer: access to another namespace may be denied forever.
+		// Don't wait for the other informers, because access to their namespaces may be denied forever.
 		s.config.Compare(w.groupResource())
 	})
 }

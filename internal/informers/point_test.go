@@ -63,8 +63,8 @@ func TestSelection(t *testing.T) {
 }
 
 // TestDropKeepsWhatAnotherInformerReported verifies that dropping an informer of one namespace
-// keeps the reports of the informer of all namespaces that replaces it. The bus lacks an object
-// that the latter has reported.
+// keeps the reports of the informer of all namespaces that replaces it. The new informer has reported
+// an object that the bus lacks.
 func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r) // with an informer of all namespaces

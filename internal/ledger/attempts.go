@@ -50,9 +50,8 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
-// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. The caller
-// need not read the event's data, which a tombstone may have replaced, because bus contains every
-// field of a removal's entry.
+// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It needs no
+// data of the event, which a tombstone on the bus may have replaced.
 func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
 
 // mayShow reports whether the bus may show the object of an attempt as existing.

@@ -26,7 +26,7 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 		// Subscribers have seen the object, so they must see the delete.
 		acked.Position, acked.Foreign = 0, false
 		return acked
-	case bus.Position <= acked.Position: // the bus lost its end
+	case bus.Position <= acked.Position: // the bus lost its latest events
 		return bus
 	case attempts.hasRemoval(bus):
 		return bus
@@ -37,8 +37,9 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 	return acked.Before(bus)
 }
 
-// isBefore reports whether another forwarder may have published the event bus for an earlier state
-// than c. If a foreign writer published the event instead, c corrects it.
+// isBefore reports whether another forwarder may have published the event bus for a state that
+// precedes c. Every state precedes a removal. If a foreign writer published the event instead, c
+// corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false

@@ -32,8 +32,8 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key that the bus has reported. The zero value means that it has
-// none.
+// Put records the last event of a key that the bus has reported. The zero value means that the bus
+// has none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }

@@ -86,7 +86,7 @@ func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
 	}
 	for _, u := range before {
 		if !slices.ContainsFunc(now, func(n status.Unmatched) bool { return n.Setting == u.Setting && n.Entry == u.Entry }) {
-			log.Info("setting matches", "setting", u.Setting, "entry", u.Entry)
+			log.Info("setting now matches", "setting", u.Setting, "entry", u.Entry)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // of a large resource. The keys of one resource have no order.
 type backlog struct {
 	of    map[schema.GroupResource]map[name]struct{} // contains no empty set
-	turns []schema.GroupResource                     // the resources in of, in the order of their turns
+	turns []schema.GroupResource                     // the resources that have keys, in the order of their turns
 	size  int
 }
 
@@ -70,7 +70,6 @@ func (b *backlog) remove(key event.Key) bool {
 	return true
 }
 
-// has reports whether the backlog has a key.
 func (b *backlog) has(key event.Key) bool {
 	_, ok := b.of[key.GroupResource()][nameOf(key)]
 	return ok

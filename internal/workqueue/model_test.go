@@ -191,7 +191,7 @@ func (m *model) handle(_ context.Context, k event.Key, done func(Result)) {
 	}
 }
 
-// napping is client-go's queue with a random time around each call, in which other goroutines run.
+// napping is client-go's queue with a random pause around each call, so that other goroutines run.
 type napping struct {
 	kubequeue.TypedRateLimitingInterface[item]
 	nap func()

@@ -83,7 +83,6 @@ func (q *priorityQueue) waiting(as priority) int { return q.count[added][as] + q
 
 func (q *priorityQueue) total(at place) int { return q.count[at][normal] + q.count[at][low] }
 
-// at returns the keys at a place.
 func (q *priorityQueue) at(p place) (keys []item) {
 	if q.total(p) == 0 {
 		return nil // the relay calls Resume often, and the map can have millions of keys
