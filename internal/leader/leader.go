@@ -142,7 +142,7 @@ func (e *Election) heldByAnother() bool {
 	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
 }
 
-// errRead and errRenew name the request that failed, in the chain of its error.
+// errRead and errRenew are in the chain of a failed request's error, and name the request.
 var (
 	errRead  = errors.New("read the lease")
 	errRenew = errors.New("renew the lease")

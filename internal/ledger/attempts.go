@@ -17,7 +17,7 @@ type attempts struct {
 	// change is the change of that last attempt, or nil if the bus showed an object before it. The
 	// forwarder publishes the change until the bus answers, even if the informers forget the object.
 	change *event.Change
-	all    []event.Acked // removals included, to recognize them on the bus
+	all    []event.Acked // all attempts, including removals, to recognize them on the bus
 }
 
 // maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,

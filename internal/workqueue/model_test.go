@@ -32,7 +32,7 @@ type modelKey struct {
 	owed    int  // number of the state that a handler must see
 	seen    int  // number of the state that a handler saw last
 	handled bool // a handler holds the key
-	times   int  // that a handler got the key
+	times   int  // number of times that a handler got the key
 	changed bool // by an Add, since a handler got the key
 	failed  bool // during the drain, so the queue may keep the key
 }

@@ -196,7 +196,7 @@ func (q *priorityQueue) isLowTurn() bool {
 type grant struct {
 	key    item
 	except func(event.Key) bool // not nil during a pause
-	staged item                 // a key that left the backlog, which the worker must add to client-go's queue; the zero value for none
+	staged item                 // a key from the backlog that the worker must add to client-go's queue; the zero value for none
 }
 
 // grant takes the next key out of the queue. The queue must be ready.

@@ -45,7 +45,7 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 // MaxLowPriorityDelay is required.
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count
-	MaxInFlight Limit // limit of the keys handed out and not completed
+	MaxInFlight Limit // limits the keys that are handed out and not completed
 	// MaxLowPriorityInFlight limits the low-priority keys in flight. The bus processes messages in
 	// order, so a change waits behind them.
 	MaxLowPriorityInFlight Limit
