@@ -24,7 +24,7 @@ func NewMetrics(r prometheus.Registerer, bus string, own ...Result) *Metrics {
 		}),
 		AckSeconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_" + bus + "_ack_duration_seconds",
-			Help:    "Time from handing a message to the client of the bus to its acknowledgement, of acknowledged messages only. If it grows, the bus is slow.",
+			Help:    "Time from handing a message to the bus client to its acknowledgement, for acknowledged messages only. If it grows, the bus is slow.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12), // to 12 s
 		}),
 		published: f.NewCounterVec(prometheus.CounterOpts{

@@ -83,7 +83,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the bus has uid %s version %s at %d", e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }
 
-// Stored is the last event of an object, read from a bus.
+// Stored is an event of an object, read from a bus.
 type Stored = event.Stored
 
 // NotSent adds [ErrNotSent] to the chain of an error.

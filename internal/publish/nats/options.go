@@ -29,8 +29,7 @@ const (
 	Structured ContentMode = "structured"
 )
 
-// Options configures a Bus. The comment of each field names its environment variable, as error
-// messages do.
+// Options configures a Bus. The comment of each field names its environment variable.
 type Options struct {
 	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
 	// unnecessary.
@@ -68,8 +67,8 @@ type Options struct {
 	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; may be nil
 
 	// Permit, if set, is called before every request that changes the messages of the stream. An
-	// error prevents the request. Compare-and-set is not sufficient: it accepts a message of a
-	// replaced writer until another writer changes the subject.
+	// error prevents the request. Compare-and-set is not sufficient: it accepts messages from a
+	// replaced writer until the new writer publishes to the same subject.
 	Permit func() error
 
 	// AckTimeout is how long to wait for an acknowledgement. If 0, it is 10 s.

@@ -42,7 +42,7 @@ func (c *Conn) Failure(err error) error {
 	}
 	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
-	case noJetStream && c.Opts.Domain != "": // a leaf node can connect to its hub later than its clients connect to it
+	case noJetStream && c.Opts.Domain != "": // not permanent, because the leaf node may connect to its hub later
 		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) responds: the leaf node is not connected to the domain, or the domain has another name: %w", c.Opts.Domain, err)
 	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
