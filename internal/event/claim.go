@@ -63,8 +63,8 @@ type Claim struct {
 	Forgotten time.Time
 
 	// Position is the position of the claim on the bus, and the expected position of the next
-	// claim. If UID is "", a foreign message takes the place of the claim, and Position is the
-	// position of that message.
+	// claim. If the last message on the claim's subject or key is not a claim, UID is "", and
+	// Position is the position of that message.
 	Position uint64
 }
 

@@ -149,8 +149,8 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	return data, memory
 }
 
-// TruncatedAnnotation has the value "true" on a truncated object, for code that sees only the
-// object. The object on the bus does not have this annotation.
+// TruncatedAnnotation is the annotation that package replica and "forwarder get" set to "true" on a
+// truncated object. The object on the bus does not have it.
 const TruncatedAnnotation = "kuberelay.io/truncated"
 
 func truncate(c Change) ([]byte, error) {
