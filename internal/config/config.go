@@ -147,7 +147,7 @@ type Kafka struct {
 	Scopes          List          `envconfig:"KUBERELAY_KAFKA_OAUTH_SCOPES" unset:"none" example:"kafka" desc:"Scopes to request from KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	Audience        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_AUDIENCE" unset:"none" example:"kafka" desc:"Audience to request from KUBERELAY_KAFKA_OAUTH_TOKEN_URL, if the provider requires one."`
 	OAuthCAFile     string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificate of KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
-	AWSRegion       string        `envconfig:"KUBERELAY_KAFKA_AWS_REGION" unset:"the region in the names of the brokers, or in the AWS configuration" example:"eu-central-1" desc:"AWS region of the brokers, for AWS_MSK_IAM."`
+	AWSRegion       string        `envconfig:"KUBERELAY_KAFKA_AWS_REGION" unset:"the region in the brokers' names or in the AWS configuration" example:"eu-central-1" desc:"AWS region of the brokers, for AWS_MSK_IAM."`
 	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Maximum number of events that are sent and not yet acknowledged, at most one of each object. A first sync or a resync uses at most an eighth of them, and the changes of one resource in one namespace at most half."`
 	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`
