@@ -117,7 +117,7 @@ func TestRestartDelay(t *testing.T) {
 	})
 }
 
-// eventually repeats a request until it succeeds. A request to a server that stops may get no answer.
+// eventually repeats a request until it succeeds, because a server that stops may not respond.
 func eventually(ctx context.Context, t *testing.T, request func(context.Context) error) {
 	t.Helper()
 	for {

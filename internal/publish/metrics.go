@@ -29,7 +29,7 @@ func NewMetrics(r prometheus.Registerer, bus string, own ...Result) *Metrics {
 		}),
 		published: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_" + bus + "_publishes_total",
-			Help: "Publishes completed, by result. Every result except stored and already_stored is retried; if one of them keeps growing, see the log and docs/troubleshooting.md.",
+			Help: "Completed publishes, by result. All results except stored and already_stored are retried. If a retried result keeps growing, see the log and docs/troubleshooting.md.",
 		}, []string{"result"}),
 	}
 	for _, r := range append(commonResults(), own...) {

@@ -21,8 +21,8 @@ var ErrUnreachable = errors.New("it does not respond")
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
-// MaxAway is how long a subscription can be cut off from the bus and still not miss the delete of an
-// object, because a forwarder keeps each delete for at least five minutes.
+// MaxAway is how long a subscription can be cut off from the bus without missing a delete. A forwarder
+// keeps each delete for at least five minutes.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.

@@ -77,11 +77,11 @@ func Explain(cfg config.Config, err error) error {
 		err = fmt.Errorf("%w: check KUBERELAY_NATS_STREAM; a forwarder creates the stream when it starts", err)
 	case !errors.Is(err, publish.ErrUnreachable):
 	case onKafka:
-		err = fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker runs there", err)
+		err = fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker is running there", err)
 	case len(cfg.NATS.URLs) == 0:
 		err = fmt.Errorf("%w%s", err, builtInHint)
 	default:
-		err = fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server runs there", err)
+		err = fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server is running there", err)
 	}
 	return classify(err)
 }

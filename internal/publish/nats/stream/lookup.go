@@ -54,8 +54,8 @@ func (c *Conn) Failure(err error) error {
 		return Misconfigured("the account allows no further stream: raise its limit (max_streams of the account's jetstream block, or nsc edit account --js-streams), "+
 			"or set KUBERELAY_NATS_STREAM to an existing stream: %w", err)
 	case code == codeMaxBytesRequired:
-		return Misconfigured("the account requires a limit on the size of each stream (max_bytes_required): create the stream with one, "+
-			"nats stream add %s --subjects='%s' --max-bytes=10GiB --discard=new --storage=file, or remove the requirement: %w", c.Opts.Stream, c.Opts.Subjects(), err)
+		return Misconfigured("the account requires a limit on the size of each stream (max_bytes_required): create the stream with such a limit "+
+			"(nats stream add %s --subjects='%s' --max-bytes=10GiB --discard=new --storage=file), or remove the requirement: %w", c.Opts.Stream, c.Opts.Subjects(), err)
 	case code == codeInvalidStreamConfig || errors.Is(err, jetstream.ErrInvalidStreamName):
 		return Misconfigured("create stream %q: %w", c.Opts.Stream, err)
 	}
