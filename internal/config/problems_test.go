@@ -402,7 +402,6 @@ func writeFile(t *testing.T, path, content string) string {
 	return path
 }
 
-// writePair writes a certificate and its key.
 func writePair(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -161,7 +161,6 @@ func ParseClaim(encoded []byte) (Claim, error) {
 // claim that has more than maxSettings. A forwarder writes far fewer.
 const maxSettings = 100
 
-// claimData is the data of a claim.
 type claimData struct {
 	UID       string            `json:"uid"`
 	Format    int               `json:"format"`

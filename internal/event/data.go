@@ -191,7 +191,6 @@ type identity struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// metadataOf returns the metadata of an object as JSON.
 func metadataOf(object []byte) (json.RawMessage, error) {
 	metadata, err := valueOf(object, "metadata")
 	switch {

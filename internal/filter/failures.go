@@ -49,7 +49,6 @@ func (f *Failures) First(resource string) (since time.Time, err error) {
 	return is.since, is.err
 }
 
-// failure is the first error of a resource.
 type failure struct {
 	since time.Time
 	err   error

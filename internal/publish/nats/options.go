@@ -84,7 +84,6 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for no metrics
 }
 
-// withDefaults sets empty fields to their defaults.
 func (o Options) withDefaults() Options {
 	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
 	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")
@@ -108,7 +107,6 @@ func (o *Options) permitted() error {
 // permissions of readers can exclude these subjects.
 const inboxPrefix = "_INBOX.kuberelay"
 
-// connection returns the options of the connection.
 func (o Options) connection() stream.Options {
 	return stream.Options{
 		URLs: o.URLs, InProcess: o.InProcess, Shared: o.Shared, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,

@@ -14,7 +14,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// streamConfig returns the configuration of a new stream.
 func (o Options) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              o.Stream,

@@ -76,7 +76,6 @@ func isEventHeader(lower string) bool {
 	return lower == contentTypeHeader || strings.HasPrefix(lower, attributePrefix) || strings.HasPrefix(lower, statePrefix)
 }
 
-// isEvent reports whether attributes belong to a CloudEvent of version 1.0.
 func isEvent(get func(attribute string) string) bool {
 	return get("id") != "" && get("specversion") == "1.0"
 }

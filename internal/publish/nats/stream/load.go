@@ -44,7 +44,6 @@ func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) erro
 	return l.received, err
 }
 
-// load reads the messages that match the filter.
 func (l *loading) load(ctx context.Context) (err error) {
 	ctx, cancel := l.c.untilStop(ctx)
 	defer cancel()

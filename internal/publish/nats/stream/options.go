@@ -61,7 +61,6 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for no metrics
 }
 
-// withDefaults sets empty fields to their defaults.
 func (o Options) withDefaults() Options {
 	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
 	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")

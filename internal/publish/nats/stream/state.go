@@ -252,7 +252,6 @@ func (c *Conn) PermissionError() error {
 	return c.state.denied
 }
 
-// responses returns the number of responses to publishes.
 func (c *Conn) responses() uint64 {
 	if c.hooks.Responses == nil {
 		return 0
