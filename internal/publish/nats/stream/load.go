@@ -194,8 +194,7 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 //     consumer delivers it. The load still ends, because the number of pending messages reaches 0.
 //   - nats-server 2.15 removes a message from its list of last messages before it looks for a
 //     receiver. It drops the message if it finds none, for example during a reconnect
-//     (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of messages does not show
-//     that.
+//     (consumer.go, getNextMsg and loopAndGatherMsgs). The message numbers do not reveal the loss.
 //   - A message that is deleted from the stream before its delivery may count as pending forever.
 //
 // The list has every subject that exists during the whole load, so readMissing finds every message
