@@ -134,7 +134,7 @@
 {{- fail (printf "config.leaseDuration: %s is too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseDuration $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
 {{- end }}
 {{- if lt $deadline (mul 2 $retry) }}
-{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one renewal that fails would end the leadership; write more" $config.leaseRetryPeriod) }}
+{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one failed renewal would end the leadership; use a longer duration" $config.leaseRetryPeriod) }}
 {{- end }}
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
 {{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
