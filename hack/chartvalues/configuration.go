@@ -142,7 +142,7 @@ func file(v value, f config.Field) value {
 	}
 	v.values = append(v.values,
 		text("key", fileKey(f.Name), "The key in it."),
-		text("path", "", "Instead of these, the path of a file that is there anyway, such as from `extraVolumes`."))
+		text("path", "", "Instead of these, the path of a file that the pod already has, such as from `extraVolumes`."))
 	return v
 }
 
