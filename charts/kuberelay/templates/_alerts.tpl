@@ -1,4 +1,4 @@
-{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading of its name in docs/troubleshooting.md, a unit test in test/chart/testdata/alerts, and a fault in test/e2e. With "wait", the condition must hold for the configured time. The label cluster exists only if a forwarder copies several clusters. */}}
+{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading in docs/troubleshooting.md, a case in test/chart/alert_cases_test.go, and a fault in test/e2e/alerts_test.go. With "wait", the condition must hold for prometheusRule.for. The label cluster exists only if a forwarder copies several clusters. */}}
 {{- define "kuberelay.alerts" -}}
 {{- $rule := .Values.prometheusRule }}
 {{- $of := printf "namespace=%q,service=%q" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
@@ -12,7 +12,7 @@
   summary: No forwarder is running.
   description: The bus gets no changes. When a forwarder runs again, it publishes everything that changed.
 {{- if ne $bus "stdout" }}
-{{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published, of any cluster: all clusters have one bus. */}}
+{{- /* The second part means that the bus is connected and acknowledges nothing. While it acknowledges events of any cluster, one object that cannot be published does not trigger the alert. */}}
 - alert: KuberelayBusAway
   severity: critical
   wait: true
@@ -116,7 +116,7 @@
   description: The last lines of the previous container's log say why. If they have no error, the container may have exceeded its memory limit.
 {{- end }}
 
-{{/* grew renders whether a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}
+{{/* grew renders the condition that a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}
 {{- define "kuberelay.grew" -}}
 {{- $series := printf "%s{%s}" (index . 0) (index . 1) -}}
 sum by (resource) (increase({{ $series }}[15m])) > 0 or (sum by (resource) ({{ $series }}) > 0 unless sum by (resource) ({{ $series }} offset 15m))
