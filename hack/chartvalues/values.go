@@ -118,7 +118,7 @@ func names() []value {
 	return []value{
 		text("nameOverride", "", "Replaces the name of the chart in names and labels."),
 		text("fullnameOverride", "", "Replaces the names of the release and the chart in names."),
-		text("namespaceOverride", "", "Namespace of the pods, and of everything in the namespace of the release."),
+		text("namespaceOverride", "", "Existing namespace to use instead of the namespace of the release."),
 		texts("commonLabels", "More labels of every object. Labels of the chart take precedence."),
 		texts("commonAnnotations", "More annotations of every object, except the pods, which have `podAnnotations`. Other annotations take precedence."),
 		{
