@@ -112,13 +112,13 @@ func TestVerify_Slow(t *testing.T) {
 		{"wrong prefix", map[string]string{"KUBERELAY_NATS_SUBJECT_PREFIX": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{"check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)"}},
 		{"wrong stream", map[string]string{"KUBERELAY_NATS_STREAM": "NOPE"}, exitUsage, []string{`"NOPE"`, "does not exist yet: check KUBERELAY_NATS_STREAM"}},
 		{"no NATS", map[string]string{"KUBERELAY_NATS_URL": "nats://" + nowhere}, exitUsage, []string{
-			"cannot compare: open the bus: it does not respond: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
+			"cannot compare: open the bus: it does not respond: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server is running there",
 		}},
 		{"no built-in NATS", map[string]string{"KUBERELAY_NATS_URL": "", "KUBERELAY_NATS_LISTEN": nowhere}, exitUsage, []string{
 			"not connected to nats://" + nowhere + ": ", " (is a forwarder running on this machine? To use another server, set KUBERELAY_NATS_URL)",
 		}},
 		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
-			"cannot compare: open the bus: it does not respond: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",
+			"cannot compare: open the bus: it does not respond: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker is running there",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

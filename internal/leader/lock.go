@@ -52,7 +52,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, err
 	}
 	l.e.observe(record, raw)
-	if is := l.e.Standing(); is.Holder != "" && !is.Leading { // otherwise a renewal follows, which also tests that permission
+	if is := l.e.Standing(); is.Holder != "" && !is.Leading { // otherwise a renewal follows, and its result counts
 		l.note(errRead, nil)
 	}
 	l.mu.Lock()
