@@ -135,6 +135,20 @@ func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wir
 	return e, true, nil
 }
 
+func (s natsSource) has(ctx context.Context, k event.Key) (bool, error) {
+	_, found, err := s.last(ctx, k)
+	return found, err
+}
+
+// last returns the last message of an object on the stream.
+func (s natsSource) last(ctx context.Context, k event.Key) (natsreader.Raw, bool, error) {
+	m, found, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
+	if err != nil {
+		err = fmt.Errorf("read the bus: %w", err)
+	}
+	return m, found, err
+}
+
 func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
 	return s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
 		end, err := s.end(ctx, nil)
@@ -145,15 +159,12 @@ func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
 // catchUpWith is cheaper than catchUp, because it waits only for the messages of one object.
 func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
 	return more, s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
-		last, _, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
-		if err != nil {
-			return nil, fmt.Errorf("read the bus: %w", err)
-		}
+		last, _, err := s.last(ctx, k)
 		return func() bool {
 			done := f.read[publish.Log{}] >= last.Position
 			more = more || !done
 			return done
-		}, nil
+		}, err
 	})
 }
 
