@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -150,56 +151,54 @@ func (s natsSource) last(ctx context.Context, k event.Key) (natsreader.Raw, bool
 }
 
 func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
-	return s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
-		end, err := s.end(ctx, nil)
-		return func() bool { return f.read[publish.Log{}] >= end }, err
-	})
+	_, err := s.await(ctx, f, func(ctx context.Context) (uint64, error) { return s.end(ctx, nil) })
+	return err
 }
 
 // catchUpWith is cheaper than catchUp, because it waits only for the messages of one object.
 func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
-	return more, s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
+	return s.await(ctx, f, func(ctx context.Context) (uint64, error) {
 		last, _, err := s.last(ctx, k)
-		return func() bool {
-			done := f.read[publish.Log{}] >= last.Position
-			more = more || !done
-			return done
-		}, err
+		return last.Position, err
 	})
 }
 
-// await waits until the condition that aim returns holds. The awaited message may be removed from
-// the bus before it is read, so await calls aim again every recheckInterval.
-func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Context) (reached func() bool, err error)) error {
-	progress, since := uint64(0), time.Now()
+// await waits until the follower has read up to the position that end returns, and reports whether
+// it had to wait. The message at that position may be removed from the bus before it is read, so
+// await calls end again every recheckInterval. It waits for the lowest position, because the end of
+// a busy stream can move faster than the follower reads.
+func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Context) (uint64, error)) (waited bool, err error) {
+	goal, progress, since := uint64(math.MaxUint64), uint64(0), time.Now()
 	for {
-		reached, err := aim(ctx)
+		is, err := end(ctx)
 		if err != nil {
-			return err
+			return waited, err
 		}
+		goal = min(goal, is)
 		again := time.After(recheckInterval)
 		for waiting := true; waiting; {
 			f.mu.Lock()
-			done, ended, position, moved := reached(), f.ended, f.read[publish.Log{}], f.moved
+			ended, position, moved := f.ended, f.read[publish.Log{}], f.moved
 			f.mu.Unlock()
 			switch {
 			case ended != nil:
-				return fmt.Errorf("read the bus: %w", ended)
-			case done:
-				return nil
+				return waited, fmt.Errorf("read the bus: %w", ended)
+			case position >= goal:
+				return waited, nil
 			case position != progress:
 				progress, since = position, time.Now()
 			}
+			waited = true
 			select {
 			case <-moved:
 			case <-again:
 				waiting = false
 			case <-ctx.Done():
-				return ctx.Err()
+				return waited, ctx.Err()
 			}
 		}
 		if time.Since(since) > busPatience {
-			return f.silence()
+			return waited, f.silence()
 		}
 	}
 }
