@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"strings"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/normal"
@@ -143,8 +145,10 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 			problems.add("metadata.%s of the data is %q, want %q", check.field, got, check.want)
 		}
 	}
-	if kind, _ := t["kind"].(string); kind != m.Get("kind") {
-		problems.add("kind of the data is %q, want %q", kind, m.Get("kind"))
+	for _, name := range []string{"apiVersion", "kind"} {
+		if got, _ := t[name].(string); got != m.Get(strings.ToLower(name)) {
+			problems.add("%s of the data is %q, want %q", name, got, m.Get(strings.ToLower(name)))
+		}
 	}
 	named := m.Get("digest")
 	if len(named) != projectedDigest { // a text digest, which can differ for equal data
