@@ -51,3 +51,17 @@ func TestCatchUpOnABusyStream(t *testing.T) {
 		})
 	}
 }
+
+// TestPositionsThatGoBack verifies that a follower takes no message twice.
+func TestPositionsThatGoBack(t *testing.T) {
+	f := newFollower(nil, place{}, normal.Form{}, testDepth, time.Hour)
+	taken := 0
+	for i, want := range []error{nil, nil, ErrChanged, ErrChanged} {
+		if err := f.advance(publish.Delivery{Position: []uint64{5, 7, 7, 6}[i]}, func() error { taken++; return nil }); !errors.Is(err, want) {
+			t.Errorf("message %d: got %v, want %v", i, err, want)
+		}
+	}
+	if taken != 2 {
+		t.Errorf("%d messages were taken, want 2", taken)
+	}
+}
