@@ -52,6 +52,44 @@ func TestCatchUpOnABusyStream(t *testing.T) {
 	}
 }
 
+// ending is a stream with the given ends, one for each lookup.
+type ending struct {
+	stream
+	ends    []uint64
+	lookups int
+}
+
+func (e *ending) LoadRaw(_ context.Context, _ string, yield func(natsreader.Raw) error) error {
+	e.lookups++
+	return yield(natsreader.Raw{Position: e.ends[min(e.lookups, len(e.ends))-1]})
+}
+
+// TestLookupsOfTheEnd verifies that a follower looks up the end of a stream, for which it reads the last
+// message of each object, only when it begins and when no messages arrive: the last message may be
+// gone. An earlier version looked it up every second.
+func TestLookupsOfTheEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ends []uint64
+		want int
+	}{
+		"all messages arrive":      {[]uint64{100}, 1},
+		"the last message is gone": {[]uint64{120, 100}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus := &ending{ends: tc.ends}
+				f := newFollower(natsSource{stream: bus}, place{}, normal.Form{}, testDepth, time.Hour)
+				for i := range uint64(10) {
+					time.AfterFunc(time.Duration(i+1)*recheckInterval*3/4, func() { f.change(func() { f.read[publish.Log{}] = 10 * (i + 1) }) })
+				}
+				if err := f.CatchUp(t.Context()); err != nil || f.read[publish.Log{}] != 100 || bus.lookups != tc.want {
+					t.Errorf("got %v at %d with %d lookups, want %d", err, f.read[publish.Log{}], bus.lookups, tc.want)
+				}
+			})
+		})
+	}
+}
+
 // TestPositionsThatGoBack verifies that a follower takes no message twice.
 func TestPositionsThatGoBack(t *testing.T) {
 	f := newFollower(nil, place{}, normal.Form{}, testDepth, time.Hour)

@@ -32,7 +32,7 @@ var _ stream = (*natsreader.Bus)(nil)
 
 const (
 	busPatience     = 15 * time.Second // maximum wait for a message before reading fails
-	recheckInterval = time.Second      // between two reads of the end of the stream while waiting for it
+	recheckInterval = time.Second      // time without a message after which the end of the stream is read again
 )
 
 // natsSource reads a stream, which pushes new messages.
@@ -165,8 +165,8 @@ func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (
 
 // await waits until the follower has read up to the position that end returns, and reports whether
 // it had to wait. The message at that position may be removed from the bus before it is read, so
-// await calls end again every recheckInterval. It waits for the lowest position, because the end of
-// a busy stream can move faster than the follower reads.
+// await calls end again if no message arrives within recheckInterval. It waits for the lowest
+// position, because the end of a busy stream can move faster than the follower reads.
 func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Context) (uint64, error)) (waited bool, err error) {
 	goal, progress, since := uint64(math.MaxUint64), uint64(0), time.Now()
 	for {
@@ -175,7 +175,7 @@ func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Con
 			return waited, err
 		}
 		goal = min(goal, is)
-		again := time.After(recheckInterval)
+		again, before := time.After(recheckInterval), progress
 		for waiting := true; waiting; {
 			f.mu.Lock()
 			ended, position, moved := f.ended, f.read[publish.Log{}], f.moved
@@ -192,7 +192,8 @@ func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Con
 			select {
 			case <-moved:
 			case <-again:
-				waiting = false
+				waiting = progress != before
+				again, before = time.After(recheckInterval), progress
 			case <-ctx.Done():
 				return waited, ctx.Err()
 			}
