@@ -21,7 +21,7 @@ type selection struct {
 
 // addFlags adds the flags for clusters and namespaces.
 func (s *selection) addFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&s.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME is")
+	flags.StringSliceVar(&s.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all clusters, even if KUBERELAY_CLUSTER_NAME is set")
 	flags.StringSliceVarP(&s.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
 }
 

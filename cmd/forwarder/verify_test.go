@@ -140,7 +140,7 @@ func TestVerify_Slow(t *testing.T) {
 }
 
 // foreignMessage verifies that verify reports a foreign message on the subject of an object until the
-// subject is purged. Then the forwarder publishes the state again, as docs/verify.md says.
+// subject is purged and the forwarder publishes the state again, as docs/verify.md says.
 func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
 	t.Helper()
 	nc, err := nats.Connect(url)
