@@ -68,7 +68,7 @@ func (s *selection) allClusters() bool { return slices.Equal(s.clusters, []strin
 func (s *selection) cluster(configured string, filter *tail.Filter, status *tail.Status) string {
 	if len(filter.Clusters) == 0 && configured != "" && !s.allClusters() {
 		filter.Clusters = []string{configured}
-		status.Say("only the cluster %s, as KUBERELAY_CLUSTER_NAME says; --cluster=* shows all", strconv.Quote(configured))
+		status.Say("showing only the cluster %s (KUBERELAY_CLUSTER_NAME); --cluster=* shows all", strconv.Quote(configured))
 	}
 	if len(filter.Clusters) == 1 {
 		return filter.Clusters[0]

@@ -227,7 +227,7 @@ func (c *candidate) problem(k event.Key) report.Problem {
 		p.Kind = report.Extra
 		p.Detail = fmt.Sprintf("uid %q is not in the cluster", e.UID)
 		if s.left {
-			p.Detail = "it is in the cluster, and KUBERELAY_FILTER does not select it"
+			p.Detail = "it is in the cluster, but KUBERELAY_FILTER does not select it"
 		} else if s.version != "" {
 			p.Detail += " as of " + s.version
 		}
