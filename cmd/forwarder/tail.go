@@ -36,8 +36,8 @@ order. 'forwarder help connecting' says how it finds the bus.
 With --diff, it prints a unified diff of the object as YAML below each update. With --diff
 and --output=json, the data has the form of KUBERELAY_DATA=change: object, previous and
 patch (RFC 6902). A diff needs the previous state, so tail keeps the last state of each
-object in memory, compressed. It reads older states from the bus: on NATS, when an object
-is first updated; on Kafka, all of them before it prints, unless --skip-past is set.`,
+object in memory, compressed. Unless --skip-past is set, it reads older states from the
+bus: on NATS when an object is first updated, on Kafka all of them before it prints.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
   forwarder tail --diff --since=10m --namespace=shop
@@ -61,7 +61,7 @@ is first updated; on Kafka, all of them before it prints, unless --skip-past is 
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, in any version: pods, deployments.apps, *.apps, Deployment; a name without a group selects in all groups")
 	f.addFlags(flags)
-	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored in the last `time`, such as 10m, or since a time, such as 2026-03-01T15:04:05Z")
+	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored since this `time`: a duration before now, such as 10m, or a time, such as 2026-03-01T15:04:05Z")
 	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its current state or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "start with the oldest event on the bus")
 	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit at the current end of the bus")

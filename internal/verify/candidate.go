@@ -232,7 +232,7 @@ func (c *candidate) problem(k event.Key) report.Problem {
 			p.Detail += " as of " + s.version
 		}
 	case e.UID == "":
-		p.Kind, p.Detail = report.Missing, "no event of it"
+		p.Kind, p.Detail = report.Missing, "the bus has no event of it"
 	case !e.Live():
 		p.Kind, p.Detail = report.Missing, fmt.Sprintf("the last event is the delete of uid %q", e.UID)
 		switch {
