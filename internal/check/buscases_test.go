@@ -55,7 +55,7 @@ func busCases() []decision {
 		{"nats-jetstream", "enough streams", "", func(f *Facts) { f.NATS.Account.Streams, f.NATS.Account.Limits.MaxStreams = 4, 4 }, OK, "enabled"},
 		{"nats-permissions", "denied", "", func(f *Facts) { f.NATS.Denied = []string{"publish a.>", "subscribe b"} }, Failed, "publish a.>, subscribe b"},
 		{"nats-permissions", "unknown", "", func(f *Facts) { f.NATS.DeniedErr = errFault }, Skipped, "$SYS.REQ.USER.INFO"},
-		{"nats-permissions", "built in", "", builtIn(as), Skipped, "its own forwarder"},
+		{"nats-permissions", "built in", "", builtIn(as), Skipped, "its forwarder all permissions"},
 		{"nats-stream", "none before", "", before(noStream), OK, "the forwarder creates it"},
 		{"nats-stream", "replicas", "", before(func(f *Facts) {
 			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, false, 3
