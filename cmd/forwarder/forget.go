@@ -158,7 +158,7 @@ type resourceCount struct {
 	objects  int
 }
 
-// surveyOf reads the bus. If the bus has nothing of this cluster, it returns an error that names the
+// surveyOf reads the bus. If the bus has no events of this cluster, it returns an error that names the
 // other clusters.
 func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
