@@ -31,8 +31,8 @@ type flights struct {
 	pending publish.Pending // flights that were added and are not completed, including those taken out
 }
 
-// add adds f under a new token. A flight that reads was added before, and waits for a second response.
-// add returns false after close.
+// add adds f under a new token. If f.reading is set, f was added before, and now waits for a second
+// response. add returns false after close.
 func (s *flights) add(f *flight) (token uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -123,7 +123,7 @@ func (c *traced) environment() trace.Selection {
 	case x.Reason == explain.NamespacesUnknown, x.Reason == explain.ListFails:
 		s.Detail = x.Detail + ": " + spaces.Error + x.ListError
 	case x.Reason == discovery.Excluded:
-		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_EXCLUDE_RESOURCES has "+x.ExcludedBy
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_EXCLUDE_RESOURCES includes "+x.ExcludedBy
 	case x.Reason != "" && x.Reason != explain.NotAllowed && x.Reason != explain.NoNamespaces:
 		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_RESOURCES: "+x.Detail
 	case c.key.Namespace != "" && spaces.Selected != nil && !slices.Contains(spaces.Selected, c.key.Namespace):
@@ -155,7 +155,7 @@ func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector s
 	})
 	switch {
 	case err != nil:
-		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" cannot be tried: "+err.Error()
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" cannot be evaluated: "+err.Error()
 	case len(list.Items) == 0:
 		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" does not match"
 	}
@@ -177,7 +177,7 @@ func (c *traced) applyFilter(s *trace.Selection) {
 	}
 	switch {
 	case err != nil:
-		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FILTER cannot be tried: "+err.Error()
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FILTER cannot be evaluated: "+err.Error()
 	case failed != nil:
 		s.Filter = trace.FilterFailed
 	case o.Unselected:
