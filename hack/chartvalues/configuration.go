@@ -148,13 +148,13 @@ func unset(f config.Field) string {
 // file completes the value of a variable that names a file. The file is a key of an existing Secret or
 // ConfigMap, or a path.
 func file(v value, f config.Field) value {
-	v.values = []value{text("secret", "", "Name of an existing Secret that holds it.")}
+	v.values = []value{text("secret", "", "Name of an existing Secret that contains the file.")}
 	if !f.Secret {
-		v.values = append(v.values, text("configMap", "", "Name of an existing ConfigMap that holds it."))
+		v.values = append(v.values, text("configMap", "", "Name of an existing ConfigMap that contains the file."))
 	}
 	v.values = append(v.values,
 		text("key", fileKey(f.Name), "The key in it."),
-		text("path", "", "Instead of these, the path of a file that the pod already has, such as from `extraVolumes`."))
+		text("path", "", "Path of a file that the container already has, such as from `extraVolumes`, instead of a Secret or ConfigMap."))
 	return v
 }
 
