@@ -96,3 +96,22 @@ func TestNoDeselectionDuringARestart(t *testing.T) {
 		})
 	}
 }
+
+// TestAReferencedResourceIsSelected verifies that a resource counts as selected while its informers
+// restart if only references select it.
+func TestAReferencedResourceIsSelected(t *testing.T) {
+	parts := event.Resource{Group: "example.com", Version: "v1", Resource: "parts", Kind: "Part", Namespaced: true}
+	kind := schema.GroupKind{Group: parts.Group, Kind: parts.Kind}
+	b := newBench(t, Config{Follow: []string{"spec.ref"}}, testResource)
+	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
+	b.references.Learn(map[schema.GroupKind]event.Resource{kind: parts}, nil)
+	if b.DescribeResource(parts.GroupResource()).Selected {
+		t.Error("selected before anything refers to it")
+	}
+	o := object("A", "1")
+	o.References = []event.Reference{{Group: kind.Group, Kind: kind.Kind, Name: "one"}}
+	b.list(o)
+	if is := b.DescribeResource(parts.GroupResource()); !is.Selected || is.Watched {
+		t.Errorf("selected: %t, watched: %t", is.Selected, is.Watched)
+	}
+}
