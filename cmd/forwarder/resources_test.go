@@ -217,7 +217,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		`pods +v1 +Pod +true +po +yes +2 namespaces +forbidden: get in the namespaces alpha, beta, so missed deletes cannot be confirmed`,
 		`services +v1 +Service +true +services +partly +1 namespace +forbidden: list, watch, get in the namespace beta`,
 		`replicasets.apps +v1 +ReplicaSet +true +rs +no +- +excluded by replicasets.apps`,
-		`tokenreviews.authentication.k8s.io +v1 +TokenReview +false +tokenreviews +no +- +the API server does not list and watch it, only create`,
+		`tokenreviews.authentication.k8s.io +v1 +TokenReview +false +tokenreviews +no +- +the API server does not support list and watch, only create`,
 		`widgets.example.com +v1 +Widget +true +\*.example.com +yes +2 namespaces +-`,
 		`namespaced resources: one watch for each namespace, because up to 10 are watched one by one`,
 		`namespaces: 2 selected: alpha, beta`,

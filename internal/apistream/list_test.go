@@ -125,8 +125,8 @@ func TestListScansAValueOnce(t *testing.T) {
 	}
 }
 
-// TestListDecodesAnItemOnce verifies that an item is not decoded again if a read ends with it. An API
-// server writes each item on its own, so many reads do.
+// TestListDecodesAnItemOnce verifies that an item is not decoded again if a read ends with it. Many
+// reads end with an item, because an API server writes each item separately.
 func TestListDecodesAnItemOnce(t *testing.T) {
 	var reads []io.Reader
 	for _, text := range []string{`{"metadata":{"resourceVersion":"7"},"items":[`, `{"a":1}`, `,`, `{"b":2}`, `,`, `{"c":3}`, `]}`} {

@@ -252,7 +252,7 @@ func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 		defer func() { running = false }()
 		before := content(c)
 		loads++
-		err := yield(key("b"), event.Acked{UID: uid, ResourceVersion: strconv.Itoa(loads), Position: uint64(10 - loads)}) // the bus lost its end
+		err := yield(key("b"), event.Acked{UID: uid, ResourceVersion: strconv.Itoa(loads), Position: uint64(10 - loads)}) // the bus lost its latest events
 		if got := content(c); got != before {
 			t.Errorf("got %q during the load, want %q as before", got, before)
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestLoadMarksForeignEvents verifies that after the first load, an event at a later position than
-// the known event is foreign, and that the entry takes over no claim of that event. Packed and
-// unpacked entries take separate paths.
+// the known event is foreign, and that the entry takes only the position and the time of that event.
+// Packed and unpacked entries take separate paths.
 func TestLoadMarksForeignEvents(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	for form, uid := range map[string]string{"packed": "6f1b9f6e-6c5d-4c6e-8d5e-0c9b3f3c1a11", "unpacked": "A"} {

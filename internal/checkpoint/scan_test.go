@@ -136,7 +136,7 @@ func BenchmarkPurgeOfManyEpochs(b *testing.B) {
 	}
 }
 
-// BenchmarkRefresh reports how long an acknowledgement waits at most during a load.
+// BenchmarkRefresh reports the longest time that an acknowledgement waits during a load.
 func BenchmarkRefresh(b *testing.B) {
 	c := filled(100_000)
 	bus := map[event.Key]event.Acked{}

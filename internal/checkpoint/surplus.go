@@ -25,9 +25,8 @@ func MaxDeletes(memoryLimit int64) int {
 // surplus returns the deletes to purge before the end of their retention, so that at most limit
 // deletes are kept. It takes the oldest deletes of the namespaces that have the most. So a
 // namespace with many deletes does not shorten the retention of the others. surplus leaves out
-// deletes that the bus stored at an unknown time or later than after, which is in Unix
-// milliseconds.
-func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Acked {
+// deletes that the bus stored at an unknown time, or after latest, in Unix milliseconds.
+func surplus(acked *ledger.Term, limit int, latest int64) map[event.Key]event.Acked {
 	kept := map[string]int{}       // by namespace
 	stored := map[string][]int64{} // times of the deletes that may be purged, by namespace
 	for k, a := range acked.Removals() {
@@ -35,7 +34,7 @@ func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Ack
 			continue
 		}
 		kept[k.Namespace]++
-		if a.Time != 0 && a.Time <= after {
+		if a.Time != 0 && a.Time <= latest {
 			stored[k.Namespace] = append(stored[k.Namespace], a.Time)
 		}
 	}

@@ -126,7 +126,7 @@ func (c *Catalog) All() []event.Resource {
 	return c.preferred(func(string) bool { return true })
 }
 
-// preferred is All for the groups that want accepts.
+// preferred is All for the groups for which want returns true.
 func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
 	var all []event.Resource
 	for gr, d := range c.Kept {

@@ -18,7 +18,7 @@ import (
 
 // The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second // for the missing ones, and for all while the API server doesn't respond
+	missingInterval  = 10 * time.Second // for missing namespaces, and for all of them while the API server doesn't respond
 	existingInterval = 10 * time.Minute // for the namespaces that exist
 )
 
@@ -32,7 +32,7 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 	}
 	running.Go(func() {
 		var due []string
-		var checked time.Time // when all of them were checked
+		var checked time.Time // when all included namespaces were checked
 		for ctx.Err() == nil {
 			if len(due) == 0 || time.Since(checked) >= existingInterval {
 				due, checked = n.Named(), time.Now()
@@ -129,8 +129,7 @@ func (n *Namespaces) MissingExcluded() map[string]string {
 	return n.unknown(n.exclude.UnsortedList())
 }
 
-// unknown returns those of the names that don't exist, in the form of Missing. The caller holds the
-// lock.
+// unknown returns the names that don't exist, in the form of Missing. The caller holds the lock.
 func (n *Namespaces) unknown(names []string) map[string]string {
 	missing := map[string]string{}
 	if !n.NeedsWatch() || !n.Listed() {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// existing is an API server with these namespaces.
+// existing is an API server with a set of namespaces.
 type existing struct {
 	dynamic.NamespaceableResourceInterface
 	names atomic.Pointer[[]string]
@@ -38,7 +38,7 @@ func (e *existing) Get(_ context.Context, name string, _ metav1.GetOptions, _ ..
 	return &unstructured.Unstructured{}, nil
 }
 
-// gets are the rights of a user who may get namespaces and not list them.
+// gets are the permissions of a user who may get namespaces but not list them.
 type gets struct{}
 
 func (gets) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
@@ -46,8 +46,8 @@ func (gets) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessR
 	return review, nil
 }
 
-// TestNamespacesThatAreRemoved verifies that a named namespace that is removed counts as missing,
-// also while another one has been missing all the time.
+// TestNamespacesThatAreRemoved verifies that an included namespace that is removed counts as missing,
+// even if another included namespace was missing before.
 func TestNamespacesThatAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &existing{}

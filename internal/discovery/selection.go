@@ -158,7 +158,7 @@ func (r Reason) Sentence() string {
 	case NotNamed:
 		return "not selected by a wildcard; name it to watch it"
 	case NotWatchable:
-		return "the API server does not list and watch it"
+		return "the API server does not support list and watch"
 	case NotSelected:
 		return "not selected"
 	}

@@ -41,7 +41,7 @@ func TestResolve(t *testing.T) {
 		"Kind with version and group":       {include: "Widget.v1alpha1.example.com", want: "widgets.v1alpha1.example.com"},
 		"with version and group":            {include: "deployments.v1beta1.apps", want: "deployments.v1beta1.apps"},
 		"Kind that is not its singular":     {include: "Parchment.apps", want: "scrolls.v1beta1.apps"},
-		"such a Kind without its group":     {include: "Parchment", unmatched: "Parchment"}, // nor does kubectl
+		"such a Kind without its group":     {include: "Parchment", unmatched: "Parchment"}, // as in kubectl
 		"such a Kind with its version":      {include: "Parchment.v1beta1.apps", want: "scrolls.v1beta1.apps"},
 		"core group with version":           {include: "pods.v1.", want: "pods.v1"},
 		"beginning of a group":              {include: "widgets.example", want: "widgets.v1.example.com"},
@@ -104,7 +104,7 @@ func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
 	}
 	left := s.Resolve(mustDiscover(t, discoverytest.Cluster())).Left
 	const (
-		cannot   = "the API server does not list and watch it"
+		cannot   = "the API server does not support list and watch"
 		wildcard = "not selected by a wildcard; name it to watch it"
 	)
 	for gr, want := range map[schema.GroupResource]string{

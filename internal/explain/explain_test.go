@@ -115,7 +115,7 @@ func TestExplainDetails(t *testing.T) {
 			got = fmt.Sprint(r.Version, r.Versions, r.Selector, r.ExcludedBy, " ", r.Detail, r.GroupError)
 			want = "v1[v1 v1beta1]*deploy excluded by deploy"
 		case "bindings":
-			got, want = r.Detail, "the API server does not list and watch it, only create"
+			got, want = r.Detail, "the API server does not support list and watch, only create"
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s", r.Name, got, want)

@@ -34,9 +34,9 @@ func (b *bench) forwarderWith(l *ledger.Ledger) *Forwarder {
 	return f
 }
 
-// TestARepairThatFailsIsRetried verifies that a publish of a repair that fails keeps the result of
-// the consistent read, so the repair follows after the back-off. Before the fix, the queue forgot the
-// key, and the repair waited for the next refresh.
+// TestARepairThatFailsIsRetried verifies that a failed publish of a repair keeps the result of the
+// consistent read, so the repair follows after the back-off. Before the fix, the queue forgot the key,
+// and the repair waited for the next refresh.
 func TestARepairThatFailsIsRetried(t *testing.T) {
 	for name, v := range map[string]event.View{"exists": view(whole("A", "5", 1)), "gone": view(nil)} {
 		t.Run(name, func(t *testing.T) {

@@ -84,8 +84,8 @@ func TestConflictsThatAreNotForeign(t *testing.T) {
 }
 
 // TestConflictOfADeleteDoesNotTrustTheDigest verifies that a conflict of a delete drops the digest
-// of the event on the bus. In an earlier version, a foreign writer copied the digest of a state
-// that the object had again when it was selected again, and the forged content stayed on the bus.
+// of the event on the bus. In an earlier version, a foreign event had the digest of a state to which
+// the object later returned, so the forged content stayed on the bus.
 func TestConflictOfADeleteDoesNotTrustTheDigest(t *testing.T) {
 	bus := at(live("A", "6"), 50)
 	bus.Digest = event.Digest{1}

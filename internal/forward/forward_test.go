@@ -59,7 +59,7 @@ type bench struct {
 	readErr               error
 	rechecked, unreported []event.Key
 	lost                  bool            // result of Lost
-	abandoned             bool            // the informer of the object ended while an event was on its way
+	abandoned             bool            // the informer of the object ended while an event was in flight
 	states                []*event.Object // arguments of Acknowledge
 
 	attempted     []string // the attempted UID after each call of Settle, Acknowledge and Unanswered
@@ -194,7 +194,7 @@ func TestSyncRecordsOnlyAfterTheAcknowledgement(t *testing.T) {
 }
 
 // TestSyncTimeNeverFalls verifies that the time of an event is not before the time of the last
-// event, unless the latter is too far in the future.
+// event, unless the last event's time is too far in the future.
 func TestSyncTimeNeverFalls(t *testing.T) {
 	observed := time.Now().Add(-time.Minute).Round(0)
 	for name, c := range map[string]struct{ last, want time.Time }{

@@ -219,8 +219,8 @@ func TestReloadDuringComparisonWins(t *testing.T) {
 }
 
 // TestLoadDuringAReadDecidesAgain verifies that Sync decides again if a load changes the entry
-// while the last state is read. In an earlier version, the bus had lost its end and reused the
-// position, so it accepted the update after a later state.
+// while the last state is read. In an earlier version, the bus had lost its latest events and reused
+// the position, so it accepted the update after a later state.
 func TestLoadDuringAReadDecidesAgain(t *testing.T) {
 	b := &bench{view: view(sent("A", "11", `"spec":2`)), acked: live("A", "10")}
 	f := b.forwarder()

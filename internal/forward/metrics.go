@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each processed key, by the reason in docs/architecture.md. While nothing changes, only unchanged grows, by one per object and resync.",
+			Help: "Decisions, one for each processed key, by reason: see docs/architecture.md. While nothing changes, only unchanged grows, by one for each object at each resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",

@@ -19,9 +19,9 @@ type Outcome struct {
 	Published time.Time     // when the bus last acknowledged an event; the zero value for never
 	Lag       time.Duration // from the observation of that event's change to its acknowledgement
 	Truncated int64         // states that were published with metadata only
-	// Err is the error of the last failed publish of an object that still waits for a publish. Key is
-	// the key of that object. Err is nil if no such object exists. Since is the time when publishes of
-	// the resource began to fail.
+	// Err is the error of the object whose publish failed last, and Key is its key. Objects that no
+	// longer need the publish do not count. Err is nil if there is no such object. Since is the time
+	// when publishes of the resource began to fail.
 	Err   error
 	Key   event.Key
 	Since time.Time
@@ -182,7 +182,6 @@ func (o *outcome) resolve(k event.Key) {
 	}
 }
 
-// failed records the error of a key.
 func (o *outcomes) failed(k event.Key, err error, now time.Time) {
 	of := o.of(k.GroupResource())
 	for {

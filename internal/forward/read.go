@@ -39,8 +39,8 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 			done(false, err)
 			return
 		}
-		// A load can find that the bus lost its end. The bus then reuses positions, so it could
-		// store the change after an event other than acked.
+		// A load can find that the bus lost its latest events. The bus then reuses positions, so it
+		// could store the change after an event other than acked.
 		if is, _ := f.Ledger.State(c.Key); is != acked {
 			done(true, nil)
 			return

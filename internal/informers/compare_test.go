@@ -80,7 +80,7 @@ func TestOutOfScope(t *testing.T) {
 	r.acknowledge(in.key("unselected"), ackedOf(unselected))
 	r.acknowledge(outside.key("foreign"), ackedOf(foreign))
 	r.acknowledge(in.key("gone"), ackedOf(gone))
-	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // no read covers this namespace any more
+	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // no read covers this namespace anymore
 	r.awaitSynced(t, gr)
 	if got, want := must(r.reconcile(t, gr))(t), (reconcile.Comparison{Deleted: 1, OutOfScope: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

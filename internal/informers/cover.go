@@ -75,7 +75,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	for namespace := range denied {
 		// A working watch continues even if the access review denies it. If the API server denies the
 		// watch too, the informer of a single namespace ends. The Role may have been removed with the
-		// namespace, and reconciliation detects that only if no informer shows the objects.
+		// namespace, and reconciliation detects the removal only if no informer shows the objects.
 		if w.has(namespace) && (namespace == "" || !w.isForbidden(namespace)) {
 			names = append(names, namespace)
 			delete(denied, namespace)
@@ -183,7 +183,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 		}
 		s.updateReferences(w, i)
 		s.enqueueOwned(i)
-		// Once for each informer: access to another namespace may be denied forever.
+		// Don't wait for the other informers, because access to their namespaces may be denied forever.
 		s.config.Compare(w.groupResource())
 	})
 }

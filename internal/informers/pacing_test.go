@@ -30,8 +30,8 @@ func (c *counting) Wait(ctx context.Context) error {
 
 // TestAStartOfManyResources_Slow verifies that a start opens one watch for each resource, and that no
 // request waits for the rate limiter with the default settings. client-go uses the limiter only for
-// retries of a watch. An API server refuses the first request for a custom resource that it has not
-// served since its start, with status 429.
+// retries of a watch. An API server responds with status 429 to the first request for a custom resource
+// that it has not served since its start.
 func TestAStartOfManyResources_Slow(t *testing.T) {
 	const group, many = "start.example.com", 150
 	cp := cluster.ControlPlane(t)

@@ -63,8 +63,8 @@ func TestSelection(t *testing.T) {
 }
 
 // TestDropKeepsWhatAnotherInformerReported verifies that dropping an informer of one namespace
-// keeps the reports of the informer of all namespaces that replaces it. The bus lacks an object
-// that the latter has reported.
+// keeps the reports of the informer of all namespaces that replaces it. The new informer has reported
+// an object that the bus lacks.
 func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{}, r) // with an informer of all namespaces
@@ -108,9 +108,9 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	}
 }
 
-// TestDropEnqueuesAnUnansweredCreate verifies that the end of an informer enqueues the key of a create
-// without an answer, which may have left the queue, and that the answer discards the points that the
-// bus has not reached, because no informer may report the delete of the object.
+// TestDropEnqueuesAnUnansweredCreate verifies that dropping an informer enqueues the key of an
+// unacknowledged create, because the key may have left the queue. The acknowledgement then discards the
+// points that the bus has not reached, because no informer may report the delete of the object.
 func TestDropEnqueuesAnUnansweredCreate(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)

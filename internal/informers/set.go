@@ -51,8 +51,8 @@ type Config struct {
 	Ledger    *ledger.Ledger // receives the changes that the watches show
 	Converter *decode.Converter
 
-	// Shape returns the part of the objects of a resource to publish. If Shape is nil, whole objects
-	// are published.
+	// Shape returns which part of a resource's objects to publish. If Shape is nil, whole objects are
+	// published.
 	Shape func(event.Resource) decode.Shape
 
 	// Access checks which resources the forwarder may read. If it is nil, only failed requests show

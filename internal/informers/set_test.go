@@ -169,7 +169,7 @@ func TestVersionOfTheIndexer(t *testing.T) {
 }
 
 // TestEnqueueAllIncludesTheDead verifies that EnqueueAll enqueues dirty keys without an object.
-// After the bus lost its end, it no longer needs their deletes. In an earlier version, such a key
+// If the bus has lost its latest events, it no longer needs their deletes. In an earlier version, such a key
 // stayed dirty because nothing enqueued it.
 func TestEnqueueAllIncludesTheDead(t *testing.T) {
 	b := newBench(t, Config{}, testResource)

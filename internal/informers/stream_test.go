@@ -118,8 +118,8 @@ func TestAWatchThatIsBroken(t *testing.T) {
 	}
 }
 
-// onceArmed returns a response body unchanged until it is armed. Then it corrupts the next text of
-// the first watch that reads, and of no other watch.
+// onceArmed returns a response body unchanged until it is armed. Then it corrupts the body of the
+// first watch that reads, and of no other watch.
 type onceArmed struct {
 	io.ReadCloser
 	broken *broken
@@ -140,8 +140,8 @@ func (o *onceArmed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAServerWithoutWatchList verifies that an informer lists a server without WatchList in pages
-// and shows the same objects.
+// TestAServerWithoutWatchList verifies that an informer lists in pages if the server does not support
+// WatchList, and shows the same objects.
 func TestAServerWithoutWatchList(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)

@@ -70,7 +70,6 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
 
-// all returns the current informers.
 func (w *watched) all() []*informer {
 	return slices.Collect(maps.Values(w.informers.all()))
 }

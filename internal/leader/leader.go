@@ -8,8 +8,8 @@
 //     after lead returned. If lead drains its queue before it returns, the next leader
 //     starts after the drain.
 //   - An interrupted leadership ends. If another process held the Lease in between, however
-//     briefly, or the Lease was deleted, the state of this process is stale and held ends.
-//     client-go would continue as if nothing had happened.
+//     briefly, or the Lease was deleted, the state of this process is stale, and the context of
+//     lead ends. client-go would continue as if nothing had happened.
 //   - [Election.Permit] reports whether writing is allowed at the time of the call. It uses
 //     the clock and not a timer. So a process that was suspended, or whose machine slept,
 //     receives the correct result before any of its timers fires.
@@ -142,7 +142,7 @@ func (e *Election) heldByAnother() bool {
 	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
 }
 
-// errRead and errRenew name the request that failed, in the chain of its error.
+// errRead and errRenew are in the chain of a failed request's error, and name the request.
 var (
 	errRead  = errors.New("read the lease")
 	errRenew = errors.New("renew the lease")

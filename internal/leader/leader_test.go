@@ -127,7 +127,7 @@ func (l *leases) holder() string {
 type candidate struct {
 	*Election
 	asked   context.CancelFunc // tells the candidate to end
-	drained chan struct{}      // lead returns after ctx has ended once it has a token
+	drained chan struct{}      // after ctx has ended, lead waits for a token before it returns
 
 	mu     sync.Mutex
 	terms  int

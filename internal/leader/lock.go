@@ -51,7 +51,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		l.note(errRead, err)
 		return nil, nil, err
 	}
-	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise a renewal follows, which also tests that permission
+	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // otherwise a renewal follows, and its result counts
 		l.note(errRead, nil)
 	}
 	l.mu.Lock()

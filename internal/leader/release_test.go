@@ -84,7 +84,7 @@ func TestALeaseThatIsAcquiredAtTheEndIsReleased(t *testing.T) {
 	})
 }
 
-// TestAReleaseThatFailsIsLogged verifies that the log has the error of a failed release also if this
+// TestAReleaseThatFailsIsLogged verifies that the error of a failed release is logged even if this
 // process doesn't know whether it acquired the Lease.
 func TestAReleaseThatFailsIsLogged(t *testing.T) {
 	for level, leading := range map[string]bool{"DEBUG": false, "WARN": true} {

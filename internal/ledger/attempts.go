@@ -6,28 +6,26 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the unacknowledged publishes of a key: the bus may have stored their events. The
-// list ends when the bus reports another event: the bus is then past the position that the attempts
-// expect, and refuses them. The value is immutable.
+// attempts records the publishes of a key that the bus has not acknowledged, but may have stored. The
+// ledger forgets them when the bus reports another event of the key, because the bus then refuses
+// them: they expect an earlier position. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
 	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as
-	// existing, now or soon, although it never acknowledged the event. So the delete of the UID
-	// must be published. The bus can also show the UID of an earlier attempt, because the bus may
-	// have stored any of them.
+	// existing, although it never acknowledged the event. So the delete of the UID must be published.
 	uid string
 	// change is the change of that last attempt, or nil if the bus showed an object before it. The
-	// forwarder publishes it until the bus answers, even if the informers forget the object.
+	// forwarder publishes the change until the bus answers, even if the informers forget the object.
 	change *event.Change
-	all    []event.Acked // removals included, to recognize them on the bus
+	all    []event.Acked // all attempts, including removals, to recognize them on the bus
 }
 
 // maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,
 // its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts and one more: the event sent, which the bus stores only after acked. c
-// is the change that was sent.
+// with adds an attempt: the event sent, which the bus stores only if acked is its last event of the
+// key. c is the change that was sent.
 func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {
@@ -52,9 +50,8 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
-// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. The caller
-// need not read the event's data, which a tombstone may have replaced, because bus contains every
-// field of a removal's entry.
+// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It needs no
+// data of the event, which a tombstone on the bus may have replaced.
 func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
 
 // mayShow reports whether the bus may show the object of an attempt as existing.

@@ -99,7 +99,7 @@ func TestUnansweredKeepsTheTombstone(t *testing.T) {
 
 // TestUnansweredKeepsTheTombstoneOfEveryAttempt verifies that Unanswered keeps the tombstones of all
 // attempts. If several objects use one name while the bus acknowledges nothing, the bus can end up
-// with any of them. An earlier version sent a point while the bus showed the first object.
+// with any of them. An earlier version sent a consistency point while the bus showed the first object.
 func TestUnansweredKeepsTheTombstoneOfEveryAttempt(t *testing.T) {
 	d := newLedger()
 	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), nil, wanted)
@@ -192,8 +192,8 @@ func TestUnansweredCreate(t *testing.T) {
 	})
 }
 
-// TestAdoptedEventNeedsNoConfirmation verifies that a key isn't dirty because of a read that confirmed a
-// foreign event, once the forwarder has adopted that event. If no informer shows the object, nothing
+// TestAdoptedEventNeedsNoConfirmation verifies that the result of a consistent read does not keep a key
+// dirty after the forwarder has adopted the foreign event. If no informer shows the object, nothing
 // else would make the key clean.
 func TestAdoptedEventNeedsNoConfirmation(t *testing.T) {
 	d := newLedger()

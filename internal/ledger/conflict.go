@@ -5,10 +5,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Conflict records that the bus refused a change. The change expected the last event of the object
-// to be acked, but it is bus. If the bus has no event of the object, lost says whether the bus has
-// lost the events. If not, another writer may have published the delete and purged it after the
-// retention.
+// Conflict records that the bus refused a change. The change expected acked as the last event of the
+// object, but the last event is bus. If the bus has no event of the object, lost says whether the bus
+// has lost the events. If it has not, another writer may have published the delete and purged it
+// after the retention.
 //
 // Conflict has no effect if a load has changed the entry since the decision.
 func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
@@ -20,13 +20,13 @@ func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
 }
 
 func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *attempts) event.Acked {
-	claimed := acked.Foreign && acked.ResourceVersion == "" // the UID comes only from another writer
+	claimed := acked.Foreign && acked.ResourceVersion == "" // the UID is known only from another writer's event
 	switch {
 	case c.Type.IsRemoval() && bus == (event.Acked{}) && lost && !claimed:
 		// Subscribers have seen the object, so they must see the delete.
 		acked.Position, acked.Foreign = 0, false
 		return acked
-	case bus.Position <= acked.Position: // the bus lost its end
+	case bus.Position <= acked.Position: // the bus lost its latest events
 		return bus
 	case attempts.hasRemoval(bus):
 		return bus
@@ -37,8 +37,9 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 	return acked.Before(bus)
 }
 
-// isBefore reports whether another forwarder may have published an event for a state before a
-// change. If a foreign writer published the event instead, the change corrects it.
+// isBefore reports whether another forwarder may have published the event bus for a state that
+// precedes c. Every state precedes a removal. If a foreign writer published the event instead, c
+// corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false

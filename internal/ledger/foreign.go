@@ -14,7 +14,7 @@ import (
 //	                                      state between the last known and the current one
 //	an earlier term or process            the new term loads the checkpoint again, and treats
 //	                                      none of its entries as foreign
-//	a bus that lost its end               the position is lower than the known position
+//	a bus that lost its latest events     the position is lower than the known position
 //	a purge                               the bus has no event
 //	a foreign writer                      anything else: the event contradicts the cluster,
 //	                                      as a consistent read confirms
@@ -89,7 +89,7 @@ func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Sto
 	return nil, repair(c, acked), reason
 }
 
-// isStale reports whether the live state is from before a consistent read that found no object.
+// isStale reports whether the live state is older than a consistent read that found no object.
 func isStale(v event.View) bool {
 	return v.Live != nil && revision.IsUpTo(v.Live.ResourceVersion, v.Outlived.AbsentAt)
 }
@@ -182,8 +182,8 @@ func isOfAnother(acked, a event.Acked, v event.View) bool {
 }
 
 // isAfterDelete reports whether an event of another object is later than the delete of the last
-// known object and earlier than the live state. The watch has shown that delete, but the bus lacks
-// it.
+// known object and earlier than the live state. The watch or a consistent read has shown that delete,
+// but the bus lacks it.
 func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(acked.UID)
 	if !gone || t.Deselected || a.UID == acked.UID || a.Epoch != v.Epoch {

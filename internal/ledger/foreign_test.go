@@ -248,8 +248,8 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 
 // TestDecideForeignWaitsForTheWatch verifies that the decision about an event in a version that the
 // watch has not seen waits for the watch, unless the version is later than the consistent read. Before
-// the fix, a forwarder whose watch was behind took the create of a short-lived object, which another
-// forwarder had published, for a forgery, and deleted the object on the bus again.
+// the fix, a forwarder whose watch was behind treated another forwarder's create of a short-lived
+// object as forged, and published a delete of the object.
 func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, shown event.Acked

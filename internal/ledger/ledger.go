@@ -208,7 +208,7 @@ func (l *Ledger) prune(t *table, r *record) {
 	}
 	if d.outlived != nil {
 		if acked := r.acked(); acked.Live() && !acked.Foreign {
-			d.outlived = nil // it confirms a removal or a foreign event
+			d.outlived = nil // needed only while the bus has a removal or a foreign event
 		}
 	}
 	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != nil || others.attempts.hasChange() && !r.acked().Live() {

@@ -49,7 +49,7 @@ func (l *Load) Cancel() {
 //
 // From the second load of a term on, an unexpected event makes the entry foreign (see
 // [event.Acked]). An event at an earlier position does not, because it shows that the bus lost its
-// end.
+// latest events.
 func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	known := l.term.Epochs()
 	for gr, t := range l.tables {

@@ -24,7 +24,7 @@ type dirty struct {
 
 	unpublishable bool // see [event.View.Unpublishable]
 
-	lacks, last generation // see [Ledger.Mark]
+	lacks, last generation // of the first change that the bus lacks, and of the last reported state
 	boundary    string     // the version of the first state that was reported in the generation last
 }
 

@@ -32,8 +32,8 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records the last event of a key that the bus has reported. The zero value means that it has
-// none.
+// Put records the last event of a key that the bus has reported. The zero value means that the bus
+// has none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }
@@ -129,16 +129,16 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// reached forgets the reported state of a key if the bus has that version in the configured form,
-// and so needs no event for it. Unanswered does not call it: an event can be due although the bus
-// has the version, for example after a change of KUBERELAY_DROP_FIELDS.
+// reached forgets the reported state of a key if acked has its version. Unanswered does not call it,
+// because an event can be due although the bus has the version, for example after a change of
+// KUBERELAY_DROP_FIELDS.
 func (t *table) reached(d *dirty, acked event.Acked) {
 	if d != nil && acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
 		t.forget(d)
 	}
 }
 
-// settle drops the changes that the bus now has from the dirty part of a key. It keeps the
+// settle removes from the dirty part of a key the changes that the bus now has. It keeps the
 // tombstones of the UIDs in attempts, because the bus may show these UIDs without having
 // acknowledged them.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempts *attempts, in Interest) {

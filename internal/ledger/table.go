@@ -17,7 +17,7 @@ type table struct {
 	epochs  map[uint16]int // number of events of each epoch
 	highest uint16         // highest epoch in epochs
 
-	dirty   int                // dirty records
+	dirty   int                // number of dirty records
 	awaited int                // dirty records that the first sync waits for
 	lacks   map[generation]int // number of dirty records by the generation of the first change that the bus lacks
 }

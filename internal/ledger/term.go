@@ -85,7 +85,7 @@ func (t *Term) Get(key event.Key) event.Acked {
 	return acked
 }
 
-// step calls f with the record of a key, and stores the record as f changed it.
+// step calls f with the record of a key, which f can change, and stores the record.
 func (t *Term) step(key event.Key, f func(*table, *record)) {
 	l := t.ledger
 	l.mu.Lock()

@@ -27,7 +27,7 @@ type ResourceView struct {
 type ObjectView struct {
 	Covered bool          // an informer covers the key
 	Denied  bool          // access is denied in the namespace, and no informer has listed it
-	Synced  bool          // the first list of that informer is complete
+	Synced  bool          // the first list of the informer is complete
 	Version string        // the last version that the informer has seen; Live is no older
 	Live    *event.Object // the object in the informer, nil for none
 
@@ -186,7 +186,7 @@ const (
 	isThere                  // the read agrees with the bus, or the informer will show the difference
 	isGone                   // the object does not exist, or its name belongs to another UID
 	isOlder                  // the object exists in an earlier version than the bus has
-	isUnseen                 // the object is gone, but the watch has not reached it yet
+	isUnseen                 // the object is gone, but the watch has not reached the version on the bus yet
 )
 
 // readResult is the finding of a read, with the UID and version of the object that exists, if any.

@@ -82,9 +82,8 @@ func TestConcludeForeign(t *testing.T) {
 }
 
 // TestConfirmForeign verifies that a read that finds no object allows both the delete of the object
-// and the repair of the foreign event, and returns the current version. Without the permission, the
-// foreign event would cause reads again and again. Without the version, the repair would not wait for
-// a watch that is behind the foreign event.
+// and the repair of the foreign event, and records the version of the read. Without that version, the
+// repair would not wait for a watch that is behind the foreign event.
 func TestConfirmForeign(t *testing.T) {
 	b := contradicted(t, nil, live("A", "5"))
 	b.acked, b.err, b.version = foreign(live("A", "5")), notFound(), "20"
@@ -96,8 +95,8 @@ func TestConfirmForeign(t *testing.T) {
 	}
 }
 
-// TestConfirmForeignOfAnUnselectedObject verifies that a read that finds an object of which the informer
-// shows nothing, or that the filter excludes, is recorded as such: the object is not gone.
+// TestConfirmForeignOfAnUnselectedObject verifies that an object that a read finds is recorded as
+// unselected, not as gone, if the informer does not show it or the filter excludes it.
 func TestConfirmForeignOfAnUnselectedObject(t *testing.T) {
 	filtered := object("B", "7")
 	filtered.Unselected = true

@@ -54,10 +54,9 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 	return decide(r, epoch, of, v)
 }
 
-// readNamespaces reads each namespace whose state decides about objects: the watch of namespaces
-// does not show the namespace or shows labels that do not match, or access is denied in it.
-// readNamespaces does not read the objects. If a Role in the namespace granted access to them, they
-// may no longer be readable.
+// readNamespaces reads the namespaces that the watch of namespaces does not show, those whose labels do
+// not match, and those in which access is denied. It does not read their objects: a Role that granted
+// access to the objects may have been removed with the namespace.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		var unread error
@@ -70,7 +69,7 @@ func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 			case err == nil:
 				of.unselected = is == namespaceUnselected
 				p.file(decideInNamespace(p.resource, p.epoch, of, v, is), of)
-			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names them
+			case apierrors.IsForbidden(err) && v.Denied: // the permission is optional if KUBERELAY_NAMESPACES names the namespaces
 				p.apply(wait, of, &p.found)
 			default:
 				unread = fmt.Errorf("read namespace %s: %w", namespace, err)

@@ -99,7 +99,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	if err == nil && !isRemoved && (behind && answer.finding == isGone || of.acked.Foreign && answer.isAbsent()) {
 		answer, err = p.listObject(ctx, client, of, answer)
 		if behind && answer.finding == isGone && !revision.IsEarlier(answer.listed, of.acked.ResourceVersion) {
-			answer.finding = isUnseen
+			answer.finding = isUnseen // otherwise history went back, and the watch may never reach the version on the bus
 		}
 	}
 	if err != nil {
@@ -109,9 +109,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 }
 
 // listObject lists the object after a read, and returns the result of the read with the version of the
-// list. If the object was created since the read, it returns that object instead. If the version on
-// the bus is later than that of the list, history went back, and the watch may never reach the version
-// on the bus.
+// list. If the object was created since the read, it returns that object instead.
 func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface, of pair, read readResult) (readResult, error) {
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named(of.key.Name), Limit: 1})
 	if err != nil {

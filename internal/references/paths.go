@@ -93,9 +93,9 @@ func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	return refs, true
 }
 
-// walk reads the next value of a valid JSON text, and calls each with every JSON object at a path in
-// it, until each returns false. It returns false if each did. It scans nested values only once, because
-// a hostile object can have thousands of nested lists.
+// walk reads the next value of a valid JSON text, and calls each with every JSON object at a path in the
+// value. It stops and returns false when a call of each returns false. It scans nested values only once,
+// because a hostile object can have thousands of nested lists.
 func walk(s *jsonscan.Scanner, path []string, each func([]byte) bool) bool {
 	switch {
 	case s.IsArray():

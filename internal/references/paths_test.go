@@ -59,7 +59,7 @@ func TestPaths(t *testing.T) {
 }
 
 // BenchmarkDeepLists compares the read of a reference within many nested lists with one scan of the text.
-// With one scan for each list, the read takes 9,000 scans.
+// A read that scanned the text once for each list would take 9,000 scans.
 func BenchmarkDeepLists(b *testing.B) {
 	const depth = 9_000
 	object := []byte(`{"spec":` + strings.Repeat("[", depth) + `{"ref":{"kind":"Pod","name":"p"}},"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("]", depth) + `}`)

@@ -38,7 +38,7 @@ type cluster struct {
 }
 
 // connectCluster creates the clients and reads the cluster's name. If the API server is
-// unreachable, it logs why, tells waitFor, and waits.
+// unreachable, it logs the reason, passes it to waitFor, and waits.
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {

@@ -86,7 +86,7 @@ func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
 	}
 	for _, u := range before {
 		if !slices.ContainsFunc(now, func(n status.Unmatched) bool { return n.Setting == u.Setting && n.Entry == u.Entry }) {
-			log.Info("setting matches", "setting", u.Setting, "entry", u.Entry)
+			log.Info("setting now matches", "setting", u.Setting, "entry", u.Entry)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func noteRisks(log *slog.Logger, logged map[string]bool, now []publish.Risk) {
 		logged[r.Setting] = true
 		attributes := []any{"setting", r.Setting, "of", r.Of, "loses", r.Loses, "fix", r.Fix}
 		if r.Single {
-			log.Info("the bus is one server", attributes...)
+			log.Info("the bus is a single server", attributes...)
 			continue
 		}
 		log.Warn("the bus can lose events that it acknowledged", attributes...)

@@ -182,7 +182,6 @@ func (r *Relay) longWork() []longwork.Work {
 	}
 }
 
-// measureLists measures the first lists of all resources.
 func (r *Relay) measureLists() (longwork.Amount, bool) {
 	if r.state.running() == nil {
 		return longwork.Amount{}, false

@@ -164,7 +164,6 @@ func addInformer(s *status.Resource, st health.Status) {
 	}
 }
 
-// addNamespace adds the informer of one namespace.
 func addNamespace(s *status.Resource, st health.Status) {
 	s.Namespaces++
 	if st.State != health.Degraded {
@@ -243,7 +242,6 @@ func (r *Relay) report(ctx context.Context) {
 	}
 }
 
-// workStatus returns the long work in progress.
 func (r *Relay) workStatus() []status.Work {
 	all := []status.Work{}
 	for _, p := range r.work.Progress() {

@@ -80,7 +80,7 @@ func TestStdoutRecovers(t *testing.T) {
 		running.Go(func() { _ = tm.monitorBus(ctx) })
 
 		line := len(structured(t, "a"))
-		out.room = line + line/2 // the second line is torn
+		out.room = line + line/2 // only half of the second line fits
 		for _, name := range []string{"a", "b", "c"} {
 			tm.queue.Add(configMapKey(name))
 			time.Sleep(time.Second)

@@ -92,7 +92,7 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	acked := r.ledger.NewTerm()
 	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
-		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
+		gr := k.GroupResource().String() // together with the position, identifies the event on NATS and on Kafka
 		b.Invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
 	t.checkpoint.PossibleLosses = b.PossibleLosses

@@ -61,7 +61,7 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 	case !of.Watched && !of.Catalog.Shows(gr):
 		s.Selected, s.Detail = trace.MaybeSelected, "the cluster does not serve "+gr.String()
 	case !of.Watched && decision.ExcludedBy != "":
-		s.Detail = "KUBERELAY_EXCLUDE_RESOURCES has " + decision.ExcludedBy
+		s.Detail = "KUBERELAY_EXCLUDE_RESOURCES includes " + decision.ExcludedBy
 	case !of.Watched && decision.Reason != "":
 		s.Detail = gr.String() + ": " + decision.Reason.Sentence()
 	case !of.Watched:
@@ -161,9 +161,9 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 	case namespace == "":
 		return ""
 	case slices.Contains(w.ExcludeNamespaces, namespace):
-		return "KUBERELAY_EXCLUDE_NAMESPACES has " + namespace
+		return "KUBERELAY_EXCLUDE_NAMESPACES includes " + namespace
 	case len(w.Namespaces) > 0 && !slices.Contains(w.Namespaces, namespace):
-		return "KUBERELAY_NAMESPACES does not have " + namespace
+		return "KUBERELAY_NAMESPACES does not include " + namespace
 	case w.NamespaceSelector != "":
 		return fmt.Sprintf("KUBERELAY_NAMESPACE_SELECTOR %s does not match the labels of %s", w.NamespaceSelector, namespace)
 	}

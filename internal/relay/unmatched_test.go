@@ -24,7 +24,7 @@ func TestNoteUnmatched(t *testing.T) {
 level=WARN msg="setting matches nothing" setting=KUBERELAY_HASH_FIELDS entry=vaults:.spec similar=none
 `},
 		"no change":       {[]status.Unmatched{typo}, []status.Unmatched{typo}, ""},
-		"matches now":     {[]status.Unmatched{typo, vaults}, []status.Unmatched{vaults}, "level=INFO msg=\"setting matches\" setting=KUBERELAY_RESOURCES entry=deploymnts\n"},
+		"matches now":     {[]status.Unmatched{typo, vaults}, []status.Unmatched{vaults}, "level=INFO msg=\"setting now matches\" setting=KUBERELAY_RESOURCES entry=deploymnts\n"},
 		"a similar one":   {[]status.Unmatched{vague}, []status.Unmatched{typo}, "level=WARN msg=\"setting matches nothing\" setting=KUBERELAY_RESOURCES entry=deploymnts similar=deployments.apps\n"},
 		"everything does": {nil, nil, ""},
 	} {

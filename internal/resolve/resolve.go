@@ -30,7 +30,8 @@ type Config struct {
 	// Publish publishes a point and waits for its acknowledgement.
 	Publish func(context.Context, event.Point) error
 
-	// Compare requests a comparison of a resource. The comparison calls Compared when it ends.
+	// Compare requests a comparison of a resource. A comparison that decides about every object calls
+	// Compared.
 	Compare func(schema.GroupResource)
 
 	Interval time.Duration // minimum time between two points of a resource

@@ -1,6 +1,6 @@
 // Package shape decides which objects of a resource are published, and which of their fields: it
 // connects KUBERELAY_FILTER, KUBERELAY_DROP_FIELDS, KUBERELAY_HASH_FIELDS and
-// KUBERELAY_HASH_KNOWN_FIELDS. Whoever compares objects with the bus uses the same shapes as the
+// KUBERELAY_HASH_KNOWN_FIELDS. Commands that compare objects with the bus use the same shapes as the
 // forwarder that publishes them.
 //
 // The package does not decide which resources and namespaces are watched. Package discovery does.

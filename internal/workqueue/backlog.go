@@ -17,7 +17,7 @@ import (
 // of a large resource. The keys of one resource have no order.
 type backlog struct {
 	of    map[schema.GroupResource]map[name]struct{} // contains no empty set
-	turns []schema.GroupResource                     // the resources in of, in the order of their turns
+	turns []schema.GroupResource                     // the resources that have keys, in the order of their turns
 	size  int
 }
 
@@ -70,7 +70,6 @@ func (b *backlog) remove(key event.Key) bool {
 	return true
 }
 
-// has reports whether the backlog has a key.
 func (b *backlog) has(key event.Key) bool {
 	_, ok := b.of[key.GroupResource()][nameOf(key)]
 	return ok
@@ -81,10 +80,10 @@ func (b *backlog) len() int { return b.size }
 // maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
 // the backlog. A worker that takes a key also moves a key from the backlog, and Resume moves keys
 // at the end of a pause. So unless the queue is paused or the backlog is empty, client-go's queue
-// has a low-priority key, or another key whose worker moves one.
+// has a low-priority key, or another key whose worker will move one.
 const maxStaged = 256
 
-// add prepares a changed key. It reports whether the caller must add the key to client-go's queue.
+// add prepares a changed key for client-go's queue, and reports whether the caller must add it there.
 func (q *priorityQueue) add(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +95,7 @@ func (q *priorityQueue) add(key item) bool {
 	return true
 }
 
-// leaveBacklog removes a key that client-go's queue has, or is about to have, from the backlog.
+// leaveBacklog removes from the backlog a key that client-go's queue has or is about to have.
 func (q *priorityQueue) leaveBacklog(key item) {
 	if q.backlog.remove(key.Value()) {
 		q.depth.Dec() // client-go's queue counts the key
@@ -131,7 +130,7 @@ func (q *priorityQueue) mayStage() bool {
 	return q.except == nil && q.backlog.len() > 0 && q.waiting(low) < maxStaged
 }
 
-// stage takes a key out of the backlog, which the caller must add to client-go's queue.
+// stage takes out of the backlog a key that the caller must add to client-go's queue.
 func (q *priorityQueue) stage() item {
 	key := unique.Make(q.backlog.pop())
 	q.depth.Dec()

@@ -18,7 +18,7 @@ import (
 // is popped once, unless it was removed, and the resources take turns.
 func TestBacklog(t *testing.T) {
 	b, left := newBacklog(), map[event.Key]bool{}
-	waited := map[string]int{} // by resource that has keys: the pops since the last pop of one of its keys
+	waited := map[string]int{} // for each resource that has keys: the number of pops since one of its keys was popped
 	popped := func(k event.Key) {
 		t.Helper()
 		if !left[k] {

@@ -51,7 +51,6 @@ func (m *meter) give(n int64) {
 	m.full = m.full && m.used > m.limit-1-m.limit/8
 }
 
-// resize changes the limit.
 func (m *meter) resize(limit int64) {
 	m.limit = limit
 	m.take(0)

@@ -19,8 +19,8 @@ func limited(workers, all, lowPriority int) *Queue {
 	})
 }
 
-// change returns a key in its own namespace, so that the limits apply, but not the share of a
-// namespace.
+// change returns a key in a namespace of its own, so that only the limits apply, not the share of a
+// flow.
 func change(n int) event.Key {
 	return event.Key{Resource: "pods", Namespace: fmt.Sprint("tenant-", n), Name: fmt.Sprint("change-", n)}
 }

@@ -14,7 +14,7 @@ var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the
 // The next start publishes it.
 //
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
-// processed, even if other keys still wait.
+// processed, even if other keys are still waiting.
 func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.drain()
 	q.RetryNow()
@@ -41,7 +41,7 @@ func (q *priorityQueue) drain() {
 	q.draining = true
 }
 
-// checkEmptied closes emptied if the queue drains and client-go's queue has every key.
+// checkEmptied closes emptied if the queue is draining and client-go's queue has every key.
 func (q *priorityQueue) checkEmptied() {
 	if q.draining && q.backlog.len()+q.total(added)+q.total(readded) == 0 {
 		q.once.Do(func() { close(q.emptied) })

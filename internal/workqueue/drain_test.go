@@ -272,7 +272,7 @@ func TestDrainWaitsForAnAddOfAKeyInFlight(t *testing.T) {
 	})
 }
 
-// beforeGet calls a function after a key is granted, and before client-go's queue learns it.
+// beforeGet calls a function after a key is granted, and before client-go's queue hands it out.
 type beforeGet struct {
 	kubequeue.TypedRateLimitingInterface[item]
 	do func()

@@ -23,7 +23,7 @@ type flows struct {
 	byID        map[flowID]*flow
 	large       bool        // byID has had more than 1,000 entries
 	first, last *flow       // the queue of flows that await their turn, linked by next
-	full        fifo[*flow] // the flows that left this queue because they held their share
+	full        fifo[*flow] // the flows that left that queue because they held their share
 	size        int         // number of queued keys
 }
 
@@ -132,7 +132,7 @@ func (s *flows) await(f *flow) {
 	s.last = f
 }
 
-// leave removes and returns the first flow of this queue.
+// leave removes and returns the first flow of that queue.
 func (s *flows) leave() *flow {
 	f := s.first
 	s.first, f.next, f.awaits = f.next, nil, false

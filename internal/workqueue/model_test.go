@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// model calls a queue from several goroutines, and records what the queue owes them.
+// model calls a queue from several goroutines, and records which states the queue owes to a handler.
 type model struct {
 	q      *Queue
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ type modelKey struct {
 	owed    int  // number of the state that a handler must see
 	seen    int  // number of the state that a handler saw last
 	handled bool // a handler holds the key
-	times   int  // that a handler got the key
+	times   int  // number of times that a handler got the key
 	changed bool // by an Add, since a handler got the key
 	failed  bool // during the drain, so the queue may keep the key
 }
@@ -191,7 +191,7 @@ func (m *model) handle(_ context.Context, k event.Key, done func(Result)) {
 	}
 }
 
-// napping is client-go's queue with a random time around each call, in which other goroutines run.
+// napping is client-go's queue with a random pause around each call, so that other goroutines run.
 type napping struct {
 	kubequeue.TypedRateLimitingInterface[item]
 	nap func()

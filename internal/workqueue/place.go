@@ -56,7 +56,7 @@ func (q *Queue) Background() (added, waiting int64) {
 	p := q.priorities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len())) // parked keys and keys in back-off wait again later
+	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len())) // more keys can wait than were added, because parked keys and keys in back-off wait again
 }
 
 func (q *priorityQueue) find(key item) Place {
@@ -83,7 +83,6 @@ func (q *priorityQueue) waiting(as priority) int { return q.count[added][as] + q
 
 func (q *priorityQueue) total(at place) int { return q.count[at][normal] + q.count[at][low] }
 
-// at returns the keys at a place.
 func (q *priorityQueue) at(p place) (keys []item) {
 	if q.total(p) == 0 {
 		return nil // the relay calls Resume often, and the map can have millions of keys

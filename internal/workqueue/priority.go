@@ -44,7 +44,7 @@ type priorityQueue struct {
 
 	except   func(event.Key) bool // matches the keys that are handed out during a pause; nil without a pause
 	draining bool                 // no more keys are added
-	emptied  chan struct{}        // closed when the queue drains and client-go's queue has every key
+	emptied  chan struct{}        // closed when the queue is draining and client-go's queue has every key
 	once     sync.Once            // closes emptied
 	closed   bool                 // client-go's queue accepts no more keys
 	ended    bool                 // no more keys are handed out
@@ -196,7 +196,7 @@ func (q *priorityQueue) isLowTurn() bool {
 type grant struct {
 	key    item
 	except func(event.Key) bool // not nil during a pause
-	staged item                 // a key that left the backlog, which the worker must add to client-go's queue; the zero value for none
+	staged item                 // a key from the backlog that the worker must add to client-go's queue; the zero value for none
 }
 
 // grant takes the next key out of the queue. The queue must be ready.

@@ -45,7 +45,7 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 // MaxLowPriorityDelay is required.
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count
-	MaxInFlight Limit // limit of the keys handed out and not completed
+	MaxInFlight Limit // limits the keys that are handed out and not completed
 	// MaxLowPriorityInFlight limits the low-priority keys in flight. The bus processes messages in
 	// order, so a change waits behind them.
 	MaxLowPriorityInFlight Limit
@@ -105,8 +105,7 @@ func (q *Queue) AddLowPriority(key event.Key) {
 	}
 }
 
-// RetryNow hands out every key in back-off at once, because the cause of the failures is
-// gone.
+// RetryNow ends the back-off of every key. Call it when the cause of the failures is gone.
 func (q *Queue) RetryNow() {
 	q.priorities.mu.Lock()
 	keys := q.priorities.at(delayed)

@@ -85,7 +85,7 @@ func start(t *testing.T, q *Queue, h Handler) (stop context.CancelFunc) {
 	return cancel
 }
 
-// endedContext has ended, and has not told that to the functions that wait for its end yet.
+// endedContext is canceled, but has not called its AfterFunc functions yet.
 type endedContext struct{ context.Context }
 
 func (endedContext) Err() error { return context.Canceled }

@@ -40,7 +40,6 @@ func newWindow(keys int, delay time.Duration) window {
 	return w
 }
 
-// keys returns the size of the window.
 func (w *window) keys() int64 { return int64(w.size) }
 
 // acknowledged records the time from a publish to its acknowledgement. used is the number of keys

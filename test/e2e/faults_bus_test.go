@@ -46,7 +46,7 @@ accounts: {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, settings)
 	u.create(configMaps, namespace, configMap("a", "1"))
 	f.start().idle()
-	x.named(f, "the bus is one server", "num_replicas=1 (KUBERELAY): one server without a cluster", "status")
+	x.named(f, "the bus is a single server", "num_replicas=1 (KUBERELAY): one server without a cluster", "status")
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)

@@ -195,7 +195,7 @@ spec:
 	f.awaitReason("settings: KUBERELAY_NAMESPACES: " + typo)
 	u.create(gvr("", "v1", "namespaces"), "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+typo+"}}")
 	unmatched("KUBERELAY_CLUSTER_REPLACES no-such-uid ")
-	f.awaitLog("setting matches")
+	f.awaitLog("setting now matches")
 	f.kill()
 	f.Configure(merged(set, map[string]string{"READY_REQUIRES_MATCHES": "true", "RESOLVED_INTERVAL": "0s"}))
 	f.start().well()

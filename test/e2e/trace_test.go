@@ -84,7 +84,7 @@ func TestTrace_Slow(t *testing.T) {
 			t.Errorf("it ended with exit code %d: %s%s", code, stdout, stderr)
 		}
 		f.traces(2, trace.NoObject, "neither the API server nor the bus has configmaps "+namespace+"/b", "configmap/b", in)
-		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not have default", "configmap/kube-root-ca.crt")
+		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not include default", "configmap/kube-root-ca.crt")
 		u.create(gvr("", "v1", "services"), namespace, "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 1}]}")
 		f.traces(1, trace.Deselection, "KUBERELAY_RESOURCES does not select services", "svc/s", in)
 		f.refuses("the cluster does not serve it", "cfgmap/a")
@@ -95,7 +95,7 @@ func TestTrace_Slow(t *testing.T) {
 
 		f.kill()
 		f.traces(0, trace.OnBus, "on the bus: version "+o.GetResourceVersion(), "cm/a", in)
-		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not have default", "configmap/kube-root-ca.crt")
+		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not include default", "configmap/kube-root-ca.crt")
 		changed := u.label(configMaps, namespace, "a", "2")
 		d := f.traces(1, trace.Behind, "behind: the API server has version "+changed.GetResourceVersion()+"; the bus has version "+o.GetResourceVersion()+"; the forwarder does not respond", "cm/a", in)
 		if d.Forwarder.Role != trace.Unreachable || d.Selection.From != trace.FromEnvironment || d.Selection.Selected != trace.IsSelected {

@@ -122,7 +122,7 @@ func sameKept(a, b map[schema.GroupResource]discovery.Decision) bool {
 	return maps.EqualFunc(a, b, func(a, b discovery.Decision) bool { return a.Resource == b.Resource })
 }
 
-// Similar returns unmatched selectors with a similar name that exists, or "" if there is none.
+// Similar maps each unmatched selector to a similar name that exists, or to "" if there is none.
 func (a *Answer) Similar(selectors []string) map[string]string {
 	all := map[string]string{}
 	for _, selector := range selectors {

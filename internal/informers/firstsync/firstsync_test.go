@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// marking is a bus without markers. It gets the name of each request, and returns its error.
+// marking is a bus without markers. The function returns the error of the named request.
 type marking func(what string) error
 
 var _ Markers = marking(nil)

@@ -1,4 +1,4 @@
-// Package health judges the state of a cluster's informers: for the readiness check, the status and
+// Package health summarizes the state of a cluster's informers for the readiness check, the status and
 // the metrics.
 package health
 

@@ -16,7 +16,7 @@ type Server struct {
 	discovery kubediscovery.DiscoveryInterface
 
 	mu      sync.Mutex
-	asked   time.Time // immediately before the request
+	asked   time.Time // the time immediately before the last request
 	version string
 }
 

@@ -53,7 +53,7 @@ func (p *Progress) complete(now time.Time) {
 	p.listed, p.page, p.shown = p.received, 0, now
 }
 
-// Watched records an event of a watch. lists means that the watch still returns its initial list.
+// Watched records an event of a watch. lists means that the watch is still returning its initial list.
 // Watched returns false when that list ends, otherwise lists.
 func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bool) {
 	p.Lock()

@@ -248,17 +248,19 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// PossibleLosses counts incidents that may have lost events: each topic that this bus created or
-// discovered, and each partition or topic that a takeover found replaced, shortened or missing. If the
-// count grows after the bus was ready, load the checkpoint again. The cause can be a topic that was
-// deleted with its contents, records that the brokers lost, the first topic of a resource, or a topic
-// with events that the checkpoint lacks.
+// PossibleLosses counts the incidents after which the caller's checkpoint may be wrong:
+//
+//   - The bus created a topic, perhaps in place of one that was deleted with its events.
+//   - A topic that the bus opened after the takeover has events.
+//   - A takeover found that a topic is missing, or that a partition does not match the checkpoint topic.
+//
+// If the count grows after the bus was ready, load the checkpoint again.
 func (b *Bus) PossibleLosses() uint64 { return b.losses.Load() }
 
 // Risks implements [publish.Bus].
 func (b *Bus) Risks() []publish.Risk { return b.topics.Risks() }
 
-// Stream returns "", because topics have no identity that a claim could name.
+// Stream returns "", because on Kafka a claim does not name a stream.
 func (b *Bus) Stream() string { return "" }
 
 // closeTimeout bounds the time that Close waits for running completions.

@@ -17,8 +17,8 @@
 //
 // kafka-go has no idempotent producer. This package builds one from InitProducerID and RawProduce:
 // batches with a producer ID, an epoch and sequence numbers (KIP-98), and one batch in flight per
-// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. An error ends the
-// session if it leaves unknown which records are stored. The next session starts like any new
+// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. It ends at an error
+// after which the session can't know which records are stored. The next session starts like any new
 // writer, in [Bus.takeOver]:
 //
 //  1. InitProducerID assigns a new epoch.
@@ -33,14 +33,13 @@
 // Step 4 finds every event for two reasons. First, the checkpoint records of one event partition,
 // including those of its markers, are in one partition of the checkpoint topic, in the order of
 // their offsets (see [recorder.Recorder]). Second, the session reads an event partition from its start if
-// the partition does not match its checkpoint records. Package takeover makes these decisions, and
-// package reload those of a later [Bus.Load]. This package does the reads and writes that they ask
-// for.
+// the partition does not match its checkpoint records. Package takeover makes these decisions.
+// Package reload makes the decisions of a later [Bus.Load]. This package performs their reads and
+// writes.
 //
-// With [Options.Tombstones], the tombstone of a delete is the next record of the same batch. The
-// two records form one delete, and its position is the offset of the first record. The headers of
-// the tombstone identify the delete, because compaction can remove the delete first
-// ([binding.Tombstone]).
+// With [Options.Tombstones], a tombstone follows each delete in the same batch. The two records form
+// one delete, and its position is the offset of the first record. The headers of the tombstone
+// identify the delete, because compaction can remove the delete first ([binding.Tombstone]).
 //
 // A partition without a leader, or with a leader that hangs, does not delay the others. Each
 // partition has a share of the in-flight limit, and a stalled partition returns its waiting events

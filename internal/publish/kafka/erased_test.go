@@ -15,9 +15,9 @@ import (
 )
 
 // TestErasedEntries verifies that a takeover restores an entry that another writer removed from the
-// checkpoint topic, or replaced with the entry of an earlier event. It does so once, as long as the
-// event topic has the event. In an earlier version, the next forwarder didn't know the object, and
-// published no delete.
+// checkpoint topic, or replaced with the entry of an earlier event, if the event topic still has the
+// event. It restores the entry once. In an earlier version, the next forwarder didn't know the object,
+// and published no delete.
 func TestErasedEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge  func(h *hostile, k event.Key, at uint64)

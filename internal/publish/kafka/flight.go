@@ -32,7 +32,6 @@ type flight struct {
 	finished atomic.Bool
 }
 
-// flights are the messages in flight.
 type flights struct {
 	pending publish.Pending // messages whose completion callback has not returned
 

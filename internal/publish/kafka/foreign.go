@@ -146,8 +146,7 @@ func (l *loading) replaceAll(ctx context.Context, d *doubts) (bool, error) {
 }
 
 // replace applies the decision of [reload.Doubts.Remedy] about a record in doubt. It returns false
-// if a later load must try again, because the object has an event in flight or an unanswered
-// foreign event.
+// if a later load must try again.
 func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, error) {
 	id, doubt := index.Of([]byte(key)), d.Last[key]
 	last := l.s.index.Position(id)
@@ -176,7 +175,7 @@ func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, err
 	if l.s.producer.ID < 0 {
 		return false, nil // without a producer ID, nothing fences another writer, which may have recorded a later event
 	}
-	if _, _, ok := l.s.index.Begin(id, last); !ok {
+	if _, _, ok := l.s.index.Begin(id, last); !ok { // an event is in flight, or a later one was acknowledged
 		return false, nil
 	}
 	defer l.s.index.End(id, 0)
@@ -190,7 +189,7 @@ func (l *loading) replace(ctx context.Context, d *doubts, key string) (bool, err
 		defer l.mu.Unlock()
 		l.replaced = append(l.replaced, func() {
 			l.b.stored.Report(l.b.opts.CheckpointTopic, d.Home, doubt.Offset,
-				event.Invalid(event.InvalidPosition, fmt.Errorf("another writer's entry of %q, whose last event is at position %d", key, last)))
+				event.Invalid(event.InvalidPosition, fmt.Errorf("another writer replaced the entry of %q, whose last event is at position %d", key, last)))
 		})
 	}
 	return true, nil

@@ -90,10 +90,9 @@ func TestAnInvalidRecordReplacesTheLastEvent(t *testing.T) {
 	}
 }
 
-// TestAForeignRecordBetweenTwoOfASession verifies that the next session finds a foreign event that
-// an event of the previous session follows. The previous session ends without an answer to the
-// foreign event. After the next session has answered it, a takeover does not read the foreign event
-// again.
+// TestAForeignRecordBetweenTwoOfASession verifies that the next session finds a foreign event between
+// two events of the previous session, which ended without an answer to it. After the next session has
+// answered the foreign event, a takeover does not read it again.
 func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
 	for name, loads := range map[string]bool{"before a load": false, "after a load": true} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +132,7 @@ func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
 // TestOwnRecordsAreNotForeign verifies that the session's own records do not count as foreign if a
 // load reads them: before they are acknowledged, or in a range of offsets that has grown over them. In
 // an earlier version, the tombstone of a delete counted as foreign, and the object got a second
-// delete. The next takeovers read an event again until its object changed.
+// delete. Each takeover then read the event again until its object changed.
 func TestOwnRecordsAreNotForeign(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in flight": true, "in a range that has grown": false} {
 		t.Run(name, func(t *testing.T) {
@@ -199,8 +198,8 @@ func TestOwnRecordsAreNotForeign(t *testing.T) {
 	}
 }
 
-// unreadFrom returns the first unread offset in the recorded marker entry of partition 0, 0 for
-// none.
+// unreadFrom returns the first unread offset in the recorded marker entry of partition 0, or 0 if there
+// is none.
 func (w *writers) unreadFrom(b *Bus) int64 {
 	w.t.Helper()
 	s := w.flushed(b)

@@ -143,7 +143,7 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
 		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
 		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
-			err = fmt.Errorf("%w: topic %q has fewer partitions", sender.ErrDataLost, topics[i].name)
+			err = fmt.Errorf("%w: topic %q has fewer partitions than before", sender.ErrDataLost, topics[i].name)
 		}
 		return err
 	})
@@ -188,7 +188,7 @@ func (l *loading) compare(ctx context.Context, at place, last sender.LastStored)
 		case reload.Shortened:
 			return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", sender.ErrDataLost, p, topic, log.End, log.Next-1)
 		case reload.Replaced:
-			return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", sender.ErrDataLost, p, topic, log.Next-1)
+			return fmt.Errorf("%w: in partition %d of topic %q, the record at offset %d is missing or was replaced", sender.ErrDataLost, p, topic, log.Next-1)
 		case reload.Recreated:
 			return fmt.Errorf("%w: partition %d of topic %q was recreated", sender.ErrDataLost, p, topic)
 		case reload.Compacted:

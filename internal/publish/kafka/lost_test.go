@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// lose records the event of m at an offset of partition 0 that does not hold it. The brokers can
-// lose an event like that in an unclean election, a power loss, or the restore of a disk from an
+// lose records the event of m at an offset of partition 0 that does not hold it, as if the brokers had
+// lost the event: in an unclean election, in a power loss, or because a disk was restored from an
 // earlier copy.
 func (w *writers) lose(b *Bus, m *event.Message, offset int64, deleted bool) {
 	w.t.Helper()

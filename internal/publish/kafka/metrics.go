@@ -21,7 +21,7 @@ func newMetrics(r prometheus.Registerer, fetches func() uint64) *metrics {
 	f := promauto.With(r)
 	f.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuberelay_kafka_reads_total",
-		Help: "Fetch requests, for single records or the checkpoint. While nothing changes, only KUBERELAY_CHECKPOINT_REFRESH and the records of other writers cause reads; report a higher rate as a bug.",
+		Help: "Fetch requests. While nothing changes, only KUBERELAY_CHECKPOINT_REFRESH and the records of other writers cause reads; report a higher rate as a bug.",
 	}, func() float64 { return float64(fetches()) })
 	return &metrics{
 		Metrics: publish.NewMetrics(r, "kafka", resultDenied),

@@ -65,11 +65,11 @@ type Options struct {
 	// they reject no writer.
 	Permit func() error
 
-	AckTimeout  time.Duration // time after which a publish fails with an unknown outcome; the default is 10 s
+	AckTimeout  time.Duration // time after which a publish fails, even if the message may be stored; the default is 10 s
 	MaxInFlight int           // in messages; the default is 2048
 	BatchBytes  int           // maximum size of a batch before compression; the default is 1 MiB
-	// MaxBytesInFlight is the maximum number of bytes that the caller of Publish has in flight.
-	// Each partition has a share of this limit. The default is 16 MiB.
+	// MaxBytesInFlight is a limit that the caller of Publish enforces. The bus uses it only to limit
+	// each partition to a share of it. The default is 16 MiB.
 	MaxBytesInFlight int
 
 	// Takeover counts the offsets that a takeover reads, and Reading counts the offsets that
@@ -112,16 +112,13 @@ func (o *Options) permitted() error {
 	return o.Permit()
 }
 
-// DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a
-// template.
+// DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a template.
 func DefaultCheckpointTopic(topic string) string { return topics.Template(topic).DefaultCheckpoint() }
 
-// stored returns a reader of the records of the cluster.
 func (o *Options) stored(client *broker.Client) *stored.Reader {
 	return stored.New(client, o.Cluster, o.CheckpointTopic, o.Invalid)
 }
 
-// topics returns the topics of the forwarder.
 func (o *Options) topics(client *broker.Client, read *stored.Reader, created func()) *topics.Topics {
 	return topics.New(client, read, topics.Config{
 		Template: topics.Template(o.Topic), Checkpoint: o.CheckpointTopic,

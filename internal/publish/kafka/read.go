@@ -77,7 +77,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
 	}
-	if t.senders[partition].IsStalled(time.Now()) { // does not delay the purges that follow
+	if t.senders[partition].IsStalled(time.Now()) { // do not delay the purges that follow
 		s.index.End(id, 0)
 		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
@@ -135,10 +135,10 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return stored.ClaimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// admit checks whether this process may take over. It does so before the process writes any record,
-// because a takeover ends the current writer of the cluster name. If this process creates the
-// checkpoint topic, the cluster name has no owner, and admit reads nothing. Otherwise, it reads the
-// claim, even from a topic that another process has just created.
+// admit checks whether this process may take over. It runs before the process writes any record,
+// because a takeover fences the current writer. If this process creates the checkpoint topic, the
+// cluster name has no owner, and admit reads nothing. Otherwise, it reads the claim, even from a topic
+// that another process has just created.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil

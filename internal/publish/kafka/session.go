@@ -20,8 +20,8 @@ import (
 type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
-// their known contents. [Bus.takeOver] creates it. An error ends the session if it leaves unknown
-// which records are stored. The next session determines which ones are stored.
+// their known contents. [Bus.takeOver] creates it. The session ends at an error after which it
+// can't know which records are stored. The next session determines that.
 type session struct {
 	b        *Bus
 	id       string // identifies the session's markers
@@ -36,7 +36,7 @@ type session struct {
 	checkpoint *topic // the checkpoint topic, which recorder writes
 	recorder   *recorder.Recorder
 	partitions atomic.Int64 // number of partitions of all event topics
-	searched   int64        // offset in partition 0 of the checkpoint topic up to which watch has found no other writer's marker; used only by watch
+	searched   int64        // before this offset, partition 0 of the checkpoint topic has no marker of a later writer; used only by takeOver and watch
 
 	mu      sync.Mutex
 	waited  bool              // wait was called, so no worker may start
@@ -138,10 +138,10 @@ func (s *session) failure() error {
 // flushLimit bounds flush, because the checkpoint topic may no longer exist.
 const flushLimit = 2 * time.Minute
 
-// flush blocks until all entries that were put before the call are stored. It returns an error if
-// the session or ctx ends first, or after flushLimit.
+// flush blocks until all entries that the recorder got before the call are stored. It returns an
+// error if the session or ctx ends first, or after flushLimit.
 func (s *session) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not acknowledge its records: %w", context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("no acknowledgement from the checkpoint topic: %w", context.DeadlineExceeded))
 	defer cancel()
 	ctx, release := s.bound(ctx)
 	defer release()

@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// TestEndedSessionOpensNoTopic verifies that a message that still has an ended session starts no worker.
+// TestEndedSessionOpensNoTopic verifies that a message that still uses an ended session starts no worker.
 // Nobody waits for a worker that starts after wait, and a WaitGroup can panic if it starts during wait.
 func TestEndedSessionOpensNoTopic(t *testing.T) {
 	b := openBus(t, testOptions("127.0.0.1:1")) // no broker listens there

@@ -103,7 +103,7 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 	s.unseen = unseen
 	for _, isRecorded := range unseen {
 		if isRecorded {
-			s.b.losses.Add(1) // it may be deleted
+			s.b.losses.Add(1) // the topic may have been deleted
 		}
 	}
 	var all []recovery
@@ -128,8 +128,8 @@ func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint)
 }
 
 // probeTopics probes topics that do not acknowledge, until stop is called. It ends the session if
-// one of them was deleted. This can happen right after the takeover found the topic, and the next
-// session recreates it. After the takeover, [Bus.watch] probes the topics.
+// one of them no longer exists, because a topic can be deleted right after the takeover found it. The
+// next session recreates the topic. After the takeover, [Bus.watch] probes the topics.
 func (s *session) probeTopics() (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var looking sync.WaitGroup

@@ -278,9 +278,9 @@ func TestACrashBeforeTheRecord(t *testing.T) {
 }
 
 // TestTimestampsOfAnObjectNeverFall verifies timestamps after a writer whose clock was ahead. The
-// records of the next writer are not before the records of that writer. The next writer knows the
-// times of that writer's events, whether or not they are recorded. The answer to a foreign record
-// is not before the foreign record.
+// records of the next writer have no earlier timestamps than those of the first one, whether or not
+// the first writer's events are recorded. The answer to a foreign record has no earlier timestamp than
+// that record.
 func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 	for _, recorded := range []bool{true, false} {
 		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
@@ -457,7 +457,7 @@ func (w *writers) deleteTopic(name string) {
 	})
 }
 
-// topicID returns the ID of the topic with a name, the zero value for none.
+// topicID returns the ID of a topic, or the zero value if the topic does not exist.
 func (w *writers) topicID(name string) [16]byte {
 	w.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.opts.Broker.Addrs...))

@@ -80,9 +80,9 @@ func TestOthersTopicsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestATopicOpensDuringALoad verifies that a load doesn't take an event for lost whose topic opened
-// after the load had looked at the open topics. In an earlier version, the next load removed the
-// entry of the event, and the object was published again with the same ID.
+// TestATopicOpensDuringALoad verifies that a load doesn't treat an event as lost if its topic opened
+// after the load listed the open topics. In an earlier version, the next load removed the entry of the
+// event, and the object was published again with the same ID.
 func TestATopicOpensDuringALoad(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	w.opts.Topic, w.opts.CheckpointTopic = "kr.{resource}", "checkpoint"

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// topic is a topic with its senders, by partition. The checkpoint topic does not use spread and
-// newest.
+// topic is a topic with its senders, by partition. The checkpoint topic uses only name, senders and
+// markers.
 type topic struct {
 	name    string
 	senders []*sender.Sender
@@ -46,7 +46,7 @@ func (s *session) openTopic(name string) *topic {
 		s.loaded = nil
 		return t
 	}
-	if !s.opening[name] && !s.waited { // a message can still have a session that has ended
+	if !s.opening[name] && !s.waited { // Publish can still use a session that has ended
 		s.opening[name] = true
 		s.workers.Go(func() {
 			if err := s.create(s.ctx, name); err != nil && s.ctx.Err() == nil {

@@ -1,11 +1,11 @@
 // Package bus connects one cluster to its bus: it opens the configured sink, and makes sure that the
 // cluster owns its name there.
 //
-// After a Bus has read a claim of another cluster, Publish fails with [publish.ErrNotSent] and
-// Ready with [publish.ErrGone]. On NATS, it reads the claim every 10 seconds and at each checkpoint
-// load, so it can publish for up to 10 seconds after the other cluster's claim. On Kafka, the
-// brokers reject its events at once. The package can't tell two clusters with one name apart if one
-// of them hides the UID of its namespace kube-system. It does not decide what to publish.
+// A cluster claims its name with a message on the bus. After a Bus has read another cluster's claim,
+// Publish fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. On NATS, it reads the
+// claim every 10 seconds and at each checkpoint load, so it can publish for up to 10 seconds after
+// the other cluster's claim. On Kafka, the brokers reject its events at once. The package can't tell
+// two clusters with one name apart if one of them hides the UID of its namespace kube-system.
 package bus
 
 import (

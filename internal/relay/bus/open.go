@@ -75,7 +75,7 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 		return nil, busError(err)
 	}
 	b.Invalid, claim.invalid, claim.bus = invalid, invalid, b.readable
-	b.claim, b.Source = claim, renewing{b.Source, claim} // the bus fails when another cluster takes the name
+	b.claim, b.Source = claim, renewing{b.Source, claim} // from here on, Ready and Publish fail if another cluster takes the name
 	c.WaitFor(b.Ready)
 	if err := b.Ready(); err != nil {
 		c.Logger.Warn("waiting for the bus", "err", err)

@@ -123,7 +123,7 @@ func (c *traced) environment() trace.Selection {
 	case x.Reason == explain.NamespacesUnknown, x.Reason == explain.ListFails:
 		s.Detail = x.Detail + ": " + spaces.Error + x.ListError
 	case x.Reason == discovery.Excluded:
-		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_EXCLUDE_RESOURCES has "+x.ExcludedBy
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_EXCLUDE_RESOURCES includes "+x.ExcludedBy
 	case x.Reason != "" && x.Reason != explain.NotAllowed && x.Reason != explain.NoNamespaces:
 		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_RESOURCES: "+x.Detail
 	case c.key.Namespace != "" && spaces.Selected != nil && !slices.Contains(spaces.Selected, c.key.Namespace):

@@ -18,7 +18,7 @@ type TopicConfig struct {
 	// a different number.
 	Partitions int
 	// Replication is the minimum number of replicas per partition
-	// (KUBERELAY_KAFKA_REPLICATION). If it is 0, the cluster's default applies.
+	// (KUBERELAY_KAFKA_REPLICATION). If it is less than 1, the cluster's default applies.
 	Replication int
 	// CleanupPolicy is delete or compact. A topic with the policy delete must set retention.ms and
 	// retention.bytes to -1, so that Kafka deletes no records by age or size.

@@ -27,8 +27,8 @@ const imdsID = "ec2imds"
 const sources = "EKS sets AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN (IRSA) or AWS_CONTAINER_CREDENTIALS_FULL_URI (Pod Identity) for a service account with a role; " +
 	"elsewhere, set AWS_SHARED_CREDENTIALS_FILE and AWS_PROFILE, or give the instance a role"
 
-// explain leaves out the SDK's error text, which can contain the body of a response or the output of a
-// credential process.
+// explain describes an error without the SDK's text, which can contain the body of a response or the
+// output of a credential process.
 func explain(err error) error {
 	var operation *smithy.OperationError
 	var response interface{ HTTPStatusCode() int }
@@ -98,7 +98,7 @@ func innermost(err error) error {
 	}
 }
 
-// explainLoad leaves out the lines of a malformed shared file, which can contain secrets.
+// explainLoad describes an error without the lines of a malformed shared file, which can contain secrets.
 func explainLoad(err error) error {
 	var file config.SharedConfigLoadError
 	if errors.As(err, &file) {

@@ -14,7 +14,7 @@
 //     See [Partition].
 //   - The package reads the records of the CloudEvents SDK, and the SDK reads the records
 //     of this package.
-//   - No event of an object is a tombstone, because a delete has data. [Encode] returns an
+//   - No event of an object is a tombstone, because even a delete has data. [Encode] returns an
 //     error for an event without data, and [Decode] returns [ErrTombstone] for a tombstone.
 //     [Tombstone] returns the tombstone that follows a delete.
 //   - A marker in an event topic has no value (see [EncodeControl]), so a table of the topic

@@ -119,7 +119,7 @@ func TestAuthentication(t *testing.T) {
 	})
 	t.Run("no TLS there", func(t *testing.T) {
 		c := newClient(t, s.Addr(), func(o *Options) { o.TLS, o.CAFile, o.RequestTimeout = true, s.caFile, 3e9 })
-		// The broker takes the first bytes of the TLS handshake for the size of a request. It
+		// The broker reads the first bytes of the TLS handshake as the size of a request. It
 		// waits for the rest of the request, or closes the connection.
 		wantError(t, s.produce(t, c), failure.Retry, s.Addr(), "TLS handshake")
 	})

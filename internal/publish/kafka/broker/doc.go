@@ -1,5 +1,5 @@
-// Package broker is a client for one Kafka cluster. It provides the operations of an
-// idempotent producer: topics, producer IDs, single produce attempts, and reads by offset. It
+// Package broker is a client for one Kafka cluster. It provides what an idempotent producer
+// needs: topics, producer IDs, single produce attempts, and reads by offset. It
 // uses the Client and the Transport of kafka-go. It does not batch records, and leaves the
 // reaction to a failed write to the caller.
 //
@@ -8,7 +8,7 @@
 //   - [Client.Ensure] creates a missing topic and checks an existing one. If an existing topic
 //     has wrong settings, the error names them and the command that fixes them. The package
 //     never changes an existing topic.
-//   - [Client.Produce] makes one attempt, which all in-sync replicas acknowledge. The package
+//   - [Client.Produce] makes one attempt, and waits for all in-sync replicas. The package
 //     never repeats the attempt, because only the owner of the sequence numbers may do that.
 //   - [Client.Read] delivers every record in the requested range of the log, in order and
 //     once, and reports the offset from which the records are complete. It skips only batches

@@ -52,7 +52,7 @@ func (t *transport) explain(err error) error {
 		return t.explainAuthentication(code, err)
 	case network != nil && network.Op == "remote error":
 		return failure.Misconfigured("%s rejected the TLS handshake: %w: check KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE, "+
-			"because it may require a client certificate", where, err)
+			"because the broker may require a client certificate", where, err)
 	case failure.KindOf(err) == failure.Never && !errors.Is(err, protocol.ErrNoRecord) && !errors.Is(err, failure.ErrClosed) && failure.IsTLS(err):
 		return failure.Misconfigured("%w", err)
 	case errors.Is(err, context.Canceled):

@@ -259,7 +259,7 @@ func TestReadFaults(t *testing.T) {
 }
 
 // TestEmptyAnswersSkipNothing verifies that a read never skips records because of empty responses.
-// An earlier version took three consecutive empty responses for a log that compaction had emptied.
+// An earlier version concluded from three consecutive empty responses that compaction had emptied the log.
 func TestEmptyAnswersSkipNothing(t *testing.T) {
 	cluster, c := newFake(t)
 	for _, key := range []string{"a", "b", "c"} {

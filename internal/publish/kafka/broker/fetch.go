@@ -115,7 +115,7 @@ func (r *cursor) handleEmpty(end int64) error {
 		return errEmpty
 	}
 	r.empty = 0
-	return fmt.Errorf("%w: at offset %d, the log ends at %d", errNothing, r.next, end)
+	return fmt.Errorf("%w: no records at offset %d, and the log ends at %d", errNothing, r.next, end)
 }
 
 // reset handles an offset that a broker reports to be out of range. If the log starts later, the

@@ -39,7 +39,7 @@ const (
 // Read retries errors of the kind [failure.Retry] until ctx ends. It returns these errors:
 //
 //   - an error that each returned, unchanged
-//   - [ErrPastEnd] if the log ends before from, or if it ends before to for about 5 s
+//   - [ErrPastEnd] if the log ends before from, or ends before to and does not grow for about 5 s
 //   - [ErrNoTopic] if the topic does not exist
 //   - any other error that a retry cannot fix
 func (c *Client) Read(ctx context.Context, topic string, partition int, from, to int64, each func(Record) error, refused ...func(Refused)) (start int64, err error) {
@@ -59,7 +59,7 @@ func (r *cursor) advanceTo(ctx context.Context, to int64, each func(Record) erro
 		if err = r.advance(ctx, to, readWait, each); !r.atEnd {
 			ends = 0
 		} else if ends++; err == nil && ends == emptyResponses {
-			err = fmt.Errorf("topic %s, partition %d ends at offset %d, want %d: %w", r.topic, r.partition, r.next, to, ErrPastEnd)
+			err = fmt.Errorf("topic %s, partition %d ends at offset %d, before offset %d: %w", r.topic, r.partition, r.next, to, ErrPastEnd)
 		}
 	}
 	return err

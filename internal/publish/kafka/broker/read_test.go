@@ -127,7 +127,7 @@ func TestReadEndsWithTheConsumer(t *testing.T) {
 				}
 				return nil
 			})
-			if err != enough { //nolint:errorlint // it is to be the very error
+			if err != enough { //nolint:errorlint // Read must not wrap the error
 				t.Errorf("got %v", err)
 			}
 			if calls != 2 {

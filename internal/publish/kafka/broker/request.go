@@ -120,7 +120,7 @@ type fetchResponse struct {
 }
 
 // ApiKey implements [protocol.Message].
-func (*fetchResponse) ApiKey() protocol.ApiKey { return protocol.Fetch } //nolint:staticcheck // the name is of kafka-go
+func (*fetchResponse) ApiKey() protocol.ApiKey { return protocol.Fetch } //nolint:staticcheck // kafka-go defines the name
 
 type fetchTopic struct {
 	Topic      string           `kafka:"min=v0,max=v11"`

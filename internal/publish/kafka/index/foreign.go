@@ -10,10 +10,10 @@ import (
 
 // ForeignRecord is a record of another writer with the key of one of the cluster's objects.
 type ForeignRecord struct {
-	Entry     record.Entry // only the place and the time, if the record is not an event and Entry.Foreign is false
+	Entry     record.Entry // has only the place and the time of a record that is not an event, unless a takeover set Entry.Foreign
 	Tombstone bool         // the record is a tombstone, or a delete with its tombstone after it
 
-	found bool // a call of [Foreign.Unanswered] has set the position in the index to that of this record
+	found bool // [Foreign.Unanswered] has set the position in the index to that of this record
 }
 
 // isAnswered reports whether the record needs no answer: a later event of the key answers it, or it

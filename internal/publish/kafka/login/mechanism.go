@@ -167,5 +167,5 @@ func (m iamMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 
 func (m iamMechanism) Rejected() (what, check string) {
 	return fmt.Sprintf("the AWS credentials (%s) for region %s with %s", cmp.Or(m.Source(), "of an unknown source"), m.Region(), AWSIAM),
-		"that the IAM policy of the role allows kafka-cluster:Connect on the cluster, that this is its region (KUBERELAY_KAFKA_AWS_REGION), and the clock"
+		"that the IAM policy of the role allows kafka-cluster:Connect on the cluster, that the cluster is in this region (KUBERELAY_KAFKA_AWS_REGION), and that the clock is right"
 }

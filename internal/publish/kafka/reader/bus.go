@@ -51,7 +51,7 @@ func Open(o Options) (*Bus, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
 	if o.Topic == "" {
-		return nil, fmt.Errorf("%w: no topic", ErrMisconfigured)
+		return nil, fmt.Errorf("%w: no topic: set KUBERELAY_KAFKA_TOPIC", ErrMisconfigured)
 	}
 	client, err := broker.New(o.Broker)
 	if err != nil {

@@ -27,8 +27,9 @@ func (s *subscription) observe(log publish.Log, now bounds) error {
 	return nil
 }
 
-// lost reports whether records may have been removed between two observations: a bound shows that,
-// or the observations are more than [publish.MaxAway] apart. Compaction moves neither bound.
+// lost reports whether records may have been removed between two observations: the log starts later,
+// it ends earlier, or the observations are more than [publish.MaxAway] apart. Compaction moves neither
+// bound.
 func (b bounds) lost(now bounds) bool {
 	return now.start > b.start || now.end < b.end || now.at.Sub(b.at) > publish.MaxAway
 }

@@ -59,9 +59,9 @@ type partition struct {
 	next int64 // offset of the next record
 	from int64 // records below this offset go to Past
 
-	counted bool // the counter expects the records below from
+	counted bool // Reading.Begin was called for the records below from
 
-	// whole reports that the log starts at offset 0, and that a record was read at every offset
+	// whole means that the log starts at offset 0, and that a record was read at every offset
 	// below next.
 	whole bool
 }
@@ -241,7 +241,7 @@ func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, erro
 	if d.Cluster, m.Key, err = event.ParsePartitionKey(d.Subject); err != nil {
 		m.Marker = true
 		if d.Cluster, m.Key, err = event.ParseMarkerPartitionKey(d.Subject); err != nil {
-			return nil, fmt.Errorf("the key %q is neither the key of an object nor of a marker", d.Subject)
+			return nil, fmt.Errorf("the key %q does not name an object or a marker", d.Subject)
 		}
 	}
 	if want := b.topicOf(m.Key); m.Key.Resource != "" && want != d.Log.Topic {

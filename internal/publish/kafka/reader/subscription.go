@@ -176,7 +176,7 @@ func (s *subscription) resume(ctx context.Context) error {
 		switch {
 		case s.target.opts.UntilLost && (errors.Is(e.err, broker.ErrNoTopic) || errors.Is(e.err, broker.ErrPastEnd)):
 			why = append(why, fmt.Errorf("%w: %w", publish.ErrLost, e.err))
-		case errors.Is(e.err, broker.ErrNoTopic): // a topic with this name is then a new topic
+		case errors.Is(e.err, broker.ErrNoTopic): // a later topic with this name is a new one
 			delete(s.known, e.p.log)
 		case errors.Is(e.err, broker.ErrPastEnd):
 			s.follow(ctx, s.b.newPartition(e.p.log, 0), 0)

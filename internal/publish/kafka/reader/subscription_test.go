@@ -136,7 +136,7 @@ func TestForeign(t *testing.T) {
 }
 
 // TestTopicsOfResources verifies that a subscription with a topic template finds a topic that is
-// created later. A topic that matches the template but is of another resource yields no events.
+// created later. A topic that matches the template but belongs to another resource yields no events.
 func TestTopicsOfResources(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	base := kafkabrokertest.TopicName(t.Name())

@@ -74,9 +74,9 @@ func (e Entry) IsSameEvent(other Entry) bool {
 		e.Epoch == other.Epoch && e.Deleted == other.Deleted && e.Deselected == other.Deselected)
 }
 
-// State is the value of the other kind of record in the checkpoint topic. The checkpoint topic has
-// one State per event topic. It lets the next writer find the topic and assign keys to the same
-// partitions. It does not say how far the topic is recorded.
+// State is the value of the record that the checkpoint topic has for each event topic. It lets the
+// next writer find the topic and assign keys to the same partitions. It does not say how far the topic
+// is recorded.
 type State struct {
 	Topic string `json:"topic"`
 	// Partitions is the number of partitions that keys are spread over. The topic may have more
@@ -90,8 +90,8 @@ type State struct {
 	Writer  string `json:"writer"`
 }
 
-// StateKey returns the key of a topic's state. An object never has this key, because no group is
-// written "_control".
+// StateKey returns the key of a topic's state. An object never has this key, because "_control" is not
+// a valid API group.
 func StateKey(cluster, topic string) string {
 	return string(event.ClusterPartitionKeys(cluster)) + "_control/topic/_/" + topic
 }

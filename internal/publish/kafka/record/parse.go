@@ -86,14 +86,14 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	case err != nil:
 		return fail(event.InvalidData, err)
 	case s.Topic != topic || !IsTopic(topic):
-		return fail(event.InvalidKey, fmt.Errorf("it names topic %.100q", s.Topic))
+		return fail(event.InvalidKey, fmt.Errorf("it names the topic %.100q", s.Topic))
 	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
-		return fail(event.InvalidData, errors.New("the names of its writer are too long"))
+		return fail(event.InvalidData, errors.New("its session or writer has a name that is too long"))
 	case s.Partitions < 0 || s.Partitions > publish.MaxPartitions || s.Records < 0 || s.Records > publish.MaxPartitions:
-		return fail(event.InvalidPosition, fmt.Errorf("%d partitions, recorded in %d, are out of range", s.Partitions, s.Records))
+		return fail(event.InvalidPosition, fmt.Errorf("%d partitions or %d checkpoint partitions are out of range", s.Partitions, s.Records))
 	}
 	if partition != 0 {
-		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d", partition))
+		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d, not in the first one", partition))
 	}
 	return Checkpoint{Kind: OfTopic, State: s}, nil
 }
@@ -169,7 +169,7 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 		return Entry{}, err
 	}
 	if !acked.Deleted {
-		return Entry{}, event.Invalid(event.InvalidAttribute, fmt.Errorf("a tombstone of type %q", attribute("type")))
+		return Entry{}, event.Invalid(event.InvalidAttribute, fmt.Errorf("a tombstone has the type %q, which is not a removal", attribute("type")))
 	}
 	e := EntryOf(acked, topic, partition, r.Offset-1)
 	e.Time = Stored(r.Time)
@@ -180,13 +180,13 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 func (p Parser) check(key string, e Entry) error {
 	switch {
 	case !IsTopic(e.Topic):
-		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the topic %.100q", key, e.Topic))
+		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the invalid topic %.100q", key, e.Topic))
 	case len(e.ID) > event.MaxText:
-		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes", key, len(e.ID)))
+		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes, and the limit is %d", key, len(e.ID), event.MaxText))
 	case len(e.Claim) > event.MaxText:
-		return event.Invalid(event.InvalidData, fmt.Errorf("the claim in the entry of %q has %d bytes", key, len(e.Claim)))
+		return event.Invalid(event.InvalidData, fmt.Errorf("the claim in the entry of %q has %d bytes, and the limit is %d", key, len(e.Claim), event.MaxText))
 	case e.Partition < 0 || e.Partition >= publish.MaxPartitions || e.Offset < 0 || e.Offset > publish.MaxOffset || e.Unread < 0:
-		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q is at offset %d of partition %d", key, e.Offset, e.Partition))
+		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q has a number out of range: partition %d, offset %d, unread offset %d", key, e.Partition, e.Offset, e.Unread))
 	}
 	if p.isKeyOf(key, e) {
 		if e.Type == "" || e.Type == event.ClusterClaimed {
@@ -194,7 +194,7 @@ func (p Parser) check(key string, e Entry) error {
 		}
 		return nil
 	}
-	return event.Invalid(event.InvalidKey, fmt.Errorf("%q is not the key of an event of type %.100q", key, e.Type))
+	return event.Invalid(event.InvalidKey, fmt.Errorf("the key %q does not match the event type %.100q", key, e.Type))
 }
 
 // isKeyOf reports whether a key matches the type of an entry.
@@ -225,7 +225,7 @@ func isKey(key string) error {
 		_, _, err = event.ParseMarkerPartitionKey(key)
 	}
 	if err != nil {
-		return event.Invalid(event.InvalidKey, errors.New("the key is neither that of an object nor of a marker"))
+		return event.Invalid(event.InvalidKey, errors.New("the key does not name an object or a marker"))
 	}
 	return nil
 }

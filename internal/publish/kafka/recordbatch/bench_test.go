@@ -8,7 +8,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// BenchmarkEncode encodes 1,000 records of 8 KB in one batch, and compares kafka-go's own writer.
+// BenchmarkEncode encodes 1,000 records of 8 KB in one batch, with this package and with kafka-go.
 // MB/s counts uncompressed bytes, and ratio is the compression ratio.
 func BenchmarkEncode(b *testing.B) {
 	records := someRecords(1000)

@@ -48,7 +48,7 @@ func mustEncode(t testing.TB, b *Batch, codec Compression, p Producer, baseSeque
 	return encoded
 }
 
-// plain is a record as text, see textOf, which is quick to compare.
+// plain is a record as text (see textOf), which is quick to compare.
 type plain struct {
 	Key, Value string
 	Headers    []string

@@ -170,7 +170,7 @@ func TestLargestRecord(t *testing.T) {
 	}
 }
 
-// TestLies verifies that a batch with wrong numbers is an error.
+// TestLies verifies that a batch with wrong numbers is rejected.
 func TestLies(t *testing.T) {
 	varints := func(values ...int64) (b []byte) {
 		for _, v := range values {

@@ -38,8 +38,7 @@ func appendWith(pool *sync.Pool, dst, src []byte) ([]byte, error) {
 
 // xerial is the header of snappy-java's framing: its magic, the version, and the minimum version of
 // a reader. Blocks follow, and each has its size in four bytes before it. Java producers write this
-// framing. Java consumers also read a single block without framing. Other consumers read only the
-// framing.
+// framing, so all consumers read it.
 var xerial = [...]byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1}
 
 const xerialBlock = 32 << 10 // bytes before compression, as in Java

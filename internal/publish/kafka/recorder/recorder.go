@@ -17,7 +17,7 @@ type Config struct {
 	Session string // ID of the session in a topic's state; informational, like Writer
 	Writer  string
 	Senders []*sender.Sender // of the partitions of the checkpoint topic
-	Spread  int              // number of senders in use, from the first on
+	Spread  int              // the first Spread senders are in use
 	Room    int              // limit of unstored records per sender
 	Fail    func(error)      // ends the session
 }
@@ -61,7 +61,7 @@ func (r *Recorder) Erase(key []byte, home int) { r.add(home, recordbatch.Record{
 // Home returns the checkpoint partition of an event partition.
 func (r *Recorder) Home(partition int) int { return takeover.Home(partition, r.Spread) }
 
-// Write stores a checkpoint record that a takeover requires.
+// Write writes a checkpoint record that a takeover requires.
 func (r *Recorder) Write(w takeover.Write) {
 	rec := recordbatch.Record{Key: []byte(w.Key)}
 	switch w.Kind {

@@ -67,16 +67,16 @@ const (
 )
 
 // Remedy decides about the record of a key. last is the position of the object's last event, or 0
-// if there is none. is points to the entry of that event. It is nil until the event has been read,
-// and points to a zero entry if the topic does not hold the event.
-func (d *Doubts) Remedy(key string, last uint64, is *record.Entry) Remedy {
+// if there is none. found points to the entry of that event. It is nil until the event has been
+// read, and points to a zero entry if the topic does not hold the event.
+func (d *Doubts) Remedy(key string, last uint64, found *record.Entry) Remedy {
 	doubt := d.Last[key]
 	switch {
-	case d.isHome(last) && is == nil:
+	case d.isHome(last) && found == nil:
 		return ReadEvent
-	case d.isHome(last) && *is == record.Entry{}:
+	case d.isHome(last) && *found == record.Entry{}:
 		return Later
-	case d.isHome(last) && is.Topic == doubt.Entry.Topic && is.Position() == doubt.Entry.Position() && is.IsSameEvent(doubt.Entry):
+	case d.isHome(last) && found.Topic == doubt.Entry.Topic && found.Position() == doubt.Entry.Position() && found.IsSameEvent(doubt.Entry):
 		return Accept
 	case d.isHome(last):
 		return Replace

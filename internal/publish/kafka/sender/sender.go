@@ -28,7 +28,7 @@ type Config struct {
 	Ready     func(ctx context.Context) error // blocks while no batch may be sent; nil for no limit
 	Stall     time.Duration                   // age of an unacknowledged batch at which the sender counts as stalled
 	Fail      func(error)                     // ends the session
-	Attempted func(s *Sender, err error)      // called after every attempt, with its error
+	Attempted func(s *Sender, err error)      // called after an attempt that succeeded or that will be repeated
 	Sent      func(records, bytes int)        // called for every batch, for the metrics
 	Marker    func(unread int64)              // records the session's marker of an event partition; nil for the checkpoint topic
 }
@@ -57,8 +57,8 @@ type Sender struct {
 	awake        chan struct{} // wakes Run after Add
 
 	// timestamp is the timestamp of the last batch, or the bound that NotBefore set. The timestamps
-	// of a key never decrease, because some readers consider the record with the latest timestamp
-	// as the last one. The sender uses the current time instead of the time of the event, because
+	// of a key never decrease, because some readers treat the record with the latest timestamp as
+	// the last one. The sender uses the current time instead of the time of the event, because
 	// brokers use timestamps to expire producers (producer.id.expiration.ms,
 	// ProducerStateManager.isProducerExpired). After a restart, a broker does not know a producer
 	// whose last batch seems older than a day. It would then store a resent batch of that producer

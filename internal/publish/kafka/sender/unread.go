@@ -12,11 +12,11 @@ type Span struct{ From, To int64 }
 type Spans []Span
 
 // maxSpans bounds the number of remembered ranges per partition. Beyond the limit, the last range
-// grows and includes the session's records in between. The index distinguishes these from foreign
-// records, as it does those of batches in flight.
+// grows and includes the session's own records in between. The caller drops these, like the records of
+// batches in flight.
 const maxSpans = 1 << 14
 
-// wrote records that the sender has stored records at these offsets. The caller holds mu.
+// wrote updates known and unread after the sender has stored records. The caller holds mu.
 func (s *Sender) wrote(at Span) {
 	if s.known != 0 && at.From > s.known {
 		s.addUnread(Span{s.known, at.From})
@@ -52,9 +52,9 @@ func (s *Sender) recordUnread() {
 	}
 }
 
-// RecordRead updates the first unread offset in the marker's entry after a load. unanswered is the
-// first offset of an unanswered foreign record, or 0 if there is none. The lower of the two offsets
-// counts.
+// RecordRead updates the marker's entry after a load. unanswered is the first offset of an unanswered
+// foreign record, or 0 if there is none. The entry gets that offset, or the first unread offset if
+// that is lower.
 func (s *Sender) RecordRead(unanswered int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

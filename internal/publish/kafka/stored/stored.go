@@ -39,7 +39,7 @@ func (s *Reader) Read(ctx context.Context, topic string, partition int, from, to
 	return err
 }
 
-// ReadCounted is like [Reader.Read]. It also adds the number of offsets that it passes to c.
+// ReadCounted is like [Reader.Read], and reports its progress to c, in offsets.
 func (s *Reader) ReadCounted(ctx context.Context, c *longwork.Counter, topic string, partition int, from, to int64, each func(broker.Record) error) error {
 	c.Expect(max(0, to-from))
 	next := from
@@ -49,7 +49,7 @@ func (s *Reader) ReadCounted(ctx context.Context, c *longwork.Counter, topic str
 		return each(r)
 	})
 	if err == nil {
-		c.Add(max(0, to-next)) // the last offsets may be compacted, or those of control records
+		c.Add(max(0, to-next)) // the last offsets may belong to compacted or control records
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (s *Reader) refuse(r broker.Refused) {
 	if errors.Is(r.Err, recordbatch.ErrTooLarge) {
 		reason = event.InvalidSize
 	}
-	s.Report(r.Topic, r.Partition, r.First, event.Invalid(reason, fmt.Errorf("the batch up to offset %d: %w", r.Last, r.Err)))
+	s.Report(r.Topic, r.Partition, r.First, event.Invalid(reason, fmt.Errorf("the batch up to offset %d cannot be read: %w", r.Last, r.Err)))
 }
 
 // Report reports a record that no forwarder writes. The caller continues without it.
@@ -172,8 +172,8 @@ func (s *Reader) parse(r broker.Record, partition int) record.Checkpoint {
 	return c
 }
 
-// LookUp reads the record at the start of a range. If the record has another key than the range,
-// LookUp returns a record without a key.
+// LookUp reads the record at the start of a range. If the record does not have the range's key, LookUp
+// returns a record without a key.
 func (s *Reader) LookUp(ctx context.Context, topic string, partition int, read takeover.Read) (takeover.Record, bool, error) {
 	r, found, err := s.ReadOne(ctx, topic, partition, read.From)
 	if err != nil || !found || string(r.Key) != read.Key {

@@ -36,7 +36,7 @@ const (
 // none is the zero entry.
 var none record.Entry
 
-// Keyed is a checkpoint entry with its key. The key is "" for none.
+// Keyed is a checkpoint entry with its key. The key is "" if there is no entry.
 type Keyed struct {
 	Key string
 	record.Entry
@@ -90,7 +90,7 @@ type Partition struct {
 	former  Keyed        // the marker of the previous writer
 	highest Keyed        // the entry with the highest offset
 	start   int64        // the first offset of the log
-	marker  record.Entry // the session's marker: no other writer writes below it any more
+	marker  record.Entry // the session's marker, up to which the log is read
 
 	next      step
 	from      int64 // the first offset of the rest
@@ -184,8 +184,8 @@ func (p *Partition) highestIfStored() step {
 	return highestEntry
 }
 
-// restFrom returns the step that reads the rest of the log. The argument is the offset below which the
-// checkpoint has every event.
+// restFrom returns the step that reads the rest of the log, and sets its first offset. The checkpoint
+// has every event below the offset recorded.
 func (p *Partition) restFrom(recorded int64) step {
 	p.from = p.former.readUpTo(recorded)
 	return rest

@@ -21,7 +21,7 @@ type placement struct{ number, partition int }
 
 // maxMisplaced is the number of records in a wrong partition that are ignored if no number of
 // partitions in use is recorded. In that case, the topic may be new, and another writer may have
-// written these records. Such a writer must not prevent the use of partitions.
+// written these records. That writer must not reduce the number of partitions in use.
 const maxMisplaced = 8
 
 // spreadOf returns the number of partitions in use.

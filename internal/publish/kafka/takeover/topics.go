@@ -15,7 +15,7 @@ type Visibility int
 const (
 	Ours    Visibility = iota // the topic is recorded and visible, or Kuberelay wrote its first record
 	NotOurs                   // the topic is not recorded, and it is empty or another user wrote its first record
-	Hidden                    // the topic does not exist, or this user may not see it: brokers can respond in the same way to both
+	Hidden                    // the topic does not exist, or this user may not see it: brokers can give the same response in both cases
 	Unknown                   // the brokers did not respond
 )
 
@@ -64,8 +64,8 @@ func (c *Checkpoint) Take(name string, partitions int) *Topic {
 	return newTopic(name, partitions, c.Records, of, c.erased[name])
 }
 
-// Write is a record to write to the checkpoint topic. A zero entry removes the entry of the key. A
-// state has no session and writer, because only the caller knows them.
+// Write is a record to write to the checkpoint topic. The kind [record.Removed] removes the entry of the
+// key. A state has no session and writer, because only the caller knows them.
 type Write struct {
 	Partition int    // of the checkpoint topic
 	Key       string // "" for a state

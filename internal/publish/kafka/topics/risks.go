@@ -28,7 +28,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	if brokers == 1 && !slices.ContainsFunc(topics, func(t broker.Topic) bool { return t.Replication > 1 }) {
 		add(publish.Risk{
 			Setting: "replication factor 1", Single: true,
-			Loses: "there is one broker, so its disk has the only copy, and a power failure loses records that it acknowledged and had not flushed",
+			Loses: "there is one broker, so its disk has the only copy, and a power failure loses records that the broker acknowledged but did not flush",
 			Fix:   "if that matters, use three brokers, and topics with three replicas and min.insync.replicas=2",
 		}, single)
 		return all

@@ -29,7 +29,7 @@ type Config struct {
 	Replication   int
 	CleanupPolicy string // of the event topics
 
-	LookTimeout time.Duration // bounds the look at a topic that the checkpoint topic does not name
+	LookTimeout time.Duration // bounds the inspection of a topic that the checkpoint topic does not name
 	Created     func()        // called when a topic was created
 	Logger      *slog.Logger
 }
@@ -52,9 +52,9 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 	return &Topics{Config: c, client: client, stored: read, seen: map[string]broker.Topic{}}
 }
 
-// Discover returns the existing event topics. Without a template, it creates the topic if it does
-// not exist. With a template, a matching topic is an event topic if the checkpoint topic names it or if
-// it holds Kuberelay records. It ignores other topics.
+// Discover returns the existing event topics. If all resources share one topic, Discover creates a
+// missing topic. If each resource has its own topic, a topic that matches the template is an event
+// topic if the checkpoint topic names it or if it holds Kuberelay records.
 //
 // unseen contains the topics that may be event topics but currently cannot be inspected. The value
 // is true if the checkpoint topic names the topic.
@@ -129,10 +129,9 @@ func (t *Topics) Recheck(ctx context.Context, unseen map[string]bool, all bool) 
 	return visible, others, err
 }
 
-// look determines whether a topic is visible, and whether it is an event topic. A topic that the
-// checkpoint topic names only has to be visible. For any other topic, look decides by its first
-// record. An empty topic is not an event topic yet, and is opened for its first event. look writes
-// nothing.
+// look determines whether a topic is visible, and whether it is an event topic. If the checkpoint topic
+// names it, it is an event topic. Otherwise, look decides by the topic's first record. An empty topic is
+// not an event topic yet, and is opened for its first event. look writes nothing.
 func (t *Topics) look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
 	var r broker.Record
 	var found bool

@@ -23,14 +23,14 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.Deserializer;
 
 /**
- * Reads topics to their ends, each three times, as anybody's Java program would, and
- * prints a line of JSON for each record: with a plain consumer, with one that reads what
- * is committed only, and with the CloudEvents SDK's deserializer.
+ * Reads each topic to its end three times: with a plain consumer, with a consumer that reads
+ * only committed records, and with the CloudEvents SDK's deserializer. It prints a line of JSON
+ * for each record.
  *
  * <p>Its arguments are the brokers' address and the topics.
  */
 public class JavaConsumer {
-  // Nobody waits for longer, and nobody may be left to end it.
+  // The program ends itself, because the test may be killed before it can stop the program.
   private static final Duration LIMIT = Duration.ofMinutes(3);
 
   private final ObjectMapper json = new ObjectMapper();
