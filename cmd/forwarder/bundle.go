@@ -26,24 +26,25 @@ func newBundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write a support bundle of a running forwarder",
-		Long: `Bundle collects data from a running forwarder and from the bus, and writes one .tar.gz
-for a bug report: the status, the metrics, the configuration, the goroutines, a heap
-profile, the last lines of the log (at most 1,000 and 256 KiB), and the settings of the
-stream or the topics. manifest.json lists the files, the versions, and what is missing
-and why.
+		Long: `Bundle collects data from a running forwarder and from the bus, and writes a .tar.gz
+file for a bug report. The file contains the status, the metrics, the configuration, the
+goroutines, a heap profile, the end of the log (at most 1,000 lines and 256 KiB), and the
+settings of the stream or the topics. manifest.json lists the files, the versions, and the
+missing parts with the reasons.
 
-The bundle contains no content of an object and no secret: no password, token or key, no
-function arguments and no memory contents. It contains names: of objects in the log and in
-errors, and of namespaces, hosts and files in the configuration. --no-logs leaves out the log.
+The bundle contains no object content and no secrets: no passwords, tokens, keys, function
+arguments or memory contents. It does contain names: the log and the errors have names of
+objects, and the configuration has names of namespaces, hosts and files. --no-logs leaves
+out the log.
 
-Without --address it asks the forwarder of this environment, as 'forwarder status' does.
-Without KUBERELAY_METRICS_AUTH, a forwarder serves its log, configuration, goroutines and
-heap profile only to its own machine or pod: run the command there, or use kubectl
-port-forward. With it, the token must be allowed to get /metrics and
-/debug/support/*. Bundle reads the bus with the settings of this environment.
+Without --address, bundle asks the forwarder at KUBERELAY_LISTEN_ADDR on this machine.
+Unless KUBERELAY_METRICS_AUTH is true, a forwarder serves its log, configuration,
+goroutines and heap profile only to its own machine or pod: run the command there, or use
+kubectl port-forward. If it is true, pass --token-file with a token that may get /metrics
+and /debug/support/*. Bundle reads the bus with the settings of this environment.
 
-Exit codes: 0 everything is in the bundle, 1 a part is missing or nothing was written, 2
-wrong command line.`,
+Exit codes: 0 everything is in the bundle; 1 a part is missing, or nothing was written;
+2 wrong command line or configuration.`,
 		Example: `  forwarder bundle
   kubectl --namespace kuberelay exec sts/kuberelay -- /forwarder bundle -o - > bundle.tar.gz
   forwarder bundle --address=localhost:8080 --no-logs -o bundle.tar.gz`,
@@ -61,7 +62,7 @@ wrong command line.`,
 					Forwarder: forwarder, Elsewhere: at.Forwarder != "", Settings: cfg, NoLogs: noLogs, Timeout: partTimeout, Command: versionLine(),
 				}.Collect(ctx)
 				if err := ctx.Err(); err != nil {
-					return fmt.Errorf("interrupted, nothing is written: %w", err)
+					return fmt.Errorf("interrupted, nothing was written: %w", err)
 				}
 				messages := cmd.ErrOrStderr()
 				if output == "-" {
@@ -84,8 +85,8 @@ wrong command line.`,
 	}
 	cmd.Flags().SortFlags = false
 	addressFlag(cmd, &at)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist, or - for standard output (default kuberelay-bundle-<cluster>-<time>.tar.gz in this folder)")
-	cmd.Flags().BoolVar(&noLogs, "no-logs", false, "leave out the log, which has names of objects")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist, or - for standard output (default kuberelay-bundle-<cluster>-<time>.tar.gz in the current directory)")
+	cmd.Flags().BoolVar(&noLogs, "no-logs", false, "leave out the log, which contains names of objects")
 	credentialFlags(cmd, &at)
 	return cmd
 }
@@ -96,9 +97,9 @@ func writeFile(name string, b bundle.Bundle) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return &usageError{fmt.Errorf("--output=%q: the file exists; name another", name)}
+		return &usageError{fmt.Errorf("--output=%q: the file exists; name another one", name)}
 	case err != nil:
-		return &usageError{fmt.Errorf("write the bundle: %w; name a file in a folder that can be written, or - for standard output, with --output", err)}
+		return &usageError{fmt.Errorf("write the bundle: %w; set --output to a file in a writable directory, or to - for standard output", err)}
 	}
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {

@@ -21,18 +21,18 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the cluster, the permissions and the bus, before or after installing",
-		Long: `Check finds out whether a forwarder with this environment can do its work: the API
-server, the permissions, what is selected, the bus with its stream or topics, the memory,
-and whether there is another writer. It prints a line for each check: ok, warning,
+		Long: `Check finds out whether a forwarder with this environment can work. It checks the API
+server, the permissions, the selected resources, the bus with its stream or topics, the
+memory, and whether there is another writer. It prints a line for each check: ok, warning,
 failed, or skipped with the reason. A warning or a failure has a fix, and a link to its
 section in docs/troubleshooting.md.
 
-For a forwarder of several clusters, it checks each of them; --cluster checks one.
+If the forwarder copies several clusters, it checks each of them. --cluster selects one.
 
 Run it with --pre before the installation, and without --pre in the pod of a forwarder.
 It only reads: it publishes nothing, takes no lease, and creates no stream or topic.
 
-Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
+Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 		Example: `  forwarder check --pre --memory-limit=256Mi
   forwarder check
   forwarder check --output=json | jq '.checks[] | select(.status == "failed")'`,
@@ -73,7 +73,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&o.Pre, "pre", false, "the forwarder is not installed yet")
+	cmd.Flags().BoolVar(&o.Pre, "pre", false, "check before the installation of the forwarder")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: the limit of this container; with --pre, none)")
 	clusterFlag(cmd, &cluster)

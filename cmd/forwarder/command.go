@@ -29,11 +29,11 @@ func newRootCommand() *cobra.Command {
 	runCommand := newRunCommand()
 	root := &cobra.Command{
 		Use:   "forwarder",
-		Short: "Keep a message bus an exact, always current copy of Kubernetes resources",
-		Long: `Forwarder watches Kubernetes resources and keeps a message bus, NATS JetStream or
-Kafka, an exact, ordered, always current copy of them, as CloudEvents.
+		Short: "Keep an exact, always current copy of Kubernetes resources on a message bus",
+		Long: `Forwarder watches Kubernetes resources and keeps an exact, ordered, always current copy
+of them on a message bus, NATS JetStream or Kafka, as CloudEvents.
 
-Without a command it does what 'forwarder run' does. Environment variables configure
+Without a command, it does the same as 'forwarder run'. Environment variables configure
 it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		Args:          usage(noCommand),
 		SilenceErrors: true,
@@ -186,10 +186,12 @@ func newConfigCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check the configuration and print what is in effect",
+		Short: "Check the configuration and print the values in effect",
 		Long: `Config checks the environment as 'forwarder run' does, without connecting to
-anything, and prints each value and its source. For a file it prints the path,
-never the content.`,
+anything, and prints each value and its source. For a file, it prints the path,
+never the content.
+
+Exit codes: 0 ok; 2 wrong command line or configuration.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := map[string]func(io.Writer, []config.Value) error{"text": writeText, "json": writeJSON}[output]

@@ -115,7 +115,7 @@ func finder(cfg config.Config, command string, log *slog.Logger) kubeconfig.Find
 
 // clusterFlag adds the flag --cluster, which names one of several clusters.
 func clusterFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "cluster", "", "the `name` of one of the clusters, for a forwarder of several")
+	cmd.Flags().StringVar(name, "cluster", "", "`name` of one cluster, if the forwarder copies several")
 }
 
 // selectCluster sets the name of one of several clusters in the settings. It does nothing if name is
@@ -125,7 +125,7 @@ func selectCluster(cfg *config.Config, name string) error {
 		return nil
 	}
 	if cfg.Fleet.Source() == "" {
-		return &usageError{fmt.Errorf("--cluster=%q: it names one of several clusters, and no source of clusters is set; see docs/fleet.md", name)}
+		return &usageError{fmt.Errorf("--cluster=%q is only for a forwarder of several clusters, and no source of clusters is set; see docs/fleet.md", name)}
 	}
 	cfg.Event.ClusterName = name
 	return nil

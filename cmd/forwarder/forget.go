@@ -44,20 +44,20 @@ func newForgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget --cluster=NAME",
 		Short: "Delete from the bus all objects of a cluster that is gone",
-		Long: `Forget retires a cluster whose forwarder is gone for good. It publishes a deleted event
-for every object that the bus shows of the cluster, with the last state on the bus, as
-the forwarder does for an object that is deleted. Then it writes into the claim of the
-cluster's name that the cluster is forgotten, so that any cluster may have the name.
+		Long: `Forget retires a cluster whose forwarder is gone for good. For every object of the
+cluster on the bus, it publishes a deleted event with the object's last state, as the
+forwarder does when an object is deleted. Then it marks the cluster name on the bus as
+forgotten, so that any cluster may use the name.
 
 Run it with the environment of the old forwarder, and with its permissions on the bus.
-It needs no cluster. It refuses while the bus has events of the cluster that are newer
-than 5 minutes, because a forwarder may still be running: stop it first. A forwarder
-that is still running publishes its objects again.
+It does not connect to the cluster. It refuses while the bus has events of the cluster
+that are newer than 5 minutes, because a forwarder may still be running: stop it first.
+A forwarder that is still running publishes its objects again.
 
 The deleted events stay for KUBERELAY_DELETE_RETENTION. If you run the command again
 after that time, it removes them, too. It can be interrupted and repeated.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`,
+Exit codes: 0 done; 1 refused or failed; 2 wrong command line or configuration.`,
 		Example: `  forwarder forget --cluster=old --dry-run
   forwarder forget --cluster=old --yes`,
 		Args: usage(cobra.NoArgs),
@@ -118,7 +118,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
 	if err = errors.Join(err, closeBus()); err != nil {
-		return fmt.Errorf("only %d objects are deleted: %w", done.Deleted, err)
+		return fmt.Errorf("only %d objects were deleted: %w", done.Deleted, err)
 	}
 	fmt.Fprintf(out, "%d objects deleted, the events of %d removed\n", done.Deleted, done.Purged)
 	if done.Claimed {
@@ -158,7 +158,7 @@ type resourceCount struct {
 	objects  int
 }
 
-// surveyOf reads the bus. If the bus has nothing of this cluster, it returns an error that names the
+// surveyOf reads the bus. If the bus has no events of this cluster, it returns an error that names the
 // other clusters.
 func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
@@ -216,12 +216,12 @@ func (s survey) write(w io.Writer, now time.Time) error {
 // confirm asks the user to enter the name of the cluster. Without a terminal, it returns an error.
 func confirm(in io.Reader, out io.Writer, cluster string) error {
 	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
-		return &usageError{errors.New("nothing is deleted without a confirmation: use --yes")}
+		return &usageError{errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
 	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if strings.TrimSpace(answer) != cluster {
-		return errors.Join(errors.New("not confirmed, nothing is deleted"), ignoreEOF(err))
+		return errors.Join(errors.New("not confirmed, nothing was deleted"), ignoreEOF(err))
 	}
 	return nil
 }

@@ -27,20 +27,22 @@ func newGetCommand() *cobra.Command {
 		Use:   "get RESOURCE [NAME...]",
 		Short: "Print the objects on the bus, as kubectl get does",
 		Long: `Get reads the NATS stream or the Kafka topics and prints the current state of the
-objects that the bus has. It needs no cluster, and changes nothing.
+objects on the bus. It does not connect to the cluster, and changes nothing.
 
-A resource is written as for 'forwarder tail': pods, deployments.apps, *.apps or
-Deployment, several with commas. Without a group, it selects in all groups. Get shows
-cluster-scoped objects and, unless --namespace or --all-namespaces is set, the objects of
-the namespace default. Like tail, it shows the clusters of --cluster, or else the cluster
-of KUBERELAY_CLUSTER_NAME, or else all clusters on the bus, and connects to the same bus.
+Write a resource as pods, deployments.apps, *.apps or Deployment, and separate several
+with commas. A name without a group matches in all groups. Get always shows the selected
+cluster-scoped objects. It shows the objects in the namespace default unless --namespace
+or --all-namespaces is set. It shows the clusters that --cluster names, or else the
+cluster of KUBERELAY_CLUSTER_NAME, or else all clusters on the bus. 'forwarder help
+connecting' says how it finds the bus.
 
-It says on standard error how recent the objects are: the time of the last consistency
-point. It does not wait for an unreachable bus, or for a missing stream or topic.
+On standard error, it prints the time of the last consistency point: the objects are
+complete up to that time. It does not wait for an unreachable bus, or for a missing
+stream or topic.
 
-Exit codes: 0 printed, even if there is no object, 1 a name is not found, the bus has
-nothing of a resource or a cluster, or it could not be read, 2 wrong command line or
-configuration.`,
+Exit codes: 0 success, even without objects; 1 a named object is not found, the bus has
+no events of a resource or a cluster, or the bus could not be read; 2 wrong command line
+or configuration.`,
 		Example: `  forwarder get deployments -n shop
   forwarder get pods -A -l app=web -o wide
   forwarder get deployments.apps web -n shop -o yaml
@@ -65,7 +67,7 @@ configuration.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.addFlags(flags)
-	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces")
+	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "show the objects in all namespaces")
 	flags.StringVarP(&f.labels, "selector", "l", "", "only objects with these `labels`, such as app=web,tier!=test")
 	flags.StringVarP(&f.output, "output", "o", "", "wide for more columns, name, json or yaml")
 	return cmd

@@ -1,12 +1,7 @@
-// Forwarder keeps a message bus an exact, ordered, always current copy of
-// Kubernetes resources.
+// Forwarder keeps an exact, ordered, always current copy of Kubernetes resources on a message bus.
 //
 // Environment variables configure the forwarder (docs/configuration.md). "forwarder help environment"
-// lists them. The exit codes are:
-//
-//	0  it succeeded; run and tail: or SIGTERM or SIGINT stopped it
-//	1  it failed while running
-//	2  the command line or the configuration is wrong; a restart does not help
+// lists them. "forwarder help exit-codes" lists the exit codes.
 //
 // A second SIGTERM or SIGINT stops it at once, with exit code 1. Nothing is lost: the next start
 // publishes the changes that the bus has not acknowledged.
@@ -186,7 +181,7 @@ func listTopics(root *cobra.Command) {
 	})
 }
 
-const resourcesTopic = `A resource is written as for kubectl. Several are separated by commas.
+const resourcesTopic = `Write a resource as for kubectl. Separate several resources with commas.
 
   deploy, deployment, deployments   short name, singular or plural, in any case
   deployments.apps                  with the group
@@ -195,42 +190,46 @@ const resourcesTopic = `A resource is written as for kubectl. Several are separa
   *.apps                            all resources of a group
   *                                 all resources
 
-KUBERELAY_RESOURCES selects what the forwarder watches. A wildcard does not select
-Secrets, events and leases: name them. KUBERELAY_EXCLUDE_RESOURCES takes the same and has
-precedence. A name that matches nothing yet is watched as soon as it does.
-KUBERELAY_NAMESPACES, _NAMESPACE_SELECTOR, _LABEL_SELECTOR, _FIELD_SELECTOR and _FILTER
-select objects.
+KUBERELAY_RESOURCES selects the resources that the forwarder watches. A wildcard does not
+select Secrets, Events and Leases: to select them, name them. KUBERELAY_EXCLUDE_RESOURCES
+takes the same forms and has precedence. If a name matches nothing yet, the forwarder
+watches the resource as soon as the cluster serves it. KUBERELAY_NAMESPACES,
+_NAMESPACE_SELECTOR, _LABEL_SELECTOR, _FIELD_SELECTOR and _FILTER select objects.
 
-'forwarder resources' shows what is watched, what is not, and why. On the bus, without
-a cluster, 'get' and 'tail' match names alone: they do not know short names.`
+'forwarder resources' shows what is watched, what is not, and why. 'get' and 'tail' read
+only the bus. They ignore the version, and know only the short names of built-in
+resources.`
 
-const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, its own. The
-commands get, tail, forget, status and bundle need none.
+const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, the pod's own
+cluster. The commands get, tail, forget, status and bundle don't connect to a cluster.
 
-The bus is that of the environment: KUBERELAY_SINK, and KUBERELAY_NATS_URL or
-KUBERELAY_KAFKA_BROKERS, with the credentials in files. Without KUBERELAY_NATS_URL, it is
-the built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN; its token
-is in KUBERELAY_DATA_DIR.
+KUBERELAY_SINK, and KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, name the bus. Its
+credentials are in files. With NATS and without KUBERELAY_NATS_URL, the bus is the
+built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN. The token of
+that server is in KUBERELAY_DATA_DIR.
 
 status, trace, check and bundle ask the forwarder on this machine, at
-KUBERELAY_LISTEN_ADDR. For all but check, --address names another one:
+KUBERELAY_LISTEN_ADDR. For status, trace and bundle, --address names another forwarder:
 
   kubectl exec deploy/kuberelay -- /forwarder status
   forwarder status --address=kuberelay.kuberelay.svc:8080
   forwarder status --address=https://host:8080 --ca-file=ca.crt --token-file=token
 
-Give verify, check and trace the environment of the forwarder. In its pod they have it.`
+Run verify, check and trace with the environment of the forwarder. In the forwarder's
+pod, they have it.`
 
-const exitCodesTopic = `Of every command: 0 success, 2 wrong command line or configuration, which a
+const exitCodesTopic = `For every command, 0 is success. 2 is a wrong command line or configuration, which a
 restart does not fix. A command that a signal interrupts exits as if it had failed,
-except run and tail, which exit with 0. Besides:
+except run and tail, which exit with 0. The other codes are:
 
   run        1 failed while running
-  get        1 a name is not found, or the bus could not be read
+  get        1 a named object, a resource or a cluster is not on the bus, or the bus
+             could not be read
   tail       1 the bus could not be read
   verify     1 differences, 2 not everything could be read
   resources  1 the API server did not respond
-  status     1 warning, 2 critical, 3 refused to answer, with --output=nagios
+  status     1 warning, 2 critical or no response; with --output=nagios: 3 the
+             forwarder refused to answer
   check      1 a warning, 2 a failure
   trace      1 the bus or the consumer lacks the current state, 2 unknown
   bundle     1 a part is missing
@@ -256,8 +255,8 @@ func writeVariables(w io.Writer, fields []config.Field) {
 		writeWrapped(w, indent, f.Description)
 	}
 	fmt.Fprint(w, `
-The cluster is the one of $KUBECONFIG or ~/.kube/config, or, in a pod, its own.
-An empty variable counts as not set. An unknown variable is an error.
+The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, the pod's own
+cluster. An empty variable counts as not set. An unknown variable is an error.
 `)
 }
 

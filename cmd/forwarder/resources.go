@@ -29,18 +29,18 @@ func newResourcesCommand() *cobra.Command {
 		Use:   "resources [resource...]",
 		Short: "Show which resources are watched, and why others are not",
 		Long: `Resources asks the API server what it serves and which permissions the forwarder has,
-and prints what a forwarder with this configuration watches if it starts now. It prints
-a line for each resource that KUBERELAY_RESOURCES or KUBERELAY_EXCLUDE_RESOURCES
-matches: the selector that decided, the namespaces, and why the resource is not watched,
-or not everywhere. It also lists selectors that match nothing, and API groups whose
-discovery fails. It needs no bus, and changes nothing.
+and prints what a forwarder with this configuration would watch if it started now. It
+prints a line for each resource that KUBERELAY_RESOURCES or KUBERELAY_EXCLUDE_RESOURCES
+matches: the selector that decided, the namespaces, and, if the resource is not watched
+or not in all namespaces, why. It also lists selectors that match nothing, and API groups
+whose discovery fails. It does not connect to the bus, and changes nothing.
 
 With a resource, in any form that kubectl accepts, it prints everything about that
 resource, selected or not, and tries to list it. With a resource or with --all,
 KUBERELAY_RESOURCES is not required.
 
-Exit codes: 0 success, whatever is watched, 1 the API server did not respond, 2 wrong
-command line or configuration, or rejected credentials.`,
+Exit codes: 0 success, even if nothing is watched; 1 the API server did not respond;
+2 wrong command line or configuration, or rejected credentials.`,
 		Example: `  forwarder resources
   forwarder resources widgets.example.com
   forwarder resources --all --output=json | jq '.resources[] | select(.watched == "no")'`,
@@ -99,17 +99,17 @@ func newSchemaCommand() *cobra.Command {
 		Use:   "schema resource",
 		Short: "Print the JSON Schema of the events of a resource",
 		Long: `Schema asks the API server for the OpenAPI v3 document of a resource and prints the
-JSON Schema (draft 2020-12) of the data of its events: of the object, or, with
-KUBERELAY_DATA=change, of the change. The schema is self-contained. It is that of the
-version that a forwarder watches, unless --version names another.
+JSON Schema (draft 2020-12) of the data of its events. The data is the object or, with
+KUBERELAY_DATA=change, the change. The schema is self-contained. It describes the version
+that a forwarder watches, unless --version names another one.
 
-The resource has any form that kubectl accepts. The schema doesn't consider
-KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS: a dropped field is missing in events,
-and a hashed one is a string.
+Write the resource in any form that kubectl accepts. The schema ignores
+KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS: in an event, a dropped field is missing,
+and a hashed field is a string.
 
-docs/schemas has the schemas of what doesn't depend on the resource.
+The schemas that don't depend on the resource are in docs/schemas.
 
-Exit codes: 0 success, 1 the cluster does not serve the resource or did not respond,
+Exit codes: 0 success; 1 the cluster does not serve the resource, or did not respond;
 2 wrong command line or configuration.`,
 		Example: `  forwarder schema deployments.apps
   forwarder schema widgets.example.com --version v1beta1
@@ -129,7 +129,7 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not resp
 			})
 		},
 	}
-	cmd.Flags().StringVar(&apiVersion, "version", "", "version of the resource, such as v1; by default the one that is watched")
+	cmd.Flags().StringVar(&apiVersion, "version", "", "version of the resource, such as v1 (default the version that a forwarder watches)")
 	return cmd
 }
 
@@ -168,7 +168,7 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	}
 	of, ok := paths[path]
 	if !ok {
-		return nil, errors.New("the API server does not serve this document, or not yet")
+		return nil, errors.New("the API server does not serve this document yet, or not at all")
 	}
 	return of.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 }

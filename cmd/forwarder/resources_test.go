@@ -223,7 +223,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		`namespaces: 2 selected: alpha, beta`,
 		`only objects whose labels match: app=web`,
 		`selectors that match nothing yet: gizmos`,
-		`excluded, but matches nothing now: nonesuch`,
+		`exclusions that match nothing now: nonesuch`,
 		`API group whose discovery fails, which may have more resources: away.example.org: .+`,
 		`3 watched, 1 of them only partly; 5 not watched`,
 	} {
@@ -267,7 +267,7 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 		"widgets.v9.example.com":      `widgets.v9.example.com: it is not served in version v9, only in v1, v1alpha1\n`,
 		"things.away.example.org":     `things.away.example.org: the discovery of its group fails: .+\n`,
 		"pods/log":                    `pods/log: a subresource is not watched by itself; ask for pods\n`,
-		"gizmos":                      `gizmos: the cluster does not serve it, .*; the selector waits for it\n`,
+		"gizmos":                      `gizmos: the cluster does not serve it, .*; the forwarder will watch it when the cluster serves it\n`,
 		"replicasets.apps,services":   `Excluded by: +replicasets.apps\n(.|\n)*Resource: +services\n|Resource: +services\n(.|\n)*Excluded by: +replicasets.apps\n`,
 	} {
 		code, stdout, stderr := resourcesCommand(t, name)

@@ -36,9 +36,9 @@ func newRunCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Watch the cluster and forward its changes, until SIGTERM or SIGINT",
-		Long: `Run watches the selected resources and keeps the bus an exact copy of them. At the start
-it reads what the bus has, publishes the difference, deletes included, and then every
-change.
+		Long: `Run watches the selected resources and keeps an exact copy of them on the bus. At the
+start, it reads the bus and publishes what differs from the cluster, including deletes.
+Then it publishes every change.
 
 Environment variables configure it. 'forwarder help environment' lists them, 'forwarder
 config' checks them, and 'forwarder check --pre' tries them with the cluster and the bus.
@@ -46,7 +46,7 @@ config' checks them, and 'forwarder check --pre' tries them with the cluster and
 On SIGTERM or SIGINT, it publishes what is left, for at most KUBERELAY_DRAIN_TIMEOUT, and
 then stops. A second signal stops it at once. Nothing is lost either way.
 
-Exit codes: 0 stopped by a signal, 1 failed while running, 2 wrong command line or
+Exit codes: 0 stopped by a signal; 1 failed while running; 2 wrong command line or
 configuration.`,
 		Example: `  KUBERELAY_RESOURCES=pods,deployments.apps forwarder run
   KUBERELAY_RESOURCES=pods KUBERELAY_SINK=stdout forwarder run | jq .type`,

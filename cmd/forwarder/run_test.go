@@ -31,9 +31,9 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherMoment verifies that an empty key file is an error and does not result in an empty
+// TestEmptyKeyFile verifies that an empty key file is an error and does not result in an empty
 // key. The file can become empty after the configuration was loaded.
-func TestKeyOfAnotherMoment(t *testing.T) {
+func TestEmptyKeyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ type selection struct {
 
 // addFlags adds the flags for clusters and namespaces.
 func (s *selection) addFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&s.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME is")
+	flags.StringSliceVar(&s.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all clusters, even if KUBERELAY_CLUSTER_NAME is set")
 	flags.StringSliceVarP(&s.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
 }
 
@@ -68,7 +68,7 @@ func (s *selection) allClusters() bool { return slices.Equal(s.clusters, []strin
 func (s *selection) cluster(configured string, filter *tail.Filter, status *tail.Status) string {
 	if len(filter.Clusters) == 0 && configured != "" && !s.allClusters() {
 		filter.Clusters = []string{configured}
-		status.Say("only the cluster %s, as KUBERELAY_CLUSTER_NAME says; --cluster=* shows all", strconv.Quote(configured))
+		status.Say("showing only the cluster %s (KUBERELAY_CLUSTER_NAME); --cluster=* shows all", strconv.Quote(configured))
 	}
 	if len(filter.Clusters) == 1 {
 		return filter.Clusters[0]

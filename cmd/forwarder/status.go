@@ -31,19 +31,19 @@ func newStatusCommand() *cobra.Command {
 	var cluster string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the copy is right, how old it is, and if not, why",
-		Long: `Status asks a running forwarder and prints the verdict first: what is wrong, how to fix
-it, and where the documentation explains it. Then it prints a line for each resource:
-its state, the objects in the cache, the objects that are not published yet (dirty), the
-age of the cluster's state that the bus has in full, the last publish, and the last
-error. At the end are the bus, the lease and the memory. For a forwarder of several
-clusters, it prints a line for each; --cluster shows one of them.
+		Short: "Show whether the bus has a correct copy, how old it is, and what is wrong",
+		Long: `Status asks a running forwarder. It prints the verdict first: what is wrong, how to fix
+it, and where the documentation explains it. Then it prints a line for each resource: its
+state, the objects in the cache, the objects that are not published yet (dirty), how long
+ago the copy was known to be complete (consistent), the last publish, and the last error.
+At the end are the bus, the lease and the memory. If the forwarder copies several
+clusters, it prints a line for each cluster. --cluster shows one of them.
 
-Without --address it asks the forwarder of this environment: KUBERELAY_LISTEN_ADDR on
-this machine, or in this pod. The document is also at /api/v1/status.
+Without --address, status asks the forwarder at KUBERELAY_LISTEN_ADDR on this machine, or
+in this pod. The forwarder serves the same document at /api/v1/status.
 
-Exit codes: 0 ok, 1 warning, 2 critical, or the forwarder does not respond, or wrong
-command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
+Exit codes: 0 ok; 1 warning; 2 critical, no response, or wrong command line or
+configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 		Example: `  forwarder status
   forwarder status --wait=2m
   forwarder status --address=kuberelay.kuberelay.svc:8080 --output=json | jq .verdict`,
@@ -94,13 +94,13 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 
 // addressFlag adds the flag --address.
 func addressFlag(cmd *cobra.Command, a *client.Address) {
-	cmd.Flags().StringVar(&a.Forwarder, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
+	cmd.Flags().StringVar(&a.Forwarder, "address", "", "host:port or URL of the forwarder (default: KUBERELAY_LISTEN_ADDR on this machine)")
 }
 
 // credentialFlags adds the flags --token-file and --ca-file.
 func credentialFlags(cmd *cobra.Command, a *client.Address) {
-	cmd.Flags().StringVar(&a.TokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH; the address is then https")
-	cmd.Flags().StringVar(&a.CAFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
+	cmd.Flags().StringVar(&a.TokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH=true; implies https")
+	cmd.Flags().StringVar(&a.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the forwarder's certificate; implies https")
 }
 
 // defaultTimeout is how long a command waits for a response. It is short enough that a command reports

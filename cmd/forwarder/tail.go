@@ -22,22 +22,22 @@ func newTailCommand() *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Print the events on the bus as they come",
-		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
-one line per event: time, type, resource, namespace/name, version and cause. It needs
-no cluster, and changes nothing. It starts with new events, unless --since, --last or
---from-start is set, and follows, unless --no-follow is set.
+		Short: "Print the events on the bus as they arrive",
+		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does. It prints a line
+for each event: time, type, resource, namespace/name, version and cause. It does not
+connect to the cluster, and changes nothing. It starts with new events, unless --since,
+--last or --from-start is set, and follows, unless --no-follow is set.
 
-It shows the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or
-else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
-interruption it resumes where it stopped. On Kafka only the events of one object are in
+It shows the clusters that --cluster names, or else the cluster of KUBERELAY_CLUSTER_NAME,
+or else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
+interruption, it resumes where it stopped. On Kafka, only the events of one object are in
 order. 'forwarder help connecting' says how it finds the bus.
 
 With --diff, it prints a unified diff of the object as YAML below each update. With --diff
-and --output=json, the data is that of KUBERELAY_DATA=change: object, previous and patch
-(RFC 6902). Tail keeps in memory, compressed, the last state of every object that it
-sees. For the state before the first event, it asks NATS when the object is first
-updated; on Kafka it first reads everything before the start, unless --skip-past.`,
+and --output=json, the data has the form of KUBERELAY_DATA=change: object, previous and
+patch (RFC 6902). A diff needs the previous state, so tail keeps the last state of each
+object in memory, compressed. Unless --skip-past is set, it reads older states from the
+bus: on NATS when an object is first updated, on Kafka all of them before it prints.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
   forwarder tail --diff --since=10m --namespace=shop
@@ -61,10 +61,10 @@ updated; on Kafka it first reads everything before the start, unless --skip-past
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, in any version: pods, deployments.apps, *.apps, Deployment; a name without a group selects in all groups")
 	f.addFlags(flags)
-	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored in the last `time`, such as 10m, or since a time, such as 2026-03-01T15:04:05Z")
+	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored since this `time`: a duration before now, such as 10m, or a time, such as 2026-03-01T15:04:05Z")
 	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its current state or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "start with the oldest event on the bus")
-	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit when everything that is on the bus has been printed")
+	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit at the current end of the bus")
 	flags.BoolVar(&f.diff, "diff", false, "show what each update changed")
 	flags.BoolVar(&f.points, "points", false, "show consistency points too")
 	flags.BoolVar(&f.skipPast, "skip-past", false, "with --diff, do not read the states before the start: the first update of each object then has no diff")

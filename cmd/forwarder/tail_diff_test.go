@@ -81,7 +81,7 @@ func TestTailDiffSince(t *testing.T) {
 		for _, tc := range []struct{ args, want string }{
 			{"", cart + "\n" + created + updated + deleted},
 			{"--diff", cart + "\n" + scaled("cart", "uid-of-prodcart", 2, 4, 2, 3) + created + updated + diffOfNew + deleted},
-			{"--diff --skip-past", cart + ", state before not known\n" + created + updated + diffOfNew + deleted},
+			{"--diff --skip-past", cart + ", previous state unknown\n" + created + updated + diffOfNew + deleted},
 		} {
 			stdout, stderr := runTail(t, 0, append(strings.Fields(tc.args), from, "--count=4")...)
 			if got := squeeze(stdout); got != tc.want {

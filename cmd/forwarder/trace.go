@@ -23,20 +23,19 @@ func newTraceCommand() *cobra.Command {
 	var at client.Address
 	cmd := &cobra.Command{
 		Use:   "trace RESOURCE/NAME",
-		Short: "Show where the last change of an object is, and what it waits for",
+		Short: "Show whether the bus has the last change of an object, and if not, why",
 		Long: `Trace follows one object from the API server to the bus. It prints the verdict first:
-whether the bus has the current state, and if not, why. Then it prints what the API
-server has, which setting selects or excludes the object, what the watch and the queue of the
-forwarder have, and the last event on the bus with its position. With --consumer, it
-also prints how far a consumer of NATS or a consumer group of Kafka has read.
+whether the bus has the current state, and if not, why. Then it prints the state on the
+API server, the setting that selects or excludes the object, the state in the forwarder's
+watch and queue, and the last event on the bus with its position. With --consumer, it
+also prints how far a NATS consumer or a Kafka consumer group has read.
 
-The resource is written as for kubectl: pod/web, pod web, deployments.apps/web. Trace
-asks the API server of the kubeconfig, the bus of this environment, and a running
-forwarder, as 'forwarder status' does. It says what does not respond, and shows the
-rest. It shows no content of the object.
+Write the object as for kubectl: pod/web, pod web, or deployments.apps/web. Trace asks
+the API server, the bus and a running forwarder ('forwarder help connecting'). It names
+those that do not respond, and shows the rest. It never shows the content of the object.
 
-Exit codes: 0 the bus has the current state, and so has the consumer, 1 it does not, 2
-unknown, or wrong command line.`,
+Exit codes: 0 the bus and the consumer of --consumer have the current state; 1 one of
+them does not; 2 unknown, or wrong command line or configuration.`,
 		Example: `  forwarder trace pod/web -n shop
   forwarder trace deployments.apps/web -n shop --consumer=inventory
   forwarder trace node/a --address=kuberelay.kuberelay.svc:8080 --output=json | jq .verdict`,

@@ -27,23 +27,23 @@ func newVerifyCommand() *cobra.Command {
 	var cluster string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Compare the bus with the cluster and print what differs",
-		Long: `Verify reads the whole NATS stream, or the Kafka topics, rebuilds the state of every
-object from them, and compares it with the cluster. It prints the objects that are
-missing on the bus, stale, extra, different in their data, out of order or malformed. It
-changes nothing, and shares no code with the forwarder for decisions, or for writing and
-parsing events.
+		Short: "Compare the bus with the cluster and print the differences",
+		Long: `Verify reads the whole NATS stream or all Kafka topics, rebuilds the state of every
+object, and compares it with the cluster. It prints the objects that are missing on the
+bus, stale, extra or different in their data, and the events that are out of order or
+malformed. It changes nothing. It has its own code for parsing events and for deciding
+what the bus must have, so that it does not repeat a bug of the forwarder.
 
-Run it with the configuration of the forwarder that you verify. It can run at the same
-time. At a consistency point on the bus, it compares with a list of exactly that
-version, and reports a difference at once. Events of later changes, and of resources
-without a point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL, it
-connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
-It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of
-several clusters, it compares the one that --cluster names.
+Run it with the configuration of the forwarder that you verify. The forwarder can be
+running. If the bus has a consistency point of a resource, verify lists the resource at
+exactly that version, and reports a difference at once. For later changes, and for
+resources without a point, it waits up to --settle for the events to arrive. It compares
+the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. If the forwarder copies
+several clusters, --cluster names the one to compare. 'forwarder help connecting' says how
+verify finds the cluster and the bus.
 
-Exit codes: 0 no difference, 1 differences, 2 verify could not read the bus or the
-cluster, or not all of it.`,
+Exit codes: 0 no difference; 1 differences; 2 verify could not read all of the bus and
+the cluster, or wrong command line or configuration.`,
 		Example: `  forwarder verify
   forwarder verify --settle=1m --output=json | jq '.problems[] | select(.problem == "missing")'`,
 		Args: usage(cobra.NoArgs),
@@ -87,7 +87,7 @@ cluster, or not all of it.`,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	clusterFlag(cmd, &cluster)
-	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "the time for events after the last consistency point to arrive")
+	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "how long to wait for events after the last consistency point")
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Progress: progress, Logger: log,
 	}
 	var err error
-	switch { // the readers have no logger, because the report has the problems of the bus
+	switch { // the readers have no logger, because the report contains their errors
 	case cfg.Event.Sink == config.SinkKafka:
 		kafka := sinks.KafkaReader(cfg)
 		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
@@ -132,12 +132,11 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	return found, err
 }
 
-// claimTimeout limits the read of the claim.
 const claimTimeout = 10 * time.Second
 
-// differingSettings returns the variables whose values differ from the forwarder's settings in the
-// claim of the cluster name. It returns none if it can't read the claim. The differences do not affect
-// the result of verify, which compares the objects on the bus.
+// differingSettings returns the variables whose values differ from those of the forwarder, which writes
+// digests of its settings into its claim (docs/events.md). It returns none if it can't read the claim.
+// The differences do not affect the result of verify, which compares the objects on the bus.
 func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
 	if cluster == "" { // the bus could not be opened
 		return []string{}

@@ -88,7 +88,7 @@ func TestVerify_Slow(t *testing.T) {
 	if code != exitFailure || stderr != "" || strings.Count(stdout, "1 difference of state") != 1 {
 		t.Errorf("exit code %d, want the verdict once; standard error %q, standard output %q", code, stderr, stdout)
 	}
-	if row := regexp.MustCompile(`(?m)^missing +configmaps +default/missing +\d+ +- +- +no event of it$`); !row.MatchString(stdout) {
+	if row := regexp.MustCompile(`(?m)^missing +configmaps +default/missing +\d+ +- +- +the bus has no event of it$`); !row.MatchString(stdout) {
 		t.Errorf("got\n%s", stdout)
 	}
 	code, stdout, _ = verify("--settle=100ms", "-o", "json")
@@ -107,18 +107,18 @@ func TestVerify_Slow(t *testing.T) {
 		want []string // in standard output and standard error
 	}{
 		{"wrong cluster", map[string]string{"KUBERELAY_CLUSTER_NAME": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{
-			`the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)`, "\nmissing ", "\nnot clean: ",
+			`the bus has no events of cluster "typo": check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)`, "\nmissing ", "\nnot clean: ",
 		}},
 		{"wrong prefix", map[string]string{"KUBERELAY_NATS_SUBJECT_PREFIX": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{"check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)"}},
 		{"wrong stream", map[string]string{"KUBERELAY_NATS_STREAM": "NOPE"}, exitUsage, []string{`"NOPE"`, "does not exist yet: check KUBERELAY_NATS_STREAM"}},
 		{"no NATS", map[string]string{"KUBERELAY_NATS_URL": "nats://" + nowhere}, exitUsage, []string{
-			"cannot compare: open the bus: it does not respond: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
+			"cannot compare: open the bus: it does not respond: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server is running there",
 		}},
 		{"no built-in NATS", map[string]string{"KUBERELAY_NATS_URL": "", "KUBERELAY_NATS_LISTEN": nowhere}, exitUsage, []string{
 			"not connected to nats://" + nowhere + ": ", " (is a forwarder running on this machine? To use another server, set KUBERELAY_NATS_URL)",
 		}},
 		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
-			"cannot compare: open the bus: it does not respond: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",
+			"cannot compare: open the bus: it does not respond: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker is running there",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestVerify_Slow(t *testing.T) {
 }
 
 // foreignMessage verifies that verify reports a foreign message on the subject of an object until the
-// subject is purged. Then the forwarder publishes the state again, as docs/verify.md says.
+// subject is purged and the forwarder publishes the state again, as docs/verify.md says.
 func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
 	t.Helper()
 	nc, err := nats.Connect(url)

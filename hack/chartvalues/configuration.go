@@ -43,7 +43,7 @@ var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUB
 var decided = map[string]bool{"KUBERELAY_LEADER_ELECTION": true}
 
 func variable(f config.Field) value {
-	v := value{name: valueName(f), description: describe(f), kind: f.Type}
+	v := value{name: valueName(f), description: describe(f), brief: brief(f), kind: f.Type}
 	if f.File {
 		return file(v, f)
 	}
@@ -124,25 +124,37 @@ func describe(f config.Field) string {
 	if f.Example != "" {
 		d += " Example: `" + f.Example + "`."
 	}
-	if f.Default == "" && f.Unset != "" && presets[f.Name] == "" {
-		d += fmt.Sprintf(" Not set: %s.", f.Unset)
-	}
+	d += unset(f)
 	if f.Bounds != "" {
 		d += fmt.Sprintf(" Allowed: %s.", f.Bounds)
 	}
 	return d + " (`" + f.Name + "`)"
 }
 
+// brief returns the first sentence of the description, and what differs in the chart. The README links
+// to docs/configuration.md for the rest.
+func brief(f config.Field) string {
+	first, _, _ := strings.Cut(f.Description, ". ")
+	return strings.TrimSuffix(first, ".") + "." + remarks[f.Name] + strings.Replace(unset(f), " Not set: none.", "", 1) + " (`" + f.Name + "`)"
+}
+
+func unset(f config.Field) string {
+	if f.Default != "" || f.Unset == "" || presets[f.Name] != "" {
+		return ""
+	}
+	return fmt.Sprintf(" Not set: %s.", f.Unset)
+}
+
 // file completes the value of a variable that names a file. The file is a key of an existing Secret or
 // ConfigMap, or a path.
 func file(v value, f config.Field) value {
-	v.values = []value{text("secret", "", "Name of an existing Secret that holds it.")}
+	v.values = []value{text("secret", "", "Name of an existing Secret that contains the file.")}
 	if !f.Secret {
-		v.values = append(v.values, text("configMap", "", "Name of an existing ConfigMap that holds it."))
+		v.values = append(v.values, text("configMap", "", "Name of an existing ConfigMap that contains the file."))
 	}
 	v.values = append(v.values,
 		text("key", fileKey(f.Name), "The key in it."),
-		text("path", "", "Instead of these, the path of a file that is there anyway, such as from `extraVolumes`."))
+		text("path", "", "Path of a file that the container already has, such as from `extraVolumes`, instead of a Secret or ConfigMap."))
 	return v
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -40,7 +41,7 @@ func table(chart []value, prefix string) (string, error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", path, v.kind, preset, cell(v.description))
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", path, v.kind, preset, cell(cmp.Or(v.brief, v.description)))
 		return nil
 	})
 	return strings.TrimSuffix(b.String(), "\n"), err

@@ -5,6 +5,7 @@ import "maps"
 // A value is a value of the chart. It is either a section, which has other values, or a leaf.
 type value struct {
 	name, description string
+	brief             string  // replaces the description in the README, if set
 	values            []value // values of a section; for a file, its parts
 
 	// Fields of a leaf:

@@ -52,8 +52,8 @@ func rights() []value {
 			boolean("clusterIdentity", true, "Allow get on the namespace `kube-system`, whose UID identifies the cluster. If false, set `config.clusterName`; the forwarder then doesn't notice another cluster with the same name."),
 			list("clusterScoped", "Cluster-scoped custom resources among `config.resources`, such as `clusterissuers.cert-manager.io`, if `config.namespaces` is set. They get a ClusterRole, all others a Role in each namespace. The chart knows the built-in ones.", `^[a-z0-9-]+\.[a-z0-9.-]+$`),
 			boolean("secrets", false, "Allow get, list and watch on Secrets if `config.resources` names them, and in the namespaces of `config.clusterApi`. The service account, and anyone who can use it, can then read their values; the bus gets keyed hashes. No wildcard grants Secrets."),
-			list("groupsWithSubresources", "Groups of which the service account may get, list and watch every resource and every subresource, if `config.resources` selects the group with `*.GROUP` or `*`. RBAC can't leave subresources out of a wildcard, and in some groups they are consoles or proxies: name resources instead where you can. Built-in groups need no entry, because the chart writes out their resources. Example: `cert-manager.io`.", `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`),
-			kubernetes[[]rbacv1.PolicyRule]("extraRules", []any{}, "More rules, in a Role in each of `config.namespaces`, or in the ClusterRole. The resources that `config.follow` leads to need get, list and watch here."),
+			list("groupsWithSubresources", "Groups in which the service account may get, list and watch every resource and every subresource, if `config.resources` selects the group with `*.GROUP` or `*`. RBAC can't leave subresources out of a wildcard, and some subresources are consoles or proxies: name resources instead where you can. Built-in groups need no entry, because the chart lists their resources. Example: `cert-manager.io`.", `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`),
+			kubernetes[[]rbacv1.PolicyRule]("extraRules", []any{}, "More rules, in a Role in each of `config.namespaces`, or in the ClusterRole. The resources that `config.follow` adds need get, list and watch here."),
 			kubernetes[[]rbacv1.PolicyRule]("extraClusterRules", []any{}, "More rules in the ClusterRole."),
 		),
 	}
@@ -118,7 +118,7 @@ func names() []value {
 	return []value{
 		text("nameOverride", "", "Replaces the name of the chart in names and labels."),
 		text("fullnameOverride", "", "Replaces the names of the release and the chart in names."),
-		text("namespaceOverride", "", "Namespace of the pods, and of everything in the namespace of the release."),
+		text("namespaceOverride", "", "Existing namespace to use instead of the namespace of the release."),
 		texts("commonLabels", "More labels of every object. Labels of the chart take precedence."),
 		texts("commonAnnotations", "More annotations of every object, except the pods, which have `podAnnotations`. Other annotations take precedence."),
 		{

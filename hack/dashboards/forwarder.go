@@ -24,7 +24,7 @@ func forwarder() dashboard {
 			stat("Degraded resources", "", "Resources that can't be watched: forwarder resources says why.", 3, levels(1, 10), one(`count(kuberelay_informer_state{of,state="degraded"}) or vector(0)`, "")),
 			stat("Unpublished objects", "short", "Objects whose current state or delete the bus has not acknowledged.", 3, levels(1, 10_000), one("max(kuberelay_dirty_objects{of})", "")),
 			stat("Oldest unpublished change", "s", "Age of the oldest change that the bus has not acknowledged.", 4, levels(60, 300), one("max(kuberelay_oldest_unsent_change_seconds{of})", "")),
-			stat("Oldest consistency point", "s", "Age of the cluster state that the bus has in full.", 4, levels(600, 900), one("max(kuberelay_resolved_age_seconds{of})", "")),
+			stat("Oldest consistency point", "s", "Time since the bus was last known to have every change.", 4, levels(600, 900), one("max(kuberelay_resolved_age_seconds{of})", "")),
 			table("Resources", "One row for each watched resource. Reason says why it is degraded.", 9, []string{"resource", "state", "reason"},
 				column{"", "", in("max by (resource, state, reason) (kuberelay_informer_state{of})"), nil, false},
 				column{"In this state", "s", in("time() - max by (resource) (kuberelay_informer_state_since_timestamp_seconds{of})"), nil, false},
@@ -74,7 +74,7 @@ func forwarder() dashboard {
 			graph("Memory", "bytes", "Resident memory, memory of the Go runtime, and its limit, which is 90% of the limit of the container.",
 				one("max(process_resident_memory_bytes{of})", "resident"), one("max(go_memstats_sys_bytes{of} - go_memstats_heap_released_bytes{of})", "Go runtime"),
 				one("max(go_gc_gomemlimit_bytes{of} < 1e15)", "limit")),
-			graph("Goroutines", "short", "Their number grows with the number of resources, not of objects.", one("max(go_goroutines{of})", "goroutines")),
+			graph("Goroutines", "short", "The number of goroutines grows with the number of resources, not with the number of objects.", one("max(go_goroutines{of})", "goroutines")),
 		),
 	)
 }

@@ -62,7 +62,7 @@ func TestCatalogue(t *testing.T) {
 func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
 	var c catalogue
 	if err := c.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "\xff"})); err == nil {
-		t.Errorf("a metric without a valid name was taken: %q", c.Metrics())
+		t.Errorf("a metric without a valid name was accepted: %q", c.Metrics())
 	}
 }
 

@@ -78,7 +78,7 @@ func BenchmarkScan(b *testing.B) {
 	} {
 		b.Run(s.name, func(b *testing.B) {
 			if s.name == "checks/simdjson" && !simdjson.SupportedCPU() {
-				b.Skip("this CPU cannot")
+				b.Skip("this CPU is not supported")
 			}
 			b.ReportAllocs()
 			b.SetBytes(int64(len(texts[0])))
@@ -175,7 +175,7 @@ func measure(b *testing.B, name string, pack, unpack func(to, from []byte) []byt
 		var to []byte
 		for n := 0; b.Loop(); n++ {
 			if to = unpack(to[:0], packed[n%len(packed)]); len(to) != len(bodies[n%len(bodies)]) {
-				b.Fatal("another object came back")
+				b.Fatal("the result is a different object")
 			}
 		}
 	})

@@ -11,7 +11,7 @@ import (
 func TestHistory(t *testing.T) {
 	for _, f := range config.Fields() {
 		if f.Name == "KUBERELAY_NATS_HISTORY" && f.Default != strconv.Itoa(history) {
-			t.Errorf("the page reckons with a history of %d, the default is %s", history, f.Default)
+			t.Errorf("the page assumes a history of %d, and the default is %s", history, f.Default)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func checkBus(f *Facts) verdict {
 	case f.BusErr == nil, isRefused(f.BusErr):
 		return pass("the bus responds")
 	case f.Settings.BuiltInServer():
-		return fail("check that the forwarder runs, and KUBERELAY_NATS_LISTEN", "the built-in server does not respond: %v", f.BusErr)
+		return fail("check that the forwarder is running, and check KUBERELAY_NATS_LISTEN", "the built-in server does not respond: %v", f.BusErr)
 	}
-	return fail("check that it runs, "+f.busVariable()+", the network, and networkPolicy.busTo", "the bus does not respond: %v", f.BusErr)
+	return fail("check that it is running; check "+f.busVariable()+", the network, and networkPolicy.busTo", "the bus does not respond: %v", f.BusErr)
 }
 
 func checkBusAccepts(f *Facts) verdict {

@@ -55,7 +55,7 @@ func busCases() []decision {
 		{"nats-jetstream", "enough streams", "", func(f *Facts) { f.NATS.Account.Streams, f.NATS.Account.Limits.MaxStreams = 4, 4 }, OK, "enabled"},
 		{"nats-permissions", "denied", "", func(f *Facts) { f.NATS.Denied = []string{"publish a.>", "subscribe b"} }, Failed, "publish a.>, subscribe b"},
 		{"nats-permissions", "unknown", "", func(f *Facts) { f.NATS.DeniedErr = errFault }, Skipped, "$SYS.REQ.USER.INFO"},
-		{"nats-permissions", "built in", "", builtIn(as), Skipped, "its own forwarder"},
+		{"nats-permissions", "built in", "", builtIn(as), Skipped, "its forwarder all permissions"},
 		{"nats-stream", "none before", "", before(noStream), OK, "the forwarder creates it"},
 		{"nats-stream", "replicas", "", before(func(f *Facts) {
 			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, false, 3
@@ -124,10 +124,10 @@ func busCases() []decision {
 		{"kafka-replication", "one broker", k, func(f *Facts) {
 			f.Kafka.Topics[0].Topic.Replication, f.Kafka.Checkpoint.Topic.Replication, f.Kafka.Brokers = 1, 1, 1
 		}, OK, "one broker"},
-		{"kafka-replication", "one replica, one broker left", k, func(f *Facts) { // this passed: one live broker counted as a cluster of one
+		{"kafka-replication", "one replica, one broker left", k, func(f *Facts) { // before the fix, one live broker counted as a cluster of one
 			f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1
 		}, Warning, "kuberelay (1 replica, min.insync.replicas 2)"},
-		{"kafka-replication", "one broker left", k, func(f *Facts) { // reading the risk of a single broker panicked: there is none
+		{"kafka-replication", "one broker left", k, func(f *Facts) { // before the fix, this panicked, because there is no risk of a single broker
 			f.Kafka.Topics[0].Topic.MinInsyncReplicas, f.Kafka.Brokers = 1, 1
 		}, Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
 		{"kafka-replication", "none", k, missing, Skipped, "no topic"},
@@ -138,7 +138,7 @@ func busCases() []decision {
 		{"kafka-unclean-election", "one replica", k, func(f *Facts) {
 			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Topics[0].Topic.Replication = true, 1
 		}, OK, "only a replica"},
-		{"kafka-unclean-election", "one broker left", k, func(f *Facts) { // this passed: one live broker counted as a cluster of one
+		{"kafka-unclean-election", "one broker left", k, func(f *Facts) { // before the fix, one live broker counted as a cluster of one
 			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Brokers = true, 1
 		}, Warning, "true for kuberelay"},
 		{"kafka-unclean-election", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
@@ -154,7 +154,7 @@ func busCases() []decision {
 
 		{"lease", "nobody", "", func(f *Facts) { f.Lease.Holder = "" }, Failed, "nobody holds the Lease a/kuberelay"},
 		{"lease", "unreadable", "", func(f *Facts) { f.Lease.Err = errFault }, Failed, "fault"},
-		{"lease", "held before", "", before(as), Warning, "pod-1 holds the Lease a/kuberelay already"},
+		{"lease", "held before", "", before(as), Warning, "pod-1 already holds the Lease a/kuberelay"},
 		{"lease", "free before", "", before(func(f *Facts) { f.Lease.Holder = "" }), OK, "yet"},
 		{"lease", "no election", "", func(f *Facts) { f.Settings.Leader.Election = false }, Skipped, "false"},
 		{"cluster-name", "another cluster's", "", func(f *Facts) { f.NATS.Claim = other }, Failed, "KUBERELAY_CLUSTER_REPLACES=other"},

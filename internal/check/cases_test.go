@@ -186,7 +186,7 @@ func cases() []decision {
 		{"permission-definitions", "not asked", "", func(f *Facts) { f.Rights = nil }, Skipped, "was not checked"},
 		{"permission-namespaces", "denied", "", deny("namespaces"), Failed, "list namespaces"},
 		{"permission-namespaces", "no answer", "", silent, Skipped, "fault"},
-		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "no setting selects"},
+		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "all namespaces are selected"},
 		{"permission-namespaces", "all except some, denied", "", func(f *Facts) {
 			f.Settings.Watch.NamespaceSelector, f.Settings.Watch.ExcludeNamespaces = "", config.List{"a"}
 			deny("namespaces")(f)

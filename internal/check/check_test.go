@@ -191,7 +191,7 @@ func TestListAdd(t *testing.T) {
 		t.Errorf("got %+v, want %+v", l, want)
 	}
 	if l.Add([]byte("<html>")) == nil {
-		t.Error("no error of an answer that is not a list")
+		t.Error("a response that is not a list causes no error")
 	}
 }
 

@@ -38,7 +38,7 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 }
 
 // noTopic is the reason to skip a check of topics.
-const noTopic = "there is no topic to look at"
+const noTopic = "there is no topic to check"
 
 // withTopicSettings returns a check of the topics that exist, and of those that the brokers would
 // create. The check is skipped if there are none, or if the settings of one are unknown.
@@ -76,7 +76,7 @@ func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
 	}
 	switch {
 	case len(missing) > 0 && !f.Pre && len(present) == 0:
-		return fail("check that the forwarder runs, and its log; it creates its topics", "topics do not exist: %s", names(missing))
+		return fail("check that the forwarder is running, and read its log; it creates its topics", "topics do not exist: %s", names(missing))
 	case len(missing) > 0:
 		return pass("topics do not exist yet, and the brokers would create them: %s", names(missing))
 	}
@@ -130,7 +130,7 @@ func checkReplication(f *Facts, known []kafka.TopicInspection) verdict {
 	case len(few) > 0 && len(risks) > 0 && risks[0].Single:
 		return pass("topics have one replica, because there is one broker: %s", risks[0].Loses)
 	case len(few) > 0:
-		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(few))
+		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose acknowledged events: %s", names(few))
 	}
 	return pass("events survive the loss of a broker")
 }

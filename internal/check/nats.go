@@ -40,7 +40,7 @@ func ofSink(sink, group string, checks []Check) []Check {
 func withStream(check func(*Facts) verdict) func(*Facts) verdict {
 	return withBus(func(f *Facts) verdict {
 		if f.NATS.Stream == nil {
-			return skip("there is no stream to look at")
+			return skip("there is no stream to check")
 		}
 		return check(f)
 	})
@@ -59,7 +59,7 @@ func checkJetStream(f *Facts) verdict {
 func checkNATSPermissions(f *Facts) verdict {
 	switch n := f.NATS; {
 	case f.Settings.BuiltInServer():
-		return skip("the built-in server permits its own forwarder everything")
+		return skip("the built-in server grants its forwarder all permissions")
 	case n.DeniedErr != nil:
 		return skip("the server does not report the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
 	case len(n.Denied) > 0:
@@ -84,7 +84,7 @@ func checkStream(f *Facts) verdict {
 	case n.Stream == nil && f.Pre:
 		return pass("the stream %s does not exist yet; the forwarder creates it", name)
 	case n.Stream == nil:
-		return fail("check that the forwarder runs, and its log; it creates the stream at its start", "the stream %s does not exist", name)
+		return fail("check that the forwarder is running, and read its log; it creates the stream at its start", "the stream %s does not exist", name)
 	}
 	return pass("the stream %s has %d messages", name, f.NATS.Stream.State.Msgs)
 }
@@ -102,7 +102,7 @@ func checkStreamSettings(f *Facts) verdict {
 func checkReplicas(f *Facts) verdict {
 	switch n := f.NATS; {
 	case n.Stream == nil && (!f.Pre || n.JetStream != nil || n.StreamErr != nil):
-		return skip("there is no stream to look at")
+		return skip("there is no stream to check")
 	case n.Stream == nil:
 		will := jetstream.StreamConfig{Name: f.Settings.NATS.Stream, Replicas: f.Settings.NATS.Replicas}
 		if risks := nats.Risks(will, n.Clustered, false); len(risks) > 0 {

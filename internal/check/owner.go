@@ -31,11 +31,11 @@ func checkLease(f *Facts) verdict {
 	case l.Err != nil:
 		return fail("grant get, create and update on leases, or set KUBERELAY_LEASE_NAMESPACE", "the Lease %s cannot be read: %v", name, l.Err)
 	case f.Pre && l.Holder != "":
-		return warn("if it is not the forwarder that you upgrade, set another KUBERELAY_LEASE_NAME", "%s holds the Lease %s already", l.Holder, name)
+		return warn("if it is not the forwarder that you upgrade, set another KUBERELAY_LEASE_NAME", "%s already holds the Lease %s", l.Holder, name)
 	case f.Pre:
 		return pass("nobody holds the Lease %s yet", name)
 	case l.Holder == "":
-		return fail("check that a forwarder runs, and its log", "nobody holds the Lease %s, so nothing is published", name)
+		return fail("check that a forwarder is running, and read its log", "nobody holds the Lease %s, so nothing is published", name)
 	}
 	return pass("%s holds the Lease %s", l.Holder, name)
 }
@@ -108,9 +108,9 @@ func checkForwarder(f *Facts) verdict {
 	case f.TokenNeeded:
 		return skip("the forwarder responds, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
 	case f.TokenNotReviewed:
-		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot review the token: %v", f.ForwarderErr)
+		return fail("check that the API server is running, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot review the token: %v", f.ForwarderErr)
 	case f.Forwarder == nil:
-		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not respond: %v", f.ForwarderErr)
+		return fail("check that it is running, and check KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not respond: %v", f.ForwarderErr)
 	}
 	v := f.Forwarder.Verdict
 	const fix = "forwarder status says what is wrong and how to fix it"

@@ -146,7 +146,7 @@ func mayRead(verb, without string) func(*Facts) verdict {
 			if verb != "get" && len(f.Selection.Watched()) == 0 {
 				decide = fail
 			}
-			return decide(fmt.Sprintf("grant %s, or remove the resource from KUBERELAY_RESOURCES; if the user may read some namespaces only, name them in KUBERELAY_NAMESPACES", verb),
+			return decide(fmt.Sprintf("grant %s, or remove the resource from KUBERELAY_RESOURCES; if the user may read only some namespaces, name them in KUBERELAY_NAMESPACES", verb),
 				"the user may not %s %s; %s", verb, names(denied), without)
 		}
 		return pass("the user may %s every selected resource", verb)
@@ -185,7 +185,7 @@ func checkNamespaceRights(f *Facts) verdict {
 	denied, err := f.lacking(rights)
 	switch {
 	case len(rights) == 0:
-		return skip("no setting selects some of the namespaces")
+		return skip("all namespaces are selected")
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0 && f.watchesNamespaces():

@@ -79,12 +79,12 @@ func (k *Kafka) validateTopics(p *problems) {
 	case !isTopicName(k.CheckpointTopic):
 		p.add(checkpoint, "not the name of a topic; use letters, digits, . _ and -, at most 249")
 	case k.CheckpointTopic == k.Topic:
-		p.add(checkpoint, "it is %s too; use another topic, or unset it", topic)
+		p.add(checkpoint, "%s is the same topic; use another one, or unset this", topic)
 	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):
-		p.add(checkpoint, "with %s=%q, it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset it", topic, k.Topic)
+		p.add(checkpoint, "with %s=%q, it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this", topic, k.Topic)
 	}
 	if k.Replication == 0 {
-		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of them, or -1 for the brokers' own default")
+		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default")
 	}
 }
 
@@ -104,7 +104,7 @@ func (k *Kafka) validateProducer(p *problems) {
 	case strings.ContainsFunc(k.TransactionalID, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
 		p.add(id, "it contains a space or a character that does not print; write it as %s", p.variables[id].Example)
 	case k.TransactionalID != "" && !k.Idempotent && !p.has("KUBERELAY_KAFKA_IDEMPOTENT"):
-		p.add(id, "it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either")
+		p.add(id, "it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset one of them")
 	}
 }
 
@@ -129,7 +129,6 @@ func (k *Kafka) validateCredentials(p *problems) {
 	}
 }
 
-// awsRegion matches the names of regions.
 var awsRegion = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)
 
 func (k *Kafka) validateIAM(p *problems) {

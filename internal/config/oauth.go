@@ -56,7 +56,7 @@ func (k *Kafka) validateOAuth(p *problems) {
 	}
 	switch {
 	case k.TokenFile != "" && k.TokenURL != "":
-		p.add(file, "the token comes from %s too; unset either", endpoint)
+		p.add(file, "the token comes from %s too; unset one of them", endpoint)
 	case k.TokenFile == "" && k.TokenURL == "":
 		p.add(mechanism, "it needs a token; name a file in %s, or set %s, %s and %s", file, endpoint, id, secret)
 	case k.TokenURL != "" && k.ClientID == "":

@@ -176,9 +176,9 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use lower-case letters, digits, - and dots, at most 253`},
 		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use lower-case letters, digits and -, at most 63`},
 		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
-		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; write more`},
-		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; write more`},
-		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one renewal that fails would end the leadership; write more`},
+		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
+		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
+		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one failed renewal would end the leadership; use a longer duration`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
 
 		// Kafka.
@@ -196,16 +196,16 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{name}"}, `="a.{name}": ` + noTopic + `, and the placeholders {group} and {resource}`},
 		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{group}"}, `="a.{group}": a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}`},
 		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=a/b"}, `="a/b": ` + noTopic},
-		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay"}, `="kuberelay": it is KUBERELAY_KAFKA_TOPIC too; use another topic, or unset it`},
-		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay.example.com.checkpoint", "KUBERELAY_KAFKA_TOPIC=kuberelay.{group}.{resource}"}, `="kuberelay.example.com.checkpoint": with KUBERELAY_KAFKA_TOPIC="kuberelay.{group}.{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset it`},
-		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=state", "KUBERELAY_KAFKA_TOPIC={resource}"}, `="state": with KUBERELAY_KAFKA_TOPIC="{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset it`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay"}, `="kuberelay": KUBERELAY_KAFKA_TOPIC is the same topic; use another one, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay.example.com.checkpoint", "KUBERELAY_KAFKA_TOPIC=kuberelay.{group}.{resource}"}, `="kuberelay.example.com.checkpoint": with KUBERELAY_KAFKA_TOPIC="kuberelay.{group}.{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=state", "KUBERELAY_KAFKA_TOPIC={resource}"}, `="state": with KUBERELAY_KAFKA_TOPIC="{resource}", it is also the topic of a resource; use a name that no resource has, such as _kuberelay_checkpoint, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_PARTITIONS=0"}, `="0": out of range; write 1 to 65535`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=-2"}, `="-2": out of range; write -1 to 32767`},
-		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of them, or -1 for the brokers' own default`},
+		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default`},
 		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
 		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a character that does not print; write it as kuberelay.prod-eu1`},
-		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset one of them`},
 		{[]string{"KUBERELAY_KAFKA_TLS_SERVER_NAME=a"}, `="a": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + text, "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": the file contains no PEM certificate; write it as -----BEGIN CERTIFICATE-----`},
@@ -220,7 +220,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="u": OAUTHBEARER uses a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": OAUTHBEARER uses a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": it has no effect without KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER; set that as well, or unset this`},
-		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b"}, `="` + text + `": the token comes from KUBERELAY_KAFKA_OAUTH_TOKEN_URL too; unset either`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b"}, `="` + text + `": the token comes from KUBERELAY_KAFKA_OAUTH_TOKEN_URL too; unset one of them`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `: ` + noFile},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="https://a/b": it needs a client; set KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_CLIENT_ID=c", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="c": a client needs a secret; name the file that holds it in KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
@@ -402,7 +402,6 @@ func writeFile(t *testing.T, path, content string) string {
 	return path
 }
 
-// writePair writes a certificate and its key.
 func writePair(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

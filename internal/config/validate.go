@@ -65,11 +65,11 @@ func (l *Leader) validate(p *problems) {
 		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
-		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; write more",
+		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; use a longer duration",
 			formatDuration(l.LeaseDuration), formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
 	}
 	if l.RenewDeadline < 2*l.RetryPeriod {
-		p.add(deadline, "less than twice %s, which is %s: one renewal that fails would end the leadership; write more", retry, formatDuration(l.RetryPeriod))
+		p.add(deadline, "less than twice %s, which is %s: one failed renewal would end the leadership; use a longer duration", retry, formatDuration(l.RetryPeriod))
 	}
 }
 

@@ -31,8 +31,8 @@ func Explain(ctx context.Context, err error, timeout time.Duration) error {
 	return &Error{timeout, err}
 }
 
-// Run returns the result of f, or the cause of the cancellation of ctx, if ctx ends before f returns.
-// f then continues in the background.
+// Run returns the result of f. If ctx ends first, Run returns the cause of its cancellation, and f
+// continues in the background.
 func Run[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
 	type answer struct {
 		result T

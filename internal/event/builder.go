@@ -196,7 +196,6 @@ func kind(c Change) string {
 	return c.Resource.Kind
 }
 
-// attributes collects the attributes of one event.
 type attributes []Attribute
 
 // add appends an attribute unless its value is empty, which CloudEvents forbids.

@@ -83,8 +83,8 @@ type Change struct {
 	// After is the position of the object's preceding event on the bus if the id includes that
 	// position, and 0 otherwise. The ids of deselected events and of repairs include it. The id
 	// also includes it if an earlier event has the same version. This happens when the object is
-	// selected again, when it outlived a delete in its version, or when other content of the same
-	// version is published.
+	// selected again, when the bus has a delete of an object that still exists (see [Outlived]), or
+	// when other content of the same version is published.
 	After uint64
 
 	// Uncertain means that an earlier publish of the object was neither acknowledged nor refused,
@@ -92,13 +92,13 @@ type Change struct {
 	// published even if the acknowledged event has the same content.
 	Uncertain bool
 
-	// Repairs means that the event at After is a foreign event that contradicts the cluster. This
-	// event publishes the state of the object again.
+	// Repairs means that the event at After is a foreign event (see [Acked.Foreign]) that contradicts
+	// the cluster. This event publishes the state of the object again.
 	Repairs bool
 
-	// Present is the entry of the foreign event that this event repairs, if the foreign event has
-	// the object's truncated form. Otherwise, it is nil. If the bus refuses the full form as too
-	// large, the foreign event needs no repair.
+	// Present is the checkpoint entry of the foreign event that this event repairs, if the foreign
+	// event has the object's truncated form. Otherwise, it is nil. If the bus refuses the full form
+	// as too large, the foreign event needs no repair.
 	Present *Acked
 
 	// Truncated means that only identity and metadata are published, because the bus refused the
@@ -175,8 +175,8 @@ func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	return observed
 }
 
-// Before returns the entry of an object whose last known event is a, after the bus shows an
-// unexpected event e of the object. The content of e is not trusted. For a known object, the entry
+// Before returns the checkpoint entry of an object whose last known event is a, and whose last event
+// on the bus is the foreign event e. The content of e is not trusted. For a known object, the entry
 // takes only the position and the time of e. For an unknown object, the entry also takes the UID of
 // e and whether e is a removal, but no version.
 func (a Acked) Before(e Acked) Acked {
@@ -234,9 +234,9 @@ func (a Acked) Unordered() Acked {
 	return a
 }
 
-// IsUnversioned reports whether the entry is a removal of the UID without a version. Another
-// forwarder probably published the removal, so its version is not trusted. If a watch shows an
-// object with the UID, that state may be earlier than the removal.
+// IsUnversioned reports whether the entry is a removal of the object with this UID, and has no
+// version. Another forwarder probably published the removal, so its version is not trusted. If a
+// watch shows an object with the UID, that state may be earlier than the removal.
 func (a Acked) IsUnversioned(uid string) bool {
 	return a.Deleted && a.UID == uid && a.ResourceVersion == ""
 }
@@ -260,7 +260,7 @@ func ResourceOf(k Key, last *Object) Resource {
 	return Resource{Group: k.Group, Version: version, Resource: k.Resource, Kind: last.Kind, Namespaced: k.Namespace != ""}
 }
 
-// Stored is the last event of an object, read from a bus.
+// Stored is an event of an object, read from a bus.
 type Stored struct {
 	Acked     Acked
 	Object    *Object // nil if only the headers were read

@@ -63,8 +63,8 @@ type Claim struct {
 	Forgotten time.Time
 
 	// Position is the position of the claim on the bus, and the expected position of the next
-	// claim. If UID is "", a foreign message takes the place of the claim, and Position is the
-	// position of that message.
+	// claim. If the last message on the claim's subject or key is not a claim, UID is "", and
+	// Position is the position of that message.
 	Position uint64
 }
 
@@ -161,7 +161,6 @@ func ParseClaim(encoded []byte) (Claim, error) {
 // claim that has more than maxSettings. A forwarder writes far fewer.
 const maxSettings = 100
 
-// claimData is the data of a claim.
 type claimData struct {
 	UID       string            `json:"uid"`
 	Format    int               `json:"format"`

@@ -47,8 +47,8 @@ func TestClusterClaimed(t *testing.T) {
 	}
 }
 
-// TestClaimOfAnEarlierRelease verifies that this release reads a claim without its own fields, and
-// a claim of a later release with unknown fields, which it ignores.
+// TestClaimOfAnEarlierRelease verifies that this release reads a claim of an earlier release, which
+// lacks some fields, and a claim of a later release, whose unknown fields it ignores.
 func TestClaimOfAnEarlierRelease(t *testing.T) {
 	for _, data := range []string{
 		`{"uid":"u","claimed":"2026-03-01T15:04:05Z","epoch":2}`,

@@ -149,8 +149,8 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	return data, memory
 }
 
-// TruncatedAnnotation has the value "true" on a truncated object, for code that sees only the
-// object. The object on the bus does not have this annotation.
+// TruncatedAnnotation is the annotation that package replica and "forwarder get" set to "true" on a
+// truncated object. The object on the bus does not have it.
 const TruncatedAnnotation = "kuberelay.io/truncated"
 
 func truncate(c Change) ([]byte, error) {
@@ -191,7 +191,6 @@ type identity struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// metadataOf returns the metadata of an object as JSON.
 func metadataOf(object []byte) (json.RawMessage, error) {
 	metadata, err := valueOf(object, "metadata")
 	switch {

@@ -12,7 +12,7 @@
 //   - Every event is a valid CloudEvent 1.0, for every possible name of an object. A name can hold
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package
 //     escapes names wherever they are ambiguous. [PartitionKey] and [Resource.Path] are injective, and
-//     the first has an exact inverse.
+//     [ParsePartitionKey] is the exact inverse of PartitionKey.
 //   - A [Builder] with Reshape publishes no state in an earlier form. See package decode.
 //
 // Limits:

@@ -52,7 +52,6 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// BenchmarkHostile compares the pairs that hostile returns.
 func BenchmarkHostile(b *testing.B) {
 	for name, p := range hostile() {
 		b.Run(name+"/changed", func(b *testing.B) {

@@ -171,7 +171,6 @@ func ClusterPartitionKeys(cluster string) []byte {
 	return append(appendText(nil, cluster, true), '/')
 }
 
-// writerData is the data of a writer's marker.
 type writerData struct {
 	Writer    string `json:"writer"`
 	Topic     string `json:"topic"`

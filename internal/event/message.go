@@ -169,7 +169,6 @@ func parseStructured(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// setMember sets one member of the event's JSON object.
 func (m *Message) setMember(name string, value json.RawMessage) error {
 	switch name {
 	case "data":

@@ -94,7 +94,7 @@ type View struct {
 	Version string
 
 	// Reported is a version up to which the informers have reported every change of the key: this
-	// view has the tombstones of all objects that were gone by then. It can be earlier than
+	// view has the tombstones of all objects that were gone at that version. It can be earlier than
 	// Version. It is "" if unknown, and for a key whose last event on the bus is not foreign.
 	Reported string
 	Waited   bool // the decision about a foreign event no longer waits for the informers
@@ -124,7 +124,7 @@ type View struct {
 	Observed time.Time
 
 	// Unanswered is an unacknowledged change that the bus may have stored. It is nil if there is
-	// none, or if the bus showed an object before the change.
+	// none, or if the object already existed on the bus before the change.
 	Unanswered *Change
 
 	// FirstSync means that the object existed before the first completed snapshot of its resource

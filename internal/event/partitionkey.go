@@ -26,8 +26,8 @@ const (
 // The text is the attribute partitionkey and the key of Kafka records. PartitionKey percent-encodes
 // '/', '%' and the characters that a CloudEvents string must not hold: control characters,
 // noncharacters and invalid UTF-8. Of all these, a Kubernetes name can hold only control characters
-// and noncharacters. Ambiguous values are escaped as well: a group called "core"
-// or beginning with '_', and a namespace called "_". The function is injective.
+// and noncharacters. Ambiguous values are escaped as well: a group called "core" or beginning with
+// '_', and a namespace called "_". The function is injective.
 func PartitionKey(cluster string, k Key) string {
 	var stack [256]byte // longer keys cost a second allocation
 	b := appendText(stack[:0], cluster, true)

@@ -220,7 +220,6 @@ func InvalidReasons() []InvalidReason {
 	}
 }
 
-// invalidError is an error with the reason why a message is invalid.
 type invalidError struct {
 	reason InvalidReason
 	err    error

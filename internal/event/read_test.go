@@ -276,7 +276,6 @@ func TestAmbiguousData(t *testing.T) {
 	}
 }
 
-// manyMembers returns n members with different names.
 func manyMembers(n int) string {
 	var b strings.Builder
 	for i := range n {

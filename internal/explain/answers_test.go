@@ -71,7 +71,7 @@ func TestExplainWhatIsNotServed(t *testing.T) {
 	config.Selection = discovery.Selection{Include: []string{"gadgets.example.com", "*"}}
 	for name, want := range map[string]string{
 		"gadgets.example.org":       "the cluster does not serve it",
-		"Gadgets.example.com":       "the cluster does not serve it; the selector waits for it",
+		"Gadgets.example.com":       "the cluster does not serve it; the forwarder will watch it when the cluster serves it",
 		"gadgets":                   "the cluster does not serve it, unless in a group whose discovery fails",
 		"things.example.net":        "the discovery of its group fails: ",
 		"pods/log":                  "a subresource is not watched by itself; ask for pods",

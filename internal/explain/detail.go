@@ -143,7 +143,7 @@ func (e *explainer) notServed(ctx context.Context, asked string) string {
 		why += "; " + undefined
 	}
 	if slices.ContainsFunc(e.resolution.Unmatched, func(s string) bool { return strings.EqualFold(s, asked) }) {
-		why += "; the selector waits for it"
+		why += "; the forwarder will watch it when the cluster serves it"
 	}
 	return why
 }

@@ -51,8 +51,8 @@ const (
 	readTimeout = 10 * time.Second
 )
 
-// Explain finds out which resources a forwarder with this configuration watches if it starts now.
-// An error means that the API server did not respond.
+// Explain finds out which resources a forwarder with this configuration would watch if it started
+// now. An error means that the API server did not respond.
 func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	reviews := &cachedReviews{next: c.Reviews, answers: map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview{}}
 	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}

@@ -5,9 +5,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Explanation lists the resources that a forwarder watches in a cluster if it starts now, and why
-// it does not watch the others. A running forwarder can differ for a group whose discovery fails,
-// because it continues its existing watches. The JSON field names are stable.
+// Explanation lists the resources that a forwarder would watch in a cluster if it started now, and
+// why it would not watch the others. A running forwarder can differ for a group whose discovery
+// fails, because it continues its existing watches. The JSON field names are stable.
 type Explanation struct {
 	// Resources are ordered by group and resource.
 	Resources []Explained `json:"resources"`
@@ -43,8 +43,8 @@ type Explanation struct {
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
 
-	// UnmatchedFields lists the entries that match no watched resource, from the caller's lists of
-	// fields. The caller sets it.
+	// UnmatchedFields lists the entries of the caller's lists of fields that match no watched
+	// resource. The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
 	// UnmatchedFollow lists the entries of Follow that concern neither a watched resource nor a
 	// resource in Followable.

@@ -55,7 +55,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		list []string
 	}{
 		{"selectors that match nothing yet", x.Unmatched},
-		{"excluded, but matches nothing now", x.UnmatchedExclude},
+		{"exclusions that match nothing now", x.UnmatchedExclude},
 	} {
 		if len(selectors.list) > 0 {
 			fmt.Fprintf(&b, "%s: %s\n", selectors.what, terminal.Line(strings.Join(selectors.list, ", ")))
@@ -89,7 +89,7 @@ func (x Explanation) WriteAnswers(w io.Writer) error {
 		line("List", r.ListError)
 		line("Selector", r.Selector)
 		if len(r.Selectors) > 1 {
-			line("Selectors", strings.Join(r.Selectors, ", ")+"; the first that makes it watched decides")
+			line("Selectors", strings.Join(r.Selectors, ", ")+"; the first one that selects it decides")
 		}
 		line("Excluded by", r.ExcludedBy)
 		line("Scope", scope(r))

@@ -127,8 +127,8 @@ func comparisons(factor float64, a, b ref.Val) int {
 	return int(factor * float64(size(a)) * float64(size(b)) / common.StringTraversalCostFactor)
 }
 
-// maxExponent is the largest exponent of a quantity. Operations write out all digits of a quantity,
-// and limit it to about 1e19.
+// maxExponent is the largest accepted exponent of a quantity. Operations write out all digits of a
+// quantity, so a larger one is costly. It is also useless, because they cap a quantity at about 1e19.
 const maxExponent = 1000
 
 // quantitySize returns math.MaxInt for a quantity with a larger exponent, such as 1e999999999.

@@ -130,10 +130,10 @@ func TestQuadraticCallsDoNotStart(t *testing.T) {
 	}
 }
 
-// TestExponentIsLimited verifies that a quantity has no large exponent. Comparing such a quantity
-// writes out its digits: 1e999999999 would take hours and gigabytes.
+// TestExponentIsLimited verifies that a quantity with a large exponent is rejected. A comparison writes
+// out the digits of a quantity: 1e999999999 would take hours and gigabytes.
 func TestExponentIsLimited(t *testing.T) {
-	const exponent = "3000000" // little enough that the test ends if it fails
+	const exponent = "3000000" // small enough that a failing test ends
 	for text, costly := range map[string]bool{
 		"1e" + exponent: true, "1E+" + exponent: true, "-1e-" + exponent: true, "12345678901234567890.5e" + exponent: true, "1e99999999999999999999": true,
 		"1e3": false, "1.5E+3": false, "12e-3": false, "1E": false, "1Ei": false, "100Gi": false, "1e1000": false,

@@ -19,7 +19,7 @@ type Failures struct {
 	first sync.Map // of resources, each a failure
 }
 
-// NewFailures returns Failures that have no error yet. It registers their counter.
+// NewFailures registers the counter with r, or nowhere if r is nil.
 func NewFailures(log *slog.Logger, r prometheus.Registerer) *Failures {
 	return &Failures{log: log, total: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "kuberelay_filter_errors_total",
@@ -49,7 +49,6 @@ func (f *Failures) First(resource string) (since time.Time, err error) {
 	return is.since, is.err
 }
 
-// failure is the first error of a resource.
 type failure struct {
 	since time.Time
 	err   error

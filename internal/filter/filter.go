@@ -138,7 +138,6 @@ func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (
 	}
 }
 
-// result converts the value of the expression.
 func (f *Filter) result(value ref.Val, err error) (bool, error) {
 	if err != nil {
 		return true, f.reduce(err)
@@ -149,7 +148,6 @@ func (f *Filter) result(value ref.Val, err error) (bool, error) {
 	return true, &Error{Reason: NotBool}
 }
 
-// variables are the variables of one evaluation.
 type variables struct {
 	object, resource map[string]any
 }

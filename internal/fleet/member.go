@@ -37,7 +37,7 @@ type member struct {
 	registry *prometheus.Registry // of the Relay
 	failed   error                // why no Relay runs
 	last     string               // text of the last failure, also while a Relay runs
-	failedAt time.Time            // when that failure first occurred; zero after a Relay that ran for long
+	failedAt time.Time            // when that failure first occurred; zero after a Relay that ran longer than maxDelay
 }
 
 func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {

@@ -48,7 +48,7 @@ func (s *Set) Ready() error {
 type collector struct{ set *Set }
 
 var (
-	groupDesc  = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails; * if all discovery fails. Meanwhile, no informer of the group is started or stopped. Repair the back end of its APIService.", []string{"group"}, nil)
+	groupDesc  = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails; core is the core group, * means that all discovery fails. Meanwhile, no informer of the group starts or stops. Repair the back end of its APIService.", []string{"group"}, nil)
 	oldestDesc = prometheus.NewDesc("kuberelay_oldest_unsent_change_seconds", "Age in seconds of the oldest change that the bus has not acknowledged, 0 if there is none. Alert if it keeps growing: the bus is unavailable, is full, or refuses an object; see the log.", nil, nil)
 	dirtyDesc  = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose current state or delete the bus has not acknowledged. If it is 0 and /readyz returns 200, everything is published. While objects change all the time, it is rarely 0: alert on kuberelay_oldest_unsent_change_seconds. A standby has no value.", nil, nil)
 )
@@ -95,7 +95,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		watches: counter("kuberelay_informer_watches_total", "resource",
 			"Watches opened at the API server, by resource. The API server ends a watch after 5 to 10 minutes; a much higher rate means that watches fail: see the log."),
 		changes: counter("kuberelay_informer_watch_events_total", "resource",
-			"Changes received by watches, by resource. The objects of a watch that begins with a list count; bookmarks and errors don't. Use the rate to find the resources that cost most, and KUBERELAY_FILTER or KUBERELAY_DROP_FIELDS to send less of them."),
+			"Changes received by watches, by resource. They include the objects of a watch that begins with a list, but no bookmarks or errors. Use the rate to find the resources that cost most, and send less of them with KUBERELAY_FILTER or KUBERELAY_DROP_FIELDS."),
 		discoveries: counter("kuberelay_discovery_total", "result",
 			"Discovery requests by result: changed, unchanged (the ETag matched), failed. If failed grows, see kuberelay_discovery_failing."),
 		stops: counter("kuberelay_informer_stops_total", "reason",

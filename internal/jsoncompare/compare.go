@@ -34,9 +34,9 @@ const (
 // comparison visits. After that many, the comparison gives up.
 const maxPlaces = 4096
 
-// Each calls each with every place where two JSON objects differ, until each returns false. A place
-// is a JSON Pointer (RFC 6901). The places are in the order of the pointers as text. The pointer is
-// valid until each returns.
+// Each calls report with every place where two JSON objects differ, until report returns false. A
+// place is a JSON Pointer (RFC 6901). The places are in the order of the pointers as text. The
+// pointer is valid until report returns.
 //
 // A value that exists on one side only, or has a different type on each side, is one place,
 // whatever it contains. Strings are compared after unescaping. Numbers are compared as text: 1.0
@@ -46,25 +46,25 @@ const maxPlaces = 4096
 // objects may differ in more places. Whether it gives up depends only on the two texts.
 //
 // Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. In that case, it has not
-// called each.
-func Each(before, after []byte, each func(pointer []byte) bool) (complete bool, err error) {
-	c := comparison{sorted: true, work: maxWork, each: func(pointer, _, _ []byte) bool { return each(pointer) }}
+// called report.
+func Each(before, after []byte, report func(pointer []byte) bool) (complete bool, err error) {
+	c := comparison{sorted: true, work: maxWork, report: func(pointer, _, _ []byte) bool { return report(pointer) }}
 	return c.compare(before, after)
 }
 
-// Edits is like Each, but for a JSON Patch (RFC 6902): it calls each with the operations that turn
+// Edits is like Each, but for a JSON Patch (RFC 6902): it calls report with the operations that turn
 // before into after, in the order in which to apply them. The old value is nil for an add, the new
 // value is nil for a remove, and neither is nil for a replace.
-func Edits(before, after []byte, each func(pointer, old, now []byte) bool) (complete bool, err error) {
-	c := comparison{work: maxWork, each: each}
+func Edits(before, after []byte, report func(pointer, old, now []byte) bool) (complete bool, err error) {
+	c := comparison{work: maxWork, report: report}
 	return c.compare(before, after)
 }
 
 type comparison struct {
-	each    func(pointer, before, after []byte) bool
+	report  func(pointer, before, after []byte) bool
 	sorted  bool   // report places in the order of their pointers, as Each does, not as Edits does
 	pointer []byte // of the visited value
-	stopped bool   // each returned false, or the comparison gave up
+	stopped bool   // report returned false, or the comparison gave up
 	work    int    // left; negative if the comparison gave up
 }
 
@@ -111,7 +111,7 @@ func (c *comparison) visit(places []place, depth int) {
 		c.pointer = append(append(c.pointer[:end], '/'), p.token...)
 		switch {
 		case !p.descend:
-			c.stopped = !sameText(p.before, p.after) && !c.each(c.pointer, p.before, p.after)
+			c.stopped = !sameText(p.before, p.after) && !c.report(c.pointer, p.before, p.after)
 		case !c.spend(len(p.before) + len(p.after)):
 			c.stopped = true
 		case p.before[0] == '{':

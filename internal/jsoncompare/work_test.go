@@ -45,7 +45,7 @@ func TestWork(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, sorted %t", name, sorted), func(t *testing.T) {
 				before, after := []byte(tt.before), []byte(tt.after)
 				places := 0
-				c := comparison{sorted: sorted, work: maxWork, each: func(_, _, _ []byte) bool { places++; return true }}
+				c := comparison{sorted: sorted, work: maxWork, report: func(_, _, _ []byte) bool { places++; return true }}
 				var was, is runtime.MemStats
 				runtime.ReadMemStats(&was)
 				complete, err := c.compare(before, after)

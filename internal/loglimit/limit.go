@@ -76,7 +76,6 @@ type limits struct {
 	kinds  map[string]int // number of causes of each message
 }
 
-// cause is one cause of recent warnings.
 type cause struct {
 	message string
 	written int          // number of warnings written unchanged

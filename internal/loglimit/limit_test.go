@@ -35,7 +35,6 @@ func open() *written {
 	return w
 }
 
-// line is a line of the log.
 type line struct {
 	Level, Msg, Name, Resource, Err string
 	Suppressed                      int
@@ -142,7 +141,6 @@ func TestTheOthersPass(t *testing.T) {
 	})
 }
 
-// TestCauses verifies which warnings share a cause.
 func TestCauses(t *testing.T) {
 	const n = 20 // of each
 	object := func(i int) []any { return []any{"resource", "pods", "name", fmt.Sprint(i)} }

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// forwarder connects in the process of the server, like the forwarder, and creates the stream.
+// forwarder connects without a socket, as the forwarder does, and creates the stream.
 func forwarder(t *testing.T, s *Server) jetstream.JetStream {
 	t.Helper()
 	js := inProcess(t, s)
@@ -349,7 +349,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 			}
 		}
 	}
-	for range requests { // wait for the responses to these requests, after which all earlier ones are processed
+	for range requests { // once these have responses, all earlier requests are processed
 		if _, err := inbox.NextMsg(limit); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,8 @@ func (b *bridge) Errorf(format string, args ...any) {
 }
 
 // failedWrite matches the message after which a stream refuses all messages (nats-server, setWriteErr).
-// The names have no spaces. A message with text that a client chose begins with the client's address.
+// A client cannot cause a match: the names have no spaces, and a message with text from a client begins
+// with the client's address.
 var failedWrite = regexp.MustCompile(`^(Filestore \[\S*\]|JetStream (stream|consumer) '\S+ > \S+( > \S+)?') [Cc]ritical write error: `)
 
 // reset forgets the failures of a server that has stopped.

@@ -23,7 +23,7 @@ func failed(t *testing.T, log string) bool {
 	return len(b.broken) > 0
 }
 
-// TestHostileNames verifies that a client cannot restart the server with the name that it gives itself.
+// TestHostileNames verifies that a client cannot choose a name that makes the server restart.
 func TestHostileNames(t *testing.T) {
 	const text = "Filestore [KUBERELAY] Critical write error: no space"
 	var log buffer

@@ -9,9 +9,9 @@ const (
 	maxRestartDelay = 5 * time.Minute
 )
 
-// supervise starts the server again after a failed write, for example when the disk was full: the
-// server then refuses all messages of the stream until it starts again. supervise returns when the
-// server has been told to stop and has stopped.
+// supervise restarts the server after a failed write, for example to a full disk, because the server
+// then refuses all messages of the stream until a restart. supervise returns when the server has been
+// told to stop and has stopped.
 func (s *Server) supervise() {
 	defer close(s.down)
 	defer s.unlock()
@@ -30,10 +30,10 @@ func (s *Server) supervise() {
 		if s.running.Err() != nil {
 			return
 		}
-		s.opts.Logger.Warn("built-in NATS server starts again")
+		s.opts.Logger.Warn("restarting the built-in NATS server")
 		s.log.reset()
 		if err := s.launch(s.running); err != nil && s.running.Err() == nil {
-			s.opts.Logger.Error("built-in NATS server cannot start again, retrying", "err", err)
+			s.opts.Logger.Error("cannot restart the built-in NATS server, retrying", "err", err)
 			s.log.fail()
 		}
 		began = time.Now()

@@ -101,14 +101,14 @@ func TestRestartDelay(t *testing.T) {
 		for i, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			time.Sleep(delay*time.Second - time.Nanosecond) // on the synctest clock
 			synctest.Wait()
-			if got := strings.Count(log.String(), "cannot start again"); got != i {
+			if got := strings.Count(log.String(), "cannot restart"); got != i {
 				t.Errorf("after %v: %d restarts, want %d", after, got, i)
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			after += delay * time.Second
 		}
-		if got := strings.Count(log.String(), "cannot start again"); got != 7 {
+		if got := strings.Count(log.String(), "cannot restart"); got != 7 {
 			t.Errorf("after %v: %d restarts, want 7", after, got)
 		}
 		if got := s.opts.nextDelay(maxRestartDelay, 6*time.Minute); got != restartDelay {
@@ -117,7 +117,7 @@ func TestRestartDelay(t *testing.T) {
 	})
 }
 
-// eventually repeats a request until it succeeds. A request to a server that stops may get no answer.
+// eventually repeats a request until it succeeds, because a server that stops may not respond.
 func eventually(ctx context.Context, t *testing.T, request func(context.Context) error) {
 	t.Helper()
 	for {

@@ -1,5 +1,5 @@
-// Package natsserver runs a NATS server with JetStream in this process. With it, you can try
-// Kuberelay, or use it as the local bus of a pod, without installing anything else.
+// Package natsserver runs a NATS server with JetStream in this process. Use it to try Kuberelay
+// without installing anything else, or as the local bus of a pod.
 //
 // Guarantees:
 //
@@ -9,7 +9,7 @@
 //   - Its files are in one directory, which only the current user can access and only one server
 //     can use at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
-//   - After a failed write, for example to a full disk, it starts again, and then accepts messages if it can.
+//   - After a failed write, for example to a full disk, it restarts, and then accepts messages if it can.
 //
 // Limits:
 //
@@ -54,8 +54,8 @@ type Options struct {
 	// necessary.
 	StoreDir string
 	// MaxBytes is the maximum size of all messages in bytes (KUBERELAY_NATS_MAX_BYTES). A full
-	// server refuses messages. The default is three quarters of the space on the volume at startup
-	// that is free or holds messages.
+	// server refuses messages. The default is three quarters of the volume's space that is free or
+	// holds messages at startup.
 	MaxBytes int64
 	// Access configures access for clients outside of this process.
 	Access Access
@@ -109,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// launch starts a server on the files and the address. If it fails, nothing runs.
+// launch starts a server on the files and the address. If launch fails, no server is running.
 func (s *Server) launch(ctx context.Context) error {
 	o := s.opts
 	clients, err := o.Access.authenticator(o.StoreDir, o.Logger)

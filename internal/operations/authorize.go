@@ -84,7 +84,7 @@ func (a *Authorizer) status(r *http.Request, path string) (status int, reason st
 	defer cancel()
 	status, err := a.review(ctx, token, path)
 	if err != nil {
-		if r.Context().Err() == nil && !a.failing.Swap(true) { // the caller still waits
+		if r.Context().Err() == nil && !a.failing.Swap(true) { // the caller is still waiting
 			a.Log.Warn("cannot review the token of a request", "path", path, "err", err)
 		}
 		return http.StatusServiceUnavailable, NotReviewed + ": " + whyNotReviewed(err)

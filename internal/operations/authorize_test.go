@@ -161,9 +161,9 @@ func (allowing) Create(_ context.Context, r *authorizationv1.SubjectAccessReview
 	return r, nil
 }
 
-// TestVerdictsStandAWhile verifies that one review serves many requests, that a verdict expires,
+// TestVerdictCache verifies that one review serves many requests, that a verdict expires,
 // and that the number of verdicts is limited. A failed review is not cached.
-func TestVerdictsStandAWhile(t *testing.T) {
+func TestVerdictCache(t *testing.T) {
 	r, now := &reviewer{}, time.Now()
 	var log buffer
 	a := &Authorizer{Tokens: r, Reviews: allowing{}, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil))}

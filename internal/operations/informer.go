@@ -59,7 +59,7 @@ var (
 	queuedDesc = prometheus.NewDesc("informer_queued_items",
 		"Changes received and not yet in the cache of the informer. If it stays above 0, the forwarder lacks CPU.", []string{"resource"}, nil)
 	storeVersionDesc = prometheus.NewDesc("informer_store_resource_version",
-		"Resource version that the cache of the informer has reached, its last 15 digits; of several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
+		"Last 15 digits of the resourceVersion that the cache of the informer has reached; with several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
 )
 
 // informerGauges holds the gauges of all informers.

@@ -66,7 +66,7 @@ func TestRESTClientMetrics(t *testing.T) {
 	}
 	for _, namespace := range []string{"one", "two"} { // no label may distinguish the namespaces
 		if _, err := client.Resource(deployments).Namespace(namespace).Get(t.Context(), "missing", metav1.GetOptions{}); err == nil {
-			t.Fatal("a deployment was got that is not there")
+			t.Fatal("got a Deployment that does not exist")
 		}
 	}
 	closed := httptest.NewServer(nil)
@@ -76,7 +76,7 @@ func TestRESTClientMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := unlimited.Resource(deployments).List(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Fatal("a server answers that is closed")
+		t.Fatal("a closed server responded")
 	}
 
 	want := map[string]float64{
@@ -118,7 +118,7 @@ func TestANameOfSomethingElsePanics(t *testing.T) {
 	r.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "Something else."}))
 	defer func() {
 		if recover() == nil {
-			t.Error("metrics that will never be shown were made without a word")
+			t.Error("no panic, although another collector has the name of a metric")
 		}
 	}()
 	WorkqueueMetrics(r)

@@ -17,8 +17,8 @@ func (e Endpoints) protectSupport(h http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r) {
-			http.Error(w, "without KUBERELAY_METRICS_AUTH only the loopback address serves this; "+
-				"ask at localhost: in the pod, or through kubectl port-forward", http.StatusForbidden)
+			http.Error(w, "without KUBERELAY_METRICS_AUTH, this is served only on the loopback address: "+
+				"ask at localhost in the pod, or through kubectl port-forward", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -7,9 +7,8 @@ import (
 )
 
 // knownFields are fields that hold secrets by their definition, in the form of
-// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry must name its source. The last
-// name in its path must consist of jsonPlain characters. Otherwise every object of the resource would be decoded
-// for it.
+// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry must name its source. The last name
+// in its path must consist of jsonPlain characters. Otherwise, every object of the resource is decoded.
 var knownFields = slices.Concat(
 	// Helm releases of the storage driver "configmap", compressed, with all values and manifests.
 	// helm/helm: pkg/storage/driver/cfgmaps.go.
@@ -164,8 +163,8 @@ func (p Projections) Readable(q Projections, resources []event.Resource) []strin
 	return readable
 }
 
-// covers reports whether the path by covers another path. It does if it selects every field that
-// the other path selects, or a field that contains that field.
+// covers reports whether the path by selects each field that the other path selects, or an object or
+// list that contains the field.
 func covers(by, path []step) bool {
 	return len(by) <= len(path) && slices.EqualFunc(by, path[:len(by)], func(b, p step) bool {
 		switch {

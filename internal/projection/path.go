@@ -55,7 +55,6 @@ func checkIdentity(path []step) error {
 	return nil
 }
 
-// parser reads a path from left to right.
 type parser struct {
 	rest string
 }
@@ -198,7 +197,6 @@ func (p *parser) brackets() (step, error) {
 
 var errUnclosed = errors.New("a bracket is not closed; put ] after the name")
 
-// quoted reads a quoted string.
 func (p *parser) quoted() (string, error) {
 	quote := p.rest[0]
 	var s strings.Builder

@@ -198,7 +198,6 @@ func parsed(t testing.TB, text string) map[string]any {
 	return object
 }
 
-// encode encodes with sorted keys.
 func encode(t testing.TB, object any) string {
 	t.Helper()
 	text, err := json.Marshal(object)

@@ -24,12 +24,12 @@ func NewMetrics(r prometheus.Registerer, bus string, own ...Result) *Metrics {
 		}),
 		AckSeconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_" + bus + "_ack_duration_seconds",
-			Help:    "Time from handing a message to the client of the bus to its acknowledgement, of acknowledged messages only. If it grows, the bus is slow.",
+			Help:    "Time from handing a message to the bus client to its acknowledgement, for acknowledged messages only. If it grows, the bus is slow.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12), // to 12 s
 		}),
 		published: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_" + bus + "_publishes_total",
-			Help: "Publishes completed, by result. Every result except stored and already_stored is retried; if one of them keeps growing, see the log and docs/troubleshooting.md.",
+			Help: "Completed publishes, by result. All results except stored and already_stored are retried. If a retried result keeps growing, see the log and docs/troubleshooting.md.",
 		}, []string{"result"}),
 	}
 	for _, r := range append(commonResults(), own...) {

@@ -21,7 +21,7 @@ func TestSkips(t *testing.T) {
 		{"created later", Start{Time: later, Why: "its deliver policy is new"}, "it began after this event: its deliver policy is new, since 2026-03-04T05:06:08Z", true},
 		{"created earlier", Start{Time: earlier}, "", true},
 		{"begins at it", Start{Time: stored}, "", true},
-		{"later sequence", Start{Position: 43, Why: "its deliver policy is by start sequence"}, "it began after this event: its deliver policy is by start sequence, 43", true},
+		{"later sequence", Start{Position: 43, Why: "its deliver policy is by_start_sequence"}, "it began after this event: its deliver policy is by_start_sequence, 43", true},
 		{"its sequence", Start{Position: 42}, "", true},
 		{"last", Start{Time: later, Last: true, Why: "its deliver policy is last"},
 			"it was created after this event, at 2026-03-04T05:06:08Z, and its deliver policy is last: it began with the event only if that was the last message", false},

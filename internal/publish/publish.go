@@ -36,9 +36,9 @@ type Publisher interface {
 	//
 	// The text of each error begins with "publish" and the ID of the message.
 	//
-	// The caller must not change m before done is called. done must return quickly, because
-	// acknowledgements of other messages may wait for it. done must not block. It must not call
-	// Publish, except after ErrTooLarge, when it may publish a smaller form of the message.
+	// The caller must not change m before done is called. done must not block, because
+	// acknowledgements of other messages may wait for it. It must not call Publish, except after
+	// ErrTooLarge, when it may publish a smaller form of the message.
 	//
 	// ctx bounds the wait for the in-flight limit. It does not cancel a message that was
 	// sent.
@@ -83,7 +83,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the bus has uid %s version %s at %d", e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }
 
-// Stored is the last event of an object, read from a bus.
+// Stored is an event of an object, read from a bus.
 type Stored = event.Stored
 
 // NotSent adds [ErrNotSent] to the chain of an error.

@@ -21,8 +21,8 @@ var ErrUnreachable = errors.New("it does not respond")
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
-// MaxAway is how long a subscription can be cut off from the bus and still not miss the delete of an
-// object, because a forwarder keeps each delete for at least five minutes.
+// MaxAway is how long a subscription can be cut off from the bus without missing a delete. A forwarder
+// keeps each delete for at least five minutes.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
@@ -86,8 +86,8 @@ type SubscribeOptions struct {
 	UntilLost bool
 
 	// Past, if set, receives the events before the start of the subscription. In each log, Past
-	// receives all of them before yield receives its first event. Only Kafka supports Past, and
-	// reads the whole log for that.
+	// receives all of them before yield receives its first event. Only Kafka supports Past. To call
+	// it, the subscription reads each log from its start.
 	Past func(m *event.Message, d Delivery)
 }
 
@@ -124,8 +124,8 @@ func (d Delivery) Place() string {
 // not a valid event. ok is false for a marker, and for a subject or key that names no
 // object.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
-	// The key comes first, because a key with dots can also be a subject. No subject of an object is a
-	// key, because subjects have no slashes.
+	// Try the key first, because a key with dots can also be a valid subject. A subject is never a valid
+	// key, because it has no slashes.
 	if cluster, k, err := event.ParsePartitionKey(d.Subject); err == nil {
 		return cluster, k, true
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
-// TestDeliveryObject verifies that a delivery names its object, although the key of a record can also
-// be a valid subject, with everything up to a dot in the name as the prefix.
+// TestDeliveryObject verifies that a delivery names its object, although a record key with dots can
+// also be a valid subject. The prefix of that subject is everything up to the first dot.
 func TestDeliveryObject(t *testing.T) {
 	for _, k := range []event.Key{
 		{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"},

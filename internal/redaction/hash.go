@@ -108,7 +108,6 @@ var hashes = regexp.MustCompile(prefix + `[0-9a-f]{64}|` + base64.StdEncoding.En
 // change at a restart.
 func Masked(text []byte) []byte { return hashes.ReplaceAll(text, []byte(prefix)) }
 
-// encode encodes a value that was decoded from JSON.
 func encode(value any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

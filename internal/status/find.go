@@ -101,7 +101,7 @@ func (d Document) findResources(add adder) {
 		case partly != "":
 			headline = "access denied in " + partly
 		case len(all) == len(d.Resources) && !slices.ContainsFunc(all, Resource.isPartlyForbidden):
-			level, headline = Critical, fmt.Sprintf("none of the %s may be read", counted(len(all), "selected resource"))
+			level, headline = Critical, "access denied to every selected resource"
 		}
 		add(Forbidden, level, firstSince(all), headline, "%s: %s", headline, named(all))
 	}

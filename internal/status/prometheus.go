@@ -64,7 +64,7 @@ func (g gauges) addDocument(d Document) {
 	degraded := ofResource("degraded", "1 if the last list or watch failed, else 0.")
 	objects := ofResource("objects", "Objects in the cache.")
 	dirty := ofResource("dirty", "Objects whose current state the bus has not acknowledged.")
-	consistent := ofResource("consistent_timestamp_seconds", "Time of the cluster's state that the bus has in full.")
+	consistent := ofResource("consistent_timestamp_seconds", "Time up to which the bus is known to have every change.")
 	published := ofResource("published_timestamp_seconds", "Time of the last acknowledged event.")
 	for _, r := range d.Resources {
 		degraded.WithLabelValues(r.Name).Set(toFloat(r.State == "degraded"))

@@ -97,7 +97,7 @@ var faults = []struct {
 	{"all forbidden", func(d *Document) {
 		degrade(&d.Resources[0], "forbidden", time.Hour)
 		degrade(&d.Resources[1], "forbidden", time.Hour)
-	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	}, []string{"critical forbidden"}, "access denied to every selected resource"},
 	{"one namespace forbidden", func(d *Document) {
 		for i := range d.Resources {
 			degradeNamespaces(&d.Resources[i], 2, "forbidden")
@@ -111,7 +111,7 @@ var faults = []struct {
 		for i := range d.Resources {
 			degradeNamespaces(&d.Resources[i], 2, "forbidden", "forbidden")
 		}
-	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	}, []string{"critical forbidden"}, "access denied to every selected resource"},
 	{"one namespace forbidden, another failing", func(d *Document) { degradeNamespaces(&d.Resources[0], 3, "forbidden", "failing") },
 		[]string{"critical watch_failing", "warning forbidden"}, "lists or watches of 1 of 2 resources fail: configmaps (ns1: no way) (and 1 more)"},
 	{"a watch failed just now", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute) }, []string{"warning watch_failing"}, "1 of 2 resources fail"},

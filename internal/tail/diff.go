@@ -37,7 +37,7 @@ func (t *Text) LineAndDiff(e Event, c Change) string {
 		return t.Line(e)
 	}
 	if c.Previous == nil {
-		e.note = "state before not known"
+		e.note = "previous state unknown"
 		return t.Line(e)
 	}
 	diff, err := diff(c.Previous, c.Object)

@@ -60,7 +60,7 @@ func TestLineWithoutDiff(t *testing.T) {
 		change Change
 		note   string
 	}{
-		{"not known", update, Change{Object: object}, "watch, state before not known"},
+		{"not known", update, Change{Object: object}, "watch, previous state unknown"},
 		{"current state", update, Change{Object: object, Present: true}, "watch"},
 		{"not whole", update, Change{}, "watch"},
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},

@@ -142,7 +142,7 @@ func (p *Printer) lookBack(ctx context.Context, bus Bus, o *publish.SubscribeOpt
 		}
 		return
 	}
-	p.Status.Say("reading the earlier events of the %s first; --skip-past omits this", p.Status.Source)
+	p.Status.Say("reading the earlier events of the %s first; --skip-past skips this", p.Status.Source)
 	o.Past = func(m *event.Message, d publish.Delivery) {
 		if e := eventOf(m, d); p.Filter.Match(e) {
 			p.states.Keep(e)
@@ -159,7 +159,7 @@ func (p *Printer) ask(ctx context.Context, bus searchable, e Event) *event.Messa
 	}
 	m, err := bus.Before(ctx, e.Subject, e.Position)
 	if err != nil && ctx.Err() == nil {
-		p.Status.Say("%v; first updates have no diff", err)
+		p.Status.Say("%v; the first update of each object has no diff", err)
 		p.noAnswer = true
 	}
 	return m

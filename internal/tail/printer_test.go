@@ -36,7 +36,7 @@ func TestPrinterAsksNoMore(t *testing.T) {
 	ask()
 	o.Notify(errors.New("disconnected"))
 	ask()
-	if asked != 1 || strings.Count(stderr.String(), "no answer; first updates have no diff") != 1 {
+	if asked != 1 || strings.Count(stderr.String(), "no answer; the first update of each object has no diff") != 1 {
 		t.Errorf("asked %d times: %q", asked, stderr.String())
 	}
 	o.Notify(nil)

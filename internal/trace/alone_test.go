@@ -20,7 +20,7 @@ func TestJudged(t *testing.T) {
 		}, Waiting, "waiting: the event is on its way to the bus for 60s; the bus has version 812"},
 		{"refused", func(f *Forwarder) {
 			f.Watch.Version, f.Unsent, f.PublishError = "815", ago(time.Minute), &PublishError{Message: "maximum bytes exceeded"}
-		}, Refused, "waiting: the bus does not take it: maximum bytes exceeded; the bus has version 812"},
+		}, Refused, "waiting: the bus has rejected it: maximum bytes exceeded; the bus has version 812"},
 		{"bus unavailable", func(f *Forwarder) { f.Watch.Version, f.BusUnavailable = "815", &Error{Message: "dial tcp"} }, BusUnavailable,
 			"waiting: bus unavailable: dial tcp; the bus has version 812"},
 		{"deleted", func(f *Forwarder) { f.Watch.Object, f.Watch.UID, f.Checkpoint.State = Absent, "", Deleted }, DeleteOnBus, "deleted, and the bus has the delete"},
@@ -28,7 +28,7 @@ func TestJudged(t *testing.T) {
 			"unknown object: neither the API server nor the bus has deployments.apps shop/web"},
 		{"filtered", func(f *Forwarder) {
 			f.Selection.Selected, f.Selection.Detail, f.Checkpoint = NotSelected, "KUBERELAY_FILTER is false", &Entry{State: Absent}
-		}, Deselection, "not selected: KUBERELAY_FILTER is false; the bus has nothing of it"},
+		}, Deselection, "not selected: KUBERELAY_FILTER is false; the bus has no event of it"},
 		{"not watched", func(f *Forwarder) {
 			f.Selection.Selected, f.Selection.Detail, f.Watch, f.Checkpoint = NotSelected, "KUBERELAY_RESOURCES does not select pods", nil, &Entry{State: Absent}
 		}, Deselection, "not selected: KUBERELAY_RESOURCES does not select pods"},
@@ -36,17 +36,17 @@ func TestJudged(t *testing.T) {
 			f.Selection.Selected, f.Selection.Detail, f.Watch.Error = IsForbidden, "access denied", &Error{Message: "access denied"}
 		}, Forbidden, "not watched: access denied"},
 		{"the watch fails", func(f *Forwarder) { f.Watch.State, f.Watch.Error = "degraded", &Error{"no leader", ago(time.Hour)} }, CannotTell,
-			"unknown: the API server does not say what the current state is: the watch of deployments.apps fails for 60m: no leader; the bus has version 812"},
+			"unknown: the current state cannot be determined: the watch of deployments.apps fails for 60m: no leader; the bus has version 812"},
 		{"first list", func(f *Forwarder) { f.Watch.Object, f.Checkpoint = Unknown, &Entry{State: Absent} }, CannotTell,
-			"unknown: the API server does not say what the current state is: the first list of deployments.apps is not complete; the bus has nothing of it"},
+			"unknown: the current state cannot be determined: the first list of deployments.apps is not complete; the bus has no event of it"},
 		{"standby", func(f *Forwarder) { f.Role, f.Holder, f.Checkpoint = Standby, "kuberelay-1", nil }, CannotTell,
-			"unknown: the bus does not say what it has: this forwarder is a standby, ask the leader, kuberelay-1"},
+			"unknown: the state on the bus cannot be determined: this forwarder is a standby, ask the leader, kuberelay-1"},
 		{"nobody leads", func(f *Forwarder) { f.Role, f.Error, f.Checkpoint = Standby, "no space", nil }, CannotTell,
-			"unknown: the bus does not say what it has: this forwarder is a standby, nobody is known to lead: no space"},
+			"unknown: the state on the bus cannot be determined: this forwarder is a standby, nobody is known to lead: no space"},
 		{"starting", func(f *Forwarder) { *f = Forwarder{Role: Starting, Error: "no route"} }, CannotTell,
-			"unknown: the API server does not say what the current state is: the forwarder is starting: no route"},
+			"unknown: the current state cannot be determined: the forwarder is starting: no route"},
 		{"foreign event", func(f *Forwarder) { f.Checkpoint.Foreign = true }, CannotTell,
-			"unknown: the bus does not say what it has: another writer's event is there, and the forwarder compares it with the cluster"},
+			"unknown: the state on the bus cannot be determined: another writer's event is there, and the forwarder compares it with the cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := well()

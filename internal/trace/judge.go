@@ -60,8 +60,8 @@ func Causes() []Cause {
 		{WatchFailing, 1, "the list or the watch of the resource fails", "repair what the error names; forwarder status shows more about the resource"},
 		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
-		{BusUnavailable, 1, "the bus is unavailable", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
-		{Refused, 1, "the bus does not take the event", "repair what the error names; a full bus needs space"},
+		{BusUnavailable, 1, "the bus is unavailable", "check that it is running; check KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
+		{Refused, 1, "the bus rejects the event", "repair what the error names; a full bus needs space"},
 		{Lost, 1, "the bus had the current state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
 		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
 		{Behind, 1, "the bus lacks the change, and no leader says why", "ask the forwarder that leads, with --address"},
@@ -111,9 +111,9 @@ func (d Document) judge() Verdict {
 	case now.State == Unknown && d.Selection.Selected == NotSelected:
 		return verdict(Deselection, "not selected: %s", d.Selection.Detail)
 	case now.State == Unknown:
-		return verdict(CannotTell, "unknown: the API server does not say what the current state is: %s%s", now.Error, d.has(last))
+		return verdict(CannotTell, "unknown: the current state cannot be determined: %s%s", now.Error, d.has(last))
 	case last.State == Unknown && d.Forwarder.BusUnavailable == nil:
-		return verdict(CannotTell, "unknown: the bus does not say what it has: %s", d.Bus.Error)
+		return verdict(CannotTell, "unknown: the state on the bus cannot be determined: %s", d.Bus.Error)
 	case now.State == Absent && removed:
 		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s%s", d.since(d.Bus.Stored), d.unread())
 	case now.State == Absent && last.State == Absent:
@@ -150,7 +150,7 @@ func (d Document) unread() string {
 	if d.Bus.State != Unknown || d.Bus.Error == "" {
 		return ""
 	}
-	return ", as the forwarder knows: the bus cannot be read: " + d.Bus.Error
+	return ", according to the forwarder: the bus cannot be read: " + d.Bus.Error
 }
 
 // why returns why the bus does not have the current state.
@@ -201,11 +201,11 @@ func (d Document) waits(last Entry) Verdict {
 	case f.Decision == "unchanged" && f.Unsent == nil && last.State == Exists && last.UID == now.UID && !d.isForeign():
 		return verdict(Unchanged, "on the bus: version %s; version %s differs only in fields that are not published%s", last.Version, now.Version, d.unread())
 	case f.Unpublishable:
-		return verdict(Refused, "waiting: the bus does not take it%s%s", colon(messageOf(e)), has)
+		return verdict(Refused, "waiting: the bus has rejected it%s%s", colon(messageOf(e)), has)
 	case e != nil && !e.OtherObject:
-		return verdict(Refused, "waiting: the bus does not take it%s: %s%s", d.lasting(e.Since), e.Message, has)
+		return verdict(Refused, "waiting: the bus has rejected it%s: %s%s", d.lasting(e.Since), e.Message, has)
 	case e != nil && f.Unsent != nil:
-		return verdict(Refused, "waiting: the bus does not take other objects of %s%s: %s%s", d.Object.Resource, d.lasting(e.Since), e.Message, has)
+		return verdict(Refused, "waiting: the bus has rejected other objects of %s%s: %s%s", d.Object.Resource, d.lasting(e.Since), e.Message, has)
 	}
 	if text, ok := decisions[f.Decision]; ok {
 		return verdict(Waiting, "waiting: %s%s", text, has)
@@ -257,11 +257,11 @@ func (d Document) judgeConsumer(v Verdict) Verdict {
 	case c.Error != "":
 		return verdict(ConsumerUnknown, "%s; the consumer %s is unknown: %s", v.Summary, c.Name, c.Error)
 	case c.Other != "":
-		return verdict(ConsumerBehind, "%s; the consumer %s does not get it: %s", v.Summary, c.Name, c.Other)
+		return verdict(ConsumerBehind, "%s; the consumer %s does not receive it: %s", v.Summary, c.Name, c.Other)
 	case c.Acknowledged >= c.Event:
 		v.Summary += "; the consumer " + c.Name + " has acknowledged it"
 	case c.Delivered != nil && *c.Delivered >= c.Event:
-		return verdict(ConsumerBehind, "%s; the consumer %s has received it, and not acknowledged everything up to it", v.Summary, c.Name)
+		return verdict(ConsumerBehind, "%s; the consumer %s has received it, but has not acknowledged everything up to it", v.Summary, c.Name)
 	default:
 		return verdict(ConsumerBehind, "%s; the consumer %s has not received it: it is %d messages behind", v.Summary, c.Name, c.Behind)
 	}

@@ -65,7 +65,7 @@ func stateWords(s State, uid, version, err string) []string {
 func (s Selection) words() []string {
 	return []string{
 		map[Selected]string{IsSelected: "selected", NotSelected: "not selected", IsForbidden: "forbidden"}[s.Selected],
-		named("by", s.Selector), s.Detail, named("filter", s.Filter), map[string]string{FromForwarder: "says the forwarder", FromEnvironment: "says this environment"}[s.From],
+		named("by", s.Selector), s.Detail, named("filter", s.Filter), map[string]string{FromForwarder: "according to the forwarder", FromEnvironment: "according to this environment"}[s.From],
 	}
 }
 

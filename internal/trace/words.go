@@ -22,7 +22,7 @@ func (d Document) has(last Entry) string {
 	case Deleted, Deselected:
 		return "; the bus has it as " + string(last.State)
 	case Absent:
-		return "; the bus has nothing of it"
+		return "; the bus has no event of it"
 	}
 	return ""
 }

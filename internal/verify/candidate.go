@@ -227,12 +227,12 @@ func (c *candidate) problem(k event.Key) report.Problem {
 		p.Kind = report.Extra
 		p.Detail = fmt.Sprintf("uid %q is not in the cluster", e.UID)
 		if s.left {
-			p.Detail = "it is in the cluster, and KUBERELAY_FILTER does not select it"
+			p.Detail = "it is in the cluster, but KUBERELAY_FILTER does not select it"
 		} else if s.version != "" {
 			p.Detail += " as of " + s.version
 		}
 	case e.UID == "":
-		p.Kind, p.Detail = report.Missing, "no event of it"
+		p.Kind, p.Detail = report.Missing, "the bus has no event of it"
 	case !e.Live():
 		p.Kind, p.Detail = report.Missing, fmt.Sprintf("the last event is the delete of uid %q", e.UID)
 		switch {

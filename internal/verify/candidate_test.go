@@ -45,8 +45,8 @@ func onBus(s string) replica.Event {
 	return e
 }
 
-// TestJudge verifies the verdict after a series of looks at one object, one second apart, with a
-// settle time of 2.5 s.
+// TestJudge verifies the verdict after a series of observations of one object, one second apart,
+// with a settle time of 2.5 s.
 func TestJudge(t *testing.T) {
 	type look struct{ cluster, bus string } // cluster may be "first; second"
 	for _, tc := range []struct {
@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 		{"deleted after the first look", []look{{"A 5; none 9", "deleted A 6"}}, fine, ""},
 		{"between two looks", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9; A 11", "A 10"}, {"A 11; A 13", "A 12"}}, inMotion, ""},
 		{"between two looks, then stuck", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9", "A 8"}, {"A 11", "A 8"}, {"A 13", "A 8"}}, wrong, report.Stale},
-		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // verify does not read the cluster a second time then
+		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // in this case, verify does not read the cluster a second time
 		{"recreated all the time", []look{{"A 5; B 9", "none"}, {"B 9; C 12", "deleted B 10"}, {"C 12; D 15", "deleted C 13"}, {"D 15; E 18", "deleted D 16"}}, inMotion, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func (s simulation) busAt(at, since int) (last replica.Event, recent []replica.E
 	return last, recent, lastDeleted
 }
 
-// look judges the object from a time on until it reaches a verdict.
+// look judges the object, beginning at the time start, until it reaches a verdict.
 func (s simulation) look(r *rand.Rand, returns bool, start, settle int) (verdict, *candidate) {
 	c := &candidate{returns: returns}
 	for now := start; ; now += 1 + r.IntN(50) {

@@ -53,7 +53,7 @@ func TestFollowed(t *testing.T) {
 	w.publish(event.Created, accounts, top)
 	want(t, w.found(), "extra unrelated")
 	w.opts.Follow = []string{"serviceaccounts:ownerReferences"}
-	want(t, w.found()) // no selected object refers to a service account then, so none is followed
+	want(t, w.found()) // no selected object refers to a service account, so none is followed
 }
 
 // TestAnotherCluster verifies that Run returns an error if the claim on the bus names another

@@ -89,7 +89,7 @@ func TestKafkaPlanted_Slow(t *testing.T) {
 		plant func(w *world, b *unstructured.Unstructured)
 		want  []string
 	}{
-		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: no event of it"}},
+		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: the bus has no event of it"}},
 		{"not updated", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.touch(b)
@@ -104,7 +104,7 @@ func TestKafkaPlanted_Slow(t *testing.T) {
 		{"a tombstone of what exists", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.topic.Tombstone(clusterName, configMaps.Key(w.namespace, "b"))
-		}, []string{"missing b: no event of it", "misordered b: a tombstone follows"}},
+		}, []string{"missing b: the bus has no event of it", "misordered b: a tombstone follows"}},
 		{"an event twice", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.acked = map[event.Key]event.Acked{}

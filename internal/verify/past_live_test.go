@@ -62,7 +62,7 @@ func TestPointUnderChange(t *testing.T) {
 		}
 		w.touch(still)
 		at := w.version()
-		w.point(at) // the point is wrong about the object still
+		w.point(at) // the point is still wrong about the object
 		r, err := w.verify()
 		if err != nil {
 			w.t.Fatal(err)

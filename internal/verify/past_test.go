@@ -80,8 +80,8 @@ func (w *world) afterFirstRound(do func()) {
 }
 
 // TestAfterPoint verifies that changes after the version of a point are not problems, and that
-// verify does not wait for the settle time. The events of these changes are on the bus before the
-// point, after the point, or not yet.
+// verify does not wait for the settle time. The events of these changes are on the bus before or
+// after the point, or are not on the bus yet.
 func TestAfterPoint(t *testing.T) {
 	onBothBuses(t, func(w *world) {
 		objects := map[string]*unstructured.Unstructured{}

@@ -23,10 +23,10 @@ func TestPlanted(t *testing.T) {
 	}{
 		{"nothing", func(w *world, b *unstructured.Unstructured) { w.publish(event.Created, configMaps, b) }, nil},
 
-		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: no event of it"}},
+		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: the bus has no event of it"}},
 		{"message lost", func(w *world, b *unstructured.Unstructured) {
 			w.remove(w.publish(event.Created, configMaps, b))
-		}, []string{"missing b: no event of it"}},
+		}, []string{"missing b: the bus has no event of it"}},
 		{"deleted on the bus only", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.publish(event.Deleted, configMaps, b)
@@ -190,10 +190,10 @@ func TestPlanted(t *testing.T) {
 		}, []string{`malformed b: sequence is "0000.00000000000000000001"`}},
 		{"no sequence", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, map[string]string{"sequence": ""})
-		}, []string{"missing b: no event of it", `malformed b: a message on subject`}},
+		}, []string{"missing b: the bus has no event of it", `malformed b: a message on subject`}},
 		{"wrong type", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, map[string]string{"type": "io.kuberelay.object.renamed"})
-		}, []string{"missing b: no event of it", `malformed b: a message on subject`}},
+		}, []string{"missing b: the bus has no event of it", `malformed b: a message on subject`}},
 		{"on another's subject", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.raw(subject.Object("kuberelay", clusterName, configMaps.Key(w.namespace, "x")), b, nil)

@@ -45,7 +45,7 @@ func TestHostileNames(t *testing.T) {
 // select. An object on the bus that they don't select is out of scope if it exists, and extra
 // otherwise.
 func TestSelected(t *testing.T) {
-	labelled := func(w *world, name, value string) *unstructured.Unstructured {
+	labeled := func(w *world, name, value string) *unstructured.Unstructured {
 		return w.create(configMaps, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": value}}})
 	}
 	for _, tc := range []struct {
@@ -58,12 +58,12 @@ func TestSelected(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.opts.LabelSelector, w.opts.FieldSelector = tc.labels, tc.fields
-			w.publish(event.Created, configMaps, labelled(w, "in", "web"))
-			labelled(w, "other", "db")
-			w.publish(event.Created, configMaps, labelled(w, "left", "db"))
-			w.publish(event.Created, configMaps, labelled(w, "gone", "web"))
+			w.publish(event.Created, configMaps, labeled(w, "in", "web"))
+			labeled(w, "other", "db")
+			w.publish(event.Created, configMaps, labeled(w, "left", "db"))
+			w.publish(event.Created, configMaps, labeled(w, "gone", "web"))
 			w.delete(configMaps, "gone")
-			labelled(w, "missing", "web")
+			labeled(w, "missing", "web")
 			want(t, w.found(), "extra gone", "missing missing")
 			r, err := w.verify()
 			if err != nil || r.OutOfScope != 1 || r.Objects != 2 {

@@ -86,7 +86,7 @@ func TestShaped(t *testing.T) {
 		"not deselected": {func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.set(b, "hidden", "1")
-		}, []string{"extra b: it is in the cluster, and KUBERELAY_FILTER does not select it"}},
+		}, []string{"extra b: it is in the cluster, but KUBERELAY_FILTER does not select it"}},
 		"never selected, and not there": {func(w *world, b *unstructured.Unstructured) {
 			w.set(b, "hidden", "1")
 		}, nil},
@@ -127,7 +127,7 @@ func TestNothingIsSent(t *testing.T) {
 	a := w.create(configMaps, "a", nil)
 	want(t, w.found())
 	w.publish(event.Created, configMaps, a)
-	want(t, w.found(), "extra a: it is in the cluster, and KUBERELAY_FILTER does not select it")
+	want(t, w.found(), "extra a: it is in the cluster, but KUBERELAY_FILTER does not select it")
 }
 
 // TestShapedAndLabeled verifies that an object that left both the label selector and the filter while
@@ -147,7 +147,7 @@ func TestShapedAndLabeled(t *testing.T) {
 			if pointed {
 				w.point(w.version())
 			}
-			want(t, w.found(), "extra hidden: it is in the cluster, and KUBERELAY_FILTER does not select it")
+			want(t, w.found(), "extra hidden: it is in the cluster, but KUBERELAY_FILTER does not select it")
 			if r, err := w.verify(); err != nil || r.OutOfScope != 1 {
 				t.Errorf("got %+v, %v; want one object out of scope", r, err)
 			}

@@ -101,7 +101,7 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 func (v *verification) compareClaim(ctx context.Context) error {
 	uid, err := v.cluster.name(ctx)
 	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
-		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, and this cluster's has %s; "+
+		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, and that of this cluster has %s; "+
 			"check KUBECONFIG and KUBERELAY_CLUSTER_NAME", v.report.Cluster, claim, uid)
 	}
 	return ctx.Err()

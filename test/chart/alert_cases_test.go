@@ -74,7 +74,7 @@ func alertCases() []alertCase {
 			alert:  "KuberelayBehind",
 			firing: [][]string{{`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 0x10 90x30`}},
 			quiet:  [][]string{{`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 90x20 2 90x20`}, {`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 5x40`, `kuberelay_dirty_objects{of,pod="a"} 50x40`}},
-			labels: map[string]string{"namespace": "kuberelay", "service": "kr-kuberelay", "pod": "a"}, summary: "A change has waited for the bus for 1m 30s or longer, all the time.",
+			labels: map[string]string{"namespace": "kuberelay", "service": "kr-kuberelay", "pod": "a"}, summary: "For the last 15m, the oldest unpublished change has been at least 1m 30s old.",
 		},
 		{
 			alert:  "KuberelayInformerDegraded",

@@ -163,7 +163,7 @@ func TestSchemaIsStrict(t *testing.T) {
 			if more, ok := x["additionalProperties"]; x["type"] == "object" && path != "/properties/global" && path != "/properties/extraObjects/items" {
 				objects++
 				if !ok || more == true {
-					t.Errorf("%s takes any property", path)
+					t.Errorf("%s accepts any property", path)
 				}
 			}
 			for name, of := range x {
@@ -190,7 +190,7 @@ func TestWrongTypesAreRefused(t *testing.T) {
 	}
 	for name := range wrong {
 		if !strings.Contains(err.Error(), "- at '/config/"+name+"': ") {
-			t.Errorf("config.%s: an object with an unknown key is taken", name)
+			t.Errorf("config.%s: an object with an unknown key is accepted", name)
 		}
 	}
 }

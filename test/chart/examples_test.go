@@ -41,7 +41,7 @@ func TestSidecar(t *testing.T) {
 	}
 	sidecar := made.Spec.InitContainers[0]
 	if sidecar.RestartPolicy == nil || *sidecar.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-		t.Error("the forwarder is no native sidecar")
+		t.Error("the forwarder is not a native sidecar")
 	}
 
 	if err := s.apply(t, namespace, m); err != nil {
@@ -55,8 +55,7 @@ func TestSidecar(t *testing.T) {
 			env[v.Name] = namespace
 		}
 	}
-	// The addresses and the data folder are this machine's. The pod's variables are otherwise
-	// unchanged.
+	// Use addresses and a data folder of this machine. The pod's other variables are unchanged.
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
 	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName, m))
 

@@ -121,7 +121,7 @@ func TestConfigCheck_Slow(t *testing.T) {
 	}
 	failed("KUBERELAY_FILTER", "install", "kr", chart, "--set", "config.resources=pods,config.filter=object.")
 	if _, err := sets.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the StatefulSet: got %v, want that it is not there", err)
+		t.Errorf("the StatefulSet: got %v, want not found", err)
 	}
 	helm := s.helm(t, namespace)
 	helm("", "uninstall", "kr")

@@ -41,7 +41,7 @@ func TestImage(t *testing.T) {
 		return b.buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", "localhost/kuberelay:"+tag)
 	}
 	if first, second := id("again"), id("test"); first != second || first == "" {
-		t.Errorf("built twice it is %q and %q", first, second)
+		t.Errorf("two builds differ: %q and %q", first, second)
 	}
 
 	var image struct {
@@ -80,7 +80,7 @@ func TestImage(t *testing.T) {
 	layout := filepath.Join(t.TempDir(), "layout")
 	b.buildah("push", "localhost/kuberelay:test", "oci:"+layout+":test")
 	_, compressed := files(t, layout)
-	t.Logf("as a registry keeps it: %.1f MB", float64(compressed)/1e6)
+	t.Logf("compressed: %.1f MB", float64(compressed)/1e6)
 	if compressed > maxCompressed {
 		t.Errorf("a registry stores %d bytes of the image, more than %d", compressed, maxCompressed)
 	}
@@ -129,7 +129,7 @@ func checkBinary(t *testing.T, file, head string) {
 	defer e.Close()
 	for _, p := range e.Progs {
 		if p.Type == elf.PT_INTERP {
-			t.Error("it is not static")
+			t.Error("the binary is not static")
 		}
 	}
 	content, err := os.ReadFile(file)
@@ -137,7 +137,7 @@ func checkBinary(t *testing.T, file, head string) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(content, []byte("/src/cmd/forwarder")) {
-		t.Error("it has paths of the machine that built it")
+		t.Error("the binary has paths of the machine that built it")
 	}
 }
 

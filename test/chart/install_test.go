@@ -294,7 +294,7 @@ func TestInstalled_Slow(t *testing.T) {
 		"in namespaces, by labels":     {config: values{"namespaces": []string{watched, other}, "namespaceSelector": "team=a"}},
 		// This case shows that the audit log contains refused requests, and that the forwarder
 		// sends few of them.
-		"with the least of rights": {
+		"with the fewest permissions": {
 			config: values{"namespaces": []string{watched}}, rbac: values{"definitions": false, "clusterIdentity": false, "namespaces": false}, refused: 3,
 		},
 	} {
@@ -430,7 +430,7 @@ func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 			continue
 		}
 		if _, err := f.Metric(t.Context(), name); err != nil {
-			t.Errorf("an alert is made of %s: %v", name, err)
+			t.Errorf("an alert uses %s: %v", name, err)
 		}
 	}
 }

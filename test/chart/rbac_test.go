@@ -191,7 +191,7 @@ func TestRights(t *testing.T) {
 				slices.Sort(rules)
 			}
 			if diff := cmp.Diff(want, granted(t, render(t, "kuberelay", v), rbacv1.Subject{Kind: "ServiceAccount", Name: "kr-kuberelay", Namespace: "kuberelay"})); diff != "" {
-				t.Errorf("what may be done where, \"\" being the cluster (-want +got):\n%s", diff)
+				t.Errorf("permissions by namespace, \"\" for cluster-wide (-want +got):\n%s", diff)
 			}
 		})
 	}

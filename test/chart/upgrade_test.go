@@ -154,7 +154,7 @@ func TestNamespaceOverride(t *testing.T) {
 	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=debug")
 	helm("", "uninstall", "kr")
 	if last, err := leases.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{}); err != nil || last.UID != first.UID {
-		t.Errorf("after all this the Lease is %v (%v), want %v", last.UID, err, first.UID)
+		t.Errorf("at the end, the Lease is %v (%v), want %v", last.UID, err, first.UID)
 	}
 	if left, err := s.client.AppsV1().Deployments(pods).List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 		t.Errorf("%d Deployments are left (%v)", len(left.Items), err)

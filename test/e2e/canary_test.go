@@ -109,7 +109,7 @@ func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...strin
 		}
 	}
 	if !seen {
-		t.Errorf("%s has no %q: nothing of the bus was looked at", where, visible)
+		t.Errorf("%s has no %q: the search read nothing of the bus", where, visible)
 	}
 }
 
@@ -129,7 +129,7 @@ func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorde
 		fmt.Fprintf(&content, "%s %v %s\n", r.Subject, r.Attributes, r.Body)
 	}
 	if !strings.Contains(content.String(), visible) {
-		t.Errorf("%s has no %q: nothing of it was looked at", where, visible)
+		t.Errorf("%s has no %q: the search read nothing of it", where, visible)
 	}
 	c.search(t, where, content.Bytes())
 }
@@ -260,7 +260,7 @@ func (h *hidden) searchCommand(when string, args ...string) (code int, output st
 func (h *hidden) searchRest(visible string) {
 	h.t.Helper()
 	if _, out := h.searchCommand("while it runs", "tail", "--last", "--count=3", "-o", "json", "--resource=secrets", "--cluster=*"); !strings.Contains(out, visible) {
-		h.t.Errorf("tail shows no %q: nothing was looked at:\n%s", visible, out)
+		h.t.Errorf("tail shows no %q: the search read nothing:\n%s", visible, out)
 	}
 	h.searchCommand("while it runs", "tail", "--last", "--count=3", "--resource=secrets", "--cluster=*")
 

@@ -107,7 +107,7 @@ func natsFleet(t *testing.T) fleetBus {
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				return nil
 			}
-			return fmt.Errorf("its last message is there: %w", err)
+			return fmt.Errorf("the bus still has its last message: %w", err)
 		},
 	}
 }

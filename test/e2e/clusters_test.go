@@ -173,15 +173,15 @@ func (f *forwarder) endsReplaced() {
 	select {
 	case <-f.Ended():
 	case <-time.After(limit):
-		f.t.Fatal("the forwarder of the cluster that was replaced runs on")
+		f.t.Fatal("the forwarder of the replaced cluster is still running")
 	}
 	_, err := f.Failure()
 	log := f.LogTail(10)
 	switch {
 	case err == nil:
-		f.t.Error("the forwarder of the cluster that was replaced ended well")
+		f.t.Error("the forwarder of the replaced cluster ended without an error")
 	case strings.Contains(log, "another writer took over"):
 	case !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(log, "belongs to another cluster"):
-		f.t.Errorf("the forwarder of the cluster that was replaced ended with %v", err)
+		f.t.Errorf("the forwarder of the replaced cluster ended with %v", err)
 	}
 }

@@ -60,7 +60,7 @@ func (f *forwarder) undecided(most int) {
 		}
 	}
 	if n > most {
-		f.t.Errorf("%d decisions that the watch is behind, or that a read must tell; want at most %d", n, most)
+		f.t.Errorf("%d decisions needed a consistent read, or found that the watch is behind; want at most %d", n, most)
 	}
 }
 

@@ -153,7 +153,7 @@ func (x *faultTable) plantInAnswers(t *testing.T) {
 	x.named(f, "a watch is stuck", "behind: the watch has version ", "trace", "cm/a", "-n="+namespace)
 	api.hold(func(*http.Request) bool { return true })
 	x.named(f, "the API server is frozen", "does not respond", "check")
-	x.named(f, "the API server is frozen, of an object", "the API server does not say what the current state is: no response within 4s; if the server is slow, raise --timeout", "trace", "cm/a", "-n="+namespace)
+	x.named(f, "the API server is frozen, of an object", "the current state cannot be determined: no response within 4s; if the server is slow, raise --timeout", "trace", "cm/a", "-n="+namespace)
 	api.hold(nil)
 	f.traces(0, "on_bus", "version "+o.GetResourceVersion(), "cm/a", "-n="+namespace)
 	f.stop()

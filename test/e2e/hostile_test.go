@@ -233,7 +233,7 @@ func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]a
 		for i := range 5_000 {
 			l[fmt.Sprintf("example.com/%d", i)] = fmt.Sprint(r.IntN(100))
 		}
-		return configMap("labelled-"+name, map[string]any{"labels": l}, nil)
+		return configMap("labeled-"+name, map[string]any{"labels": l}, nil)
 	case kind == 188: // escapes
 		return configMap("escaped-"+name, nil, map[string]any{"e": strings.Repeat("\u2028\x00\"\\", 60_000+r.IntN(10))})
 	case kind == 189: // numbers

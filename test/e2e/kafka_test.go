@@ -179,7 +179,7 @@ func TestKafkaTakeover(t *testing.T) {
 	select {
 	case <-first.Ended():
 	case <-ctx.Done():
-		t.Fatal("the first forwarder runs on")
+		t.Fatal("the first forwarder is still running")
 	}
 	if _, err := first.Failure(); err == nil || !strings.Contains(first.log(), "another writer took over") {
 		t.Errorf("the first forwarder ended with %v", err)

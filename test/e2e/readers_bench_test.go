@@ -299,7 +299,7 @@ func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64
 		}
 	}
 	if found < 1 {
-		b.Fatal("the API server does not tell its cost")
+		b.Fatal("the API server does not report its CPU time and bytes")
 	}
 	return cpu, sent
 }

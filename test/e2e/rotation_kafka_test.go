@@ -237,10 +237,10 @@ func TestRotationKafka_Slow(t *testing.T) {
 		mounted.put(pair(second, "erin"))
 		r.inForce("authority", replaced, r.f.Ready)
 		if err := greet(t, address, second, carol); err == nil {
-			t.Error("the broker still takes the former certificate")
+			t.Error("the broker still accepts the former certificate")
 		}
 		if err := greet(t, address, second, pair(second, "carol")); err != nil {
-			t.Errorf("the broker takes no certificate at all: %v", err)
+			t.Errorf("the broker accepts no certificate at all: %v", err)
 		}
 		r.end()
 	})

@@ -80,7 +80,7 @@ func (s *securedNATS) refused(what, creds string, ca *tlstest.CA, cert, key stri
 	nc, err := natsgo.Connect(s.URL, natsgo.UserCredentials(file), natsgo.RootCAs(ca.File), natsgo.ClientCert(cert, key))
 	if err == nil {
 		nc.Close()
-		s.t.Errorf("the server still takes %s", what)
+		s.t.Errorf("the server still accepts %s", what)
 	}
 }
 

@@ -122,14 +122,14 @@ func TestOnDeselectPublish_Slow(t *testing.T) {
 	one, two := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
 	u.create(configMaps, one, configMap("a", "1"))
 	u.create(configMaps, two, configMap("b", "1"))
-	u.create(configMaps, one, configMap("unlabelled", "1"))
+	u.create(configMaps, one, configMap("unlabeled", "1"))
 	u.label(configMaps, one, "a", "x")
 	serviceAccounts := gvr("", "v1", "serviceaccounts")
 	u.create(serviceAccounts, one, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot}")
 	wide := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "cm,sa", "NAMESPACES": one + "," + two})
 	wide.start().idle()
 	sub := subscribe(t, bus.URL)
-	left := []string{subject(configMaps, two, "b"), subject(configMaps, one, "unlabelled"), subject(serviceAccounts, one, "robot")}
+	left := []string{subject(configMaps, two, "b"), subject(configMaps, one, "unlabeled"), subject(serviceAccounts, one, "robot")}
 	for _, s := range append(left, subject(configMaps, one, "a")) {
 		sub.awaitKinds(s, "snapshot")
 	}

@@ -122,7 +122,7 @@ func TestStatus_Slow(t *testing.T) {
 	f.well()
 	grant(`"pods"`)
 	restart(nil)
-	f.says(2, "CRITICAL: none of the 2 selected resources may be read: configmaps (")
+	f.says(2, "CRITICAL: access denied to every selected resource: configmaps (")
 	f.stop()
 }
 

@@ -209,7 +209,7 @@ func TestTraceOutage(t *testing.T) {
 	} {
 		c.Durable = name
 		create(c)
-		f.traces(1, trace.ConsumerBehind, "does not get it: it began after this event", "cm/a", in, "--consumer="+name)
+		f.traces(1, trace.ConsumerBehind, "does not receive it: it began after this event", "cm/a", in, "--consumer="+name)
 	}
 	create(jetstream.ConsumerConfig{Durable: "last", DeliverPolicy: jetstream.DeliverLastPolicy})
 	f.traces(2, trace.ConsumerUnknown, "it was created after this event", "cm/a", in, "--consumer=last")
@@ -226,7 +226,7 @@ func TestTraceOutage(t *testing.T) {
 			break
 		}
 	}
-	f.traces(1, trace.ConsumerBehind, "has received it, and not acknowledged", "cm/a", in, "--consumer=table")
+	f.traces(1, trace.ConsumerBehind, "has received it, but has not acknowledged", "cm/a", in, "--consumer=table")
 	for _, m := range all {
 		if err := m.DoubleAck(t.Context()); err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestTraceOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := u.label(configMaps, namespace, "a", "full")
-	d := f.traces(1, trace.Refused, "waiting: the bus does not take it", "cm/a", in)
+	d := f.traces(1, trace.Refused, "waiting: the bus has rejected it", "cm/a", in)
 	if e := d.Forwarder.PublishError; e == nil || e.OtherObject || d.Forwarder.Unsent == nil || d.Forwarder.Attempts == 0 || d.Forwarder.Watch.Version != o.GetResourceVersion() {
 		t.Errorf("%+v", d.Forwarder)
 	}

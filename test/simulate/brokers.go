@@ -85,7 +85,8 @@ func (l *topicLog[R]) at(offset int64) *stored[R] {
 	return &l.records[offset]
 }
 
-// lose removes the records from an offset on, together with the whole batch of the first of them.
+// lose removes the records from an offset on. If that offset is inside a batch, lose removes the whole
+// batch.
 func (l *topicLog[R]) lose(from int) {
 	for from > 0 && from < len(l.records) && l.records[from].batched {
 		from--
@@ -93,8 +94,8 @@ func (l *topicLog[R]) lose(from int) {
 	l.records = l.records[:from]
 }
 
-// loseRecent removes up to n of the last records, and the rest of a batch that it cuts. It keeps
-// records older than syncInterval, which brokers don't lose.
+// loseRecent loses up to n of the last records, and the rest of their first batch. It keeps records
+// older than syncInterval, which brokers don't lose.
 func (l *topicLog[R]) loseRecent(n int, now time.Time) (lost bool) {
 	from := len(l.records)
 	for ; from > 0 && n > 0 && now.Sub(l.records[from-1].at) <= syncInterval; from-- {

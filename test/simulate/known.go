@@ -15,7 +15,7 @@ import (
 //
 //   - It adopts the event without its version, and then publishes every state from its watch,
 //     including states before that event.
-//   - It takes the event for foreign, and repairs it with an event of the object that it knows,
+//   - It treats the event as foreign, and repairs it with an event of the object that it knows,
 //     because a list or a restore of etcd hid the state in the event from its watch, or because its
 //     ledger has dropped the tombstone of that object. It doesn't do so before its watch has
 //     reached the version of the event, unless the labels of the namespace may deselect the object, or
@@ -38,7 +38,7 @@ func (o *oracle) isOfWriterBehind(object int, e published, follows event.Acked, 
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader
 // election is possible: after a restore of etcd, one of them has found the new epoch, and the
-// other takes each event in that epoch for foreign. At each refresh, they repair each other's events.
+// other treats each event in that epoch as foreign. At each refresh, they repair each other's events.
 func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o.restored }
 
 // mayKeepAttempt reports whether the known weakness of two forwarders without leader election is

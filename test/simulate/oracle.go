@@ -70,7 +70,7 @@ type published struct {
 	inLost bool // forged at the position of a lost event, with the UID and version of that event
 }
 
-// isRepair reports whether an event is the repair of an event that the forwarder took for foreign.
+// isRepair reports whether an event is the repair of an event that the forwarder treated as foreign.
 func (p published) isRepair() bool { return strings.Contains(p.id, ".repaired.") }
 
 func (p published) uid() int { return numberOf(p.UID) }
@@ -246,7 +246,7 @@ func (o *oracle) checkState(object int, e, last published) {
 // checkRemoval checks a deleted or deselected event.
 func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
-	// A forwarder takes a late delete by a killed forwarder for foreign if the delete has another
+	// A forwarder treats a late delete by a killed forwarder as foreign if the delete has another
 	// last state. Then it repeats the delete.
 	repeated := e.isRepair() && ok && last.UID == e.UID
 	if !o.lossy && !repeated && (!ok || !last.Live() || last.UID != e.UID) {

@@ -31,7 +31,7 @@ func message(sequence uint64, kind string, attributes ...string) harness.Receive
 // checkOf returns the check of a stream with these messages. Each run after the first begins at the
 // message with the index in its field from.
 func checkOf(runs []run, all ...harness.Received) *streamCheck {
-	w := &world{settings: settings{sink: onNATS, retention: 24 * time.Hour}, runs: runs, user: &user{unlabelled: map[string]bool{}, orphaned: map[string]bool{}}}
+	w := &world{settings: settings{sink: onNATS, retention: 24 * time.Hour}, runs: runs, user: &user{unlabeled: map[string]bool{}, orphaned: map[string]bool{}}}
 	c := &streamCheck{world: w, read: map[harness.Place]int{}}
 	c.anew(1)
 	for n, m := range all {
@@ -41,8 +41,8 @@ func checkOf(runs []run, all ...harness.Received) *streamCheck {
 }
 
 var (
-	plain    = run{}
-	labelled = run{configuration: configuration{labels: true}}
+	plain   = run{}
+	labeled = run{configuration: configuration{labels: true}}
 )
 
 // TestMayExist verifies when an object may exist although an event reported its delete.
@@ -50,23 +50,23 @@ func TestMayExist(t *testing.T) {
 	uid, key := object["uid"], object["partitionkey"]
 	from := func(r run, n int) run { r.from = map[string]int{"": n}; return r }
 	for _, test := range []struct {
-		name                 string
-		runs                 []run
-		unlabelled, orphaned string
-		restored             bool
-		deleted              []string // attributes
-		mayExist             bool
+		name                string
+		runs                []run
+		unlabeled, orphaned string
+		restored            bool
+		deleted             []string // attributes
+		mayExist            bool
 	}{
 		{name: "never", runs: []run{plain}},
-		{name: "label selector, object kept its label", runs: []run{labelled}},
-		{name: "label selector, another object lost its label", runs: []run{labelled}, unlabelled: "another"},
-		{name: "label selector, object lost its label", runs: []run{labelled}, unlabelled: uid, mayExist: true},
-		{name: "label selector, answer was lost", runs: []run{labelled}, unlabelled: key, mayExist: true},
-		{name: "label selector, delete was inferred", runs: []run{labelled}, unlabelled: uid, deleted: []string{"cause", "reconcile"}},
-		{name: "label selector in a later run", runs: []run{plain, from(labelled, 1)}, unlabelled: uid},
-		{name: "label selector in an earlier run", runs: []run{labelled, from(plain, 0)}, unlabelled: uid},
-		{name: "label selector in this run", runs: []run{plain, from(labelled, 0)}, unlabelled: uid, mayExist: true},
-		{name: "field selector", runs: []run{{configuration: configuration{fields: true}}}, unlabelled: uid},
+		{name: "label selector, object kept its label", runs: []run{labeled}},
+		{name: "label selector, another object lost its label", runs: []run{labeled}, unlabeled: "another"},
+		{name: "label selector, object lost its label", runs: []run{labeled}, unlabeled: uid, mayExist: true},
+		{name: "label selector, answer was lost", runs: []run{labeled}, unlabeled: key, mayExist: true},
+		{name: "label selector, delete was inferred", runs: []run{labeled}, unlabeled: uid, deleted: []string{"cause", "reconcile"}},
+		{name: "label selector in a later run", runs: []run{plain, from(labeled, 1)}, unlabeled: uid},
+		{name: "label selector in an earlier run", runs: []run{labeled, from(plain, 0)}, unlabeled: uid},
+		{name: "label selector in this run", runs: []run{plain, from(labeled, 0)}, unlabeled: uid, mayExist: true},
+		{name: "field selector", runs: []run{{configuration: configuration{fields: true}}}, unlabeled: uid},
 		{name: "definition gone without its objects", runs: []run{plain}, orphaned: configMaps, deleted: []string{"cause", "reconcile"}, mayExist: true},
 		{name: "definition gone, delete was seen", runs: []run{plain}, orphaned: configMaps},
 		{name: "another definition gone", runs: []run{plain}, orphaned: widgets, deleted: []string{"cause", "reconcile"}},
@@ -76,7 +76,7 @@ func TestMayExist(t *testing.T) {
 			deleted := message(1, "deleted", test.deleted...)
 			c := checkOf(test.runs, deleted)
 			c.world.restored = test.restored
-			c.world.user.unlabelled[test.unlabelled], c.world.user.orphaned[test.orphaned] = true, true
+			c.world.user.unlabeled[test.unlabeled], c.world.user.orphaned[test.orphaned] = true, true
 			if got := c.mayExist(deleted); got != test.mayExist {
 				t.Errorf("may exist: %v, want %v", got, test.mayExist)
 			}
@@ -88,21 +88,21 @@ func TestMayExist(t *testing.T) {
 func TestPoint(t *testing.T) {
 	last := message(5, "created", "apiversion", "v1")
 	for _, test := range []struct {
-		name       string
-		m          harness.Received
-		shaped     bool
-		remodelled string
-		deleted    bool // the last event is a delete of an object that exists
-		purges     bool
-		wrong      bool
+		name      string
+		m         harness.Received
+		shaped    bool
+		remodeled string
+		deleted   bool // the last event is a delete of an object that exists
+		purges    bool
+		wrong     bool
 	}{
 		{name: "a later version", m: message(9, "updated", "apiversion", "v1")},
 		{name: "an earlier version", m: message(7, "updated", "apiversion", "v1"), wrong: true},
 		{name: "an earlier version, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, wrong: true},
 		{name: "an earlier version in another version of the API, shaped", m: message(7, "updated", "apiversion", "v2"), shaped: true},
 		{name: "an earlier version in another version of the API", m: message(7, "updated", "apiversion", "v2"), wrong: true},
-		{name: "an earlier version after a change of the definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: configMaps},
-		{name: "an earlier version after a change of another definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: widgets, wrong: true},
+		{name: "an earlier version after a change of the definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodeled: configMaps},
+		{name: "an earlier version after a change of another definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodeled: widgets, wrong: true},
 		{name: "an earlier version after a purged delete", m: message(5, "created"), deleted: true, purges: true},
 		{name: "an earlier version after a delete", m: message(5, "created"), deleted: true, wrong: true},
 		{name: "an earlier version of another object, shaped", m: message(7, "created", "uid", "another", "apiversion", "v2"), shaped: true, wrong: true},
@@ -121,7 +121,7 @@ func TestPoint(t *testing.T) {
 				c.world.settings.retention = time.Second
 			}
 			c.conf.shaped, c.world.settings.replicas = test.shaped, 2
-			c.world.user.remodelled = map[string]bool{test.remodelled: true}
+			c.world.user.remodeled = map[string]bool{test.remodeled: true}
 			c.points[pointOf(test.m)] = 8
 			c.point(test.m)
 			if got := len(c.problems) > 0; got != test.wrong {
@@ -156,9 +156,9 @@ func TestIDs(t *testing.T) {
 		{"deselected", begun, message(7, "deselected"), []string{"u.deselected.5"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := checkOf([]run{plain, labelled, plain}, test.last)
+			c := checkOf([]run{plain, labeled, plain}, test.last)
 			c.world.restored = true
-			c.world.user.orphaned[configMaps], c.world.user.remodelled = true, map[string]bool{configMaps: true}
+			c.world.user.orphaned[configMaps], c.world.user.remodeled = true, map[string]bool{configMaps: true}
 			if got := c.ids(test.m); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

@@ -33,7 +33,7 @@ type bus interface {
 	start(ctx context.Context) error
 	freeze() error
 	thaw() error
-	// execute performs a deed that only this kind of bus supports.
+	// execute performs an action that only this kind of bus supports.
 	execute(ctx context.Context, a act) error
 	// mend ends the faults that only this kind of bus has.
 	mend(ctx context.Context) error

@@ -21,7 +21,7 @@ func (s sink) singleOnly() []string {
 	return []string{storeBack, storeEmpty, purged, beforeOne}
 }
 
-// The deeds that concern the servers of a NATS cluster. The leader is the leader of the stream.
+// The actions that concern the servers of a NATS cluster. The leader is the leader of the stream.
 const (
 	leaderKill     verb = "kill the server that leads"
 	leaderFreeze   verb = "freeze the server that leads"

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// executeOnCluster performs a deed on the servers of a cluster.
+// executeOnCluster performs an action on the servers of a cluster.
 func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 	leader := b.leader(ctx)
 	follower := (leader + 1) % len(b.servers)
@@ -71,7 +71,7 @@ func (b *natsBus) executeOnCluster(ctx context.Context, a act) error {
 	case aheadEmpty:
 		return b.emptyAhead(ctx)
 	default:
-		return fmt.Errorf("unknown deed %q", a.do)
+		return fmt.Errorf("unknown action %q", a.do)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ const (
 
 // schemaless returns a version of a definition that accepts any object.
 func schemaless(name string, served, stored bool) map[string]any {
-	return map[string]any{"name": name, "served": served, "storage": stored, "schema": modelled(takeSchema)}
+	return map[string]any{"name": name, "served": served, "storage": stored, "schema": modeled(takeSchema)}
 }
 
 func (u *user) define(ctx context.Context, resource string) error {
@@ -98,10 +98,10 @@ func (u *user) remodel(ctx context.Context, resource string, how opVerb) error {
 		return err
 	}
 	for _, v := range versions {
-		v.(map[string]any)["schema"] = modelled(how)
+		v.(map[string]any)["schema"] = modeled(how)
 	}
 	u.mu.Lock()
-	u.changed[resource], u.remodelled[resource] = true, true
+	u.changed[resource], u.remodeled[resource] = true, true
 	u.mu.Unlock()
 	if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
 		return err
@@ -110,16 +110,16 @@ func (u *user) remodel(ctx context.Context, resource string, how opVerb) error {
 	return err
 }
 
-// wasRemodelled reports whether objects of a resource may have changed their content without a new
+// wasRemodeled reports whether objects of a resource may have changed their content without a new
 // version.
-func (u *user) wasRemodelled(resource string) bool {
+func (u *user) wasRemodeled(resource string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.remodelled[resource]
+	return u.remodeled[resource]
 }
 
-// leaveModelled removes the fields that schemas add and remove.
-func leaveModelled(object map[string]any) {
+// leaveModeled removes the fields that schemas add and remove.
+func leaveModeled(object map[string]any) {
 	delete(object, "note")
 	if data, ok := object["data"].(map[string]any); ok {
 		delete(data, "also")

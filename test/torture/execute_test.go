@@ -79,7 +79,7 @@ func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
 	}
 }
 
-// execute performs one deed. A deed that ends a fault does nothing if the fault isn't active.
+// execute performs one action. An action that ends a fault does nothing if the fault isn't active.
 func (w *world) execute(ctx context.Context, a act) error {
 	n := w.nodes[a.node]
 	switch a.do {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The deeds of which faults consist
+// The actions of which faults consist
 const (
 	start     verb = "start"            // a forwarder; arg is a failpoint
 	arm       verb = "kill and arm"     // kill, and start with a failpoint
@@ -39,12 +39,12 @@ const (
 	copyStore  verb = "copy the store of the bus"
 	putBack    verb = "put the store of the bus back to the copy"
 	emptyStore verb = "empty the store of the bus"
-	cutTail    verb = "cut the tail off the topic" // arg is one topic, or both with a comma; n is the number of batches to cut from each partition
+	cutTail    verb = "cut the tail off the topic" // arg is one topic, or both separated by a comma; n is the number of batches to cut from each partition
 
 	busFull verb = "make the stream full"
 	busRoom verb = "give the stream room"
 
-	deleteTopic   verb = "delete the topic" // arg is one topic, or both with a comma
+	deleteTopic   verb = "delete the topic" // arg is one topic, or both separated by a comma
 	addPartitions verb = "add partitions to the topic"
 
 	apiKill   verb = "kill the API server"
@@ -67,7 +67,7 @@ const (
 	racePurges verb = "recreate while deletes are purged"
 )
 
-// verbsOfNodes are the deeds that concern one forwarder.
+// verbsOfNodes are the actions that concern one forwarder.
 var verbsOfNodes = []verb{
 	start, arm, killNow, terminate, stop, freeze, thaw, awaitDead,
 	busDrop, busHold, busRefuse, busPass, apiDrop, apiHold, apiRefuse, apiPass, awaitLog,
@@ -380,7 +380,8 @@ func killedAt(point, name string, hits int) kind {
 	}
 }
 
-// during puts the first act into phase from, the last into phase to, and the others into either.
+// during puts the first act into phase from, the last into phase to, and each other act into either
+// of the two.
 func (g *generator) during(from, to int, acts ...act) {
 	if from == to || len(acts) == 1 {
 		g.add(from, acts...)

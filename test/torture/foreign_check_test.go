@@ -404,14 +404,14 @@ func (w *world) keepSelected(ctx context.Context, f *forger) error {
 		return err
 	}
 	cluster := inCluster(clusterName, present)
-	labelled := w.labelled(cluster)
+	labeled := w.labeled(cluster)
 	f.live = slices.DeleteFunc(f.live, func(m harness.Received) bool {
 		key := m.Attributes["partitionkey"]
 		o, exists := cluster[key]
 		if !exists {
 			return true
 		}
-		selected, _ := w.selects(key, o, labelled)
+		selected, _ := w.selects(key, o, labeled)
 		return !selected
 	})
 	return nil

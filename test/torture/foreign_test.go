@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// A foreign writer has write permission on the bus: actor B of docs/security.md. It knows the
+// A foreign writer has write permission on the bus: the bus writer of docs/security.md. It knows the
 // format of every message, reads the bus, and writes during the workload and the faults.
 
 // forge makes the foreign writer write. arg names a forgery, and n is its seed.

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// The deeds on a cluster of Kafka brokers. n chooses the partition whose leader they affect.
+// The actions on a cluster of Kafka brokers. n chooses the partition whose leader they affect.
 const (
 	brokerKill      verb = "kill the broker that leads partition"
 	brokerFreeze    verb = "freeze the broker that leads partition"
@@ -28,13 +28,13 @@ const (
 	moveReplicas    verb = "reassign the partitions and back"
 	moveLeaders     verb = "move the leaders"
 	copyDisk        verb = "copy the disk of a follower of partition"
-	electOlder      verb = "put the disk back and elect that broker in"      // arg is the topic, or both with a comma
+	electOlder      verb = "put the disk back and elect that broker in"      // arg is the topic, or both separated by a comma
 	electBehind     verb = "end all brokers and elect one that is behind in" // n is the broker, arg is as above
 	awaitReport     verb = "await the report of the loss"
 )
 
-// clusterDeeds returns the functions that perform these deeds.
-func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
+// clusterActions returns the functions that perform these actions.
+func (b *kafkaBus) clusterActions() map[verb]func(context.Context, act) error {
 	c := b.cluster
 	leader := func(do func(n int) error) func(context.Context, act) error {
 		return func(ctx context.Context, a act) error { return do(b.leader(ctx, a.n)) }

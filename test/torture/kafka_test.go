@@ -124,7 +124,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 		}
 		b.proxies = append(b.proxies, of)
 	}
-	if w.settings.kafka.compacting { // this also gives it another number of partitions than the event topic
+	if w.settings.kafka.compacting { // this also gives it a different number of partitions from the event topic
 		err = b.servers.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
 			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
 			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
@@ -199,13 +199,13 @@ func (b *kafkaBus) execute(ctx context.Context, a act) error {
 		return b.cutTails(ctx, strings.Split(a.arg, ","), a.n)
 	}
 	if b.cluster != nil {
-		if do, ok := b.clusterDeeds()[a.do]; ok {
+		if do, ok := b.clusterActions()[a.do]; ok {
 			return do(ctx, a)
 		}
 	}
 	do, ok := map[verb]func(context.Context, string) error{deleteTopic: b.deleteTopic, addPartitions: b.grow}[a.do]
 	if !ok {
-		return fmt.Errorf("unknown deed %q", a.do)
+		return fmt.Errorf("unknown action %q", a.do)
 	}
 	var all error
 	for topic := range strings.SplitSeq(a.arg, ",") {

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// The deeds that concern the current leader
+// The actions that concern the current leader
 const (
 	killLeader  verb = "kill the leader"
 	pauseLeader verb = "stop the leader where it is" // SIGSTOP
@@ -60,7 +60,7 @@ func (w *world) electing() map[string]string {
 	}
 }
 
-// executeOnLeader performs a deed on the current leader. If another fault left no leader, it does
+// executeOnLeader performs an action on the current leader. If another fault left no leader, it does
 // nothing.
 func (w *world) executeOnLeader(ctx context.Context, a act) error {
 	if a.do == wakeLeader {

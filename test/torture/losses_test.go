@@ -82,7 +82,7 @@ func (w *world) awaitTold(ctx context.Context, before []loss) error {
 }
 
 // falseLosses returns the forwarders that reported losses although the bus has lost nothing. Such a
-// forwarder takes an event for acknowledged too early, then finds that the event is missing, and
+// forwarder treats an event as acknowledged too early, then finds that the event is missing, and
 // publishes it again.
 func (w *world) falseLosses(ctx context.Context, all []harness.Received) (problems []string) {
 	recreated := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Topic != "" && m.Life > 1 })

@@ -23,10 +23,10 @@ const (
 	joinTeam  opVerb = "label-namespace"
 	scatter   opVerb = "unlabel-crowd" // all namespaces but the plan's own
 	gather    opVerb = "label-crowd"
-	stranger  opVerb = "create-namespace-unlabelled"
+	stranger  opVerb = "create-namespace-unlabeled"
 )
 
-// teamLabel is the label of a namespace that names the world to whose team the namespace belongs.
+// teamLabel is the label that adds a namespace to the team of a world. Its value names the world.
 const teamLabel = "torture-team"
 
 // watchedOneByOne is the maximum number of selected namespaces that a forwarder watches one by one
@@ -87,16 +87,16 @@ func crowdOf(n int) []string {
 	return names
 }
 
-// labelling records whether a namespace had the team's label in a version.
-type labelling struct {
+// labeling records whether a namespace had the team's label in a version.
+type labeling struct {
 	version  uint64
 	selected bool
 }
 
-// labellings contains the labellings of each namespace, by its name in the cluster. It also contains
+// labelings contains the labelings of each namespace, by its name in the cluster. It also contains
 // the namespaces whose label is unknown, because a response was lost.
-type labellings struct {
-	of      map[string][]labelling
+type labelings struct {
+	of      map[string][]labeling
 	unknown map[string]bool
 }
 
@@ -116,7 +116,7 @@ func (u *user) noteTeam(name string, o *unstructured.Unstructured, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.teams.of == nil {
-		u.teams = labellings{map[string][]labelling{}, map[string]bool{}}
+		u.teams = labelings{map[string][]labeling{}, map[string]bool{}}
 	}
 	if err != nil {
 		u.teams.unknown[name] = u.teams.unknown[name] || isDown(err)
@@ -124,8 +124,8 @@ func (u *user) noteTeam(name string, o *unstructured.Unstructured, err error) {
 	}
 	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	u.teams.unknown[name] = u.teams.unknown[name] || err != nil
-	u.teams.of[name] = append(u.teams.of[name], labelling{version, o.GetLabels()[teamLabel] == u.team()})
-	slices.SortStableFunc(u.teams.of[name], func(a, b labelling) int { return cmp.Compare(a.version, b.version) })
+	u.teams.of[name] = append(u.teams.of[name], labeling{version, o.GetLabels()[teamLabel] == u.team()})
+	slices.SortStableFunc(u.teams.of[name], func(a, b labeling) int { return cmp.Compare(a.version, b.version) })
 }
 
 // unselected returns the end of each period in which a namespace wasn't selected: the version in which
@@ -151,7 +151,7 @@ func (u *user) unselected(name string) (until []uint64, known bool) {
 func (u *user) everSelected(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.teams.unknown[name] || slices.ContainsFunc(u.teams.of[name], func(l labelling) bool { return l.selected })
+	return u.teams.unknown[name] || slices.ContainsFunc(u.teams.of[name], func(l labeling) bool { return l.selected })
 }
 
 // doToTeam performs an operation on namespace labels.

@@ -148,7 +148,7 @@ func (b *natsBus) execute(ctx context.Context, a act) error {
 	if b.cluster != nil {
 		return b.executeOnCluster(ctx, a)
 	}
-	return fmt.Errorf("unknown deed %q", a.do)
+	return fmt.Errorf("unknown action %q", a.do)
 }
 
 func (b *natsBus) mend(ctx context.Context) error {

@@ -51,7 +51,7 @@ type phase struct {
 	acts []act
 }
 
-// act is one deed of a fault.
+// act is one action of a fault.
 type act struct {
 	after int // number of operations in the phase that must be done before the act
 	do    verb
@@ -60,7 +60,7 @@ type act struct {
 	n     int
 }
 
-// verb names a deed, which execute performs.
+// verb names an action, which execute performs.
 type verb string
 
 func (a act) String() string {

@@ -30,8 +30,9 @@ var usual = settings{
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
-// plays is the maximum number of times that a scenario is played with a bug. One play can miss a bug, because a play
-// depends on the partitions of the objects, and so on the name of the world, and on the order of the acknowledgements.
+// plays is the maximum number of times that a scenario is played with a bug. One play can miss a bug, because its
+// effect depends on the partitions of the objects (and so on the name of the world) and on the order of the
+// acknowledgements.
 const plays = 2
 
 // TestPlantedBugs_Slow tests the tests. It plays each scenario with the unchanged forwarder, which must
@@ -58,7 +59,7 @@ func TestPlantedBugs_Slow(t *testing.T) {
 							t.Logf("found: %s", wrong.problems[0])
 							return
 						case err != nil:
-							t.Errorf("it could not be looked for: %v", err)
+							t.Errorf("could not look for the bug: %v", err)
 							w.showLogs()
 							return
 						}

@@ -119,8 +119,8 @@ func tailCut(name, topics string) kind {
 	}
 }
 
-// modelled returns the schema of a version of a definition.
-func modelled(how opVerb) map[string]any {
+// modeled returns the schema of a version of a definition.
+func modeled(how opVerb) map[string]any {
 	of := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	text := map[string]any{"type": "string"}
 	switch how {

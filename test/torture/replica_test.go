@@ -141,11 +141,11 @@ func gone(m harness.Received) bool { return m.Kind() == "deleted" || m.Kind() ==
 // is gone or no longer selected.
 func (w *world) differences(replica map[string]harness.Received, cluster map[string]unstructured.Unstructured, unanswerable map[string]bool) []string {
 	var all []string
-	labelled := w.labelled(cluster)
+	labeled := w.labeled(cluster)
 	for key, o := range cluster {
 		m, ok := replica[key]
 		live := ok && !gone(m)
-		switch selected, tolerated := w.selects(key, o, labelled); {
+		switch selected, tolerated := w.selects(key, o, labeled); {
 		case selected && !live:
 			all = append(all, fmt.Sprintf("replica: %s exists in version %s and is selected; the bus has %q at %s", key, o.GetResourceVersion(), m.Kind(), m.Place))
 		case !selected && live && !tolerated && !unanswerable[key]:
@@ -168,25 +168,25 @@ func (w *world) differences(replica map[string]harness.Received, cluster map[str
 	return all
 }
 
-// labelled returns the namespaces with the label of the selection.
-func (w *world) labelled(cluster map[string]unstructured.Unstructured) map[string]bool {
-	labelled := map[string]bool{}
+// labeled returns the namespaces with the label of the selection.
+func (w *world) labeled(cluster map[string]unstructured.Unstructured) map[string]bool {
+	labeled := map[string]bool{}
 	for _, o := range cluster {
 		if o.GetKind() == "Namespace" {
-			labelled[o.GetName()] = o.GetLabels()[teamLabel] == w.user.team()
+			labeled[o.GetName()] = o.GetLabels()[teamLabel] == w.user.team()
 		}
 	}
-	return labelled
+	return labeled
 }
 
 // selects reports whether the settings select an object and, if they don't, whether the bus may still
 // show the object: nothing was published when it left the selection.
-func (w *world) selects(key string, o unstructured.Unstructured, labelled map[string]bool) (selected, tolerated bool) {
+func (w *world) selects(key string, o unstructured.Unstructured, labeled map[string]bool) (selected, tolerated bool) {
 	s, home := w.settings, o.GetNamespace()
 	switch {
 	case !w.covers(key):
 		return false, w.reconfigured() && !s.tells
-	case home != "" && s.byTeam && !labelled[home]:
+	case home != "" && s.byTeam && !labeled[home]:
 		return false, false
 	case s.labels && o.GetLabels()[selectedLabel] != "yes":
 		return false, !s.tells

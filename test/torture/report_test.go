@@ -240,7 +240,7 @@ func TestReportIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(is)); diff != "" {
-		t.Errorf("docs/reliability.md differs from report.md.tmpl and bugs.md, where its text belongs (-want +got):\n%s", diff)
+		t.Errorf("docs/reliability.md differs from report.md.tmpl and bugs.md; change its text there (-want +got):\n%s", diff)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestReport(t *testing.T) {
 	}
 	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "accepted 666 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1, "## Over NATS, with a foreign writer\n": 1, "## Over NATS, a cluster of 3 servers\n": 1} {
 		if got := strings.Count(string(text), want); got != times {
-			t.Errorf("%q is there %d times, want %d", want, got, times)
+			t.Errorf("%q occurs %d times, want %d", want, got, times)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *script) until(what string, is func(context.Context) error) {
 	s.step(func() error { return poll.Until(s.t.Context(), limit, what, is) })
 }
 
-// do performs a deed of a fault.
+// do performs an action of a fault.
 func (s *script) do(a act) {
 	s.step(func() error {
 		if a.do == start && a.node == 0 {
@@ -163,7 +163,7 @@ func (s *script) events(t target) (n int, err error) {
 func (s *script) logged(n, times int, text string) {
 	s.until(fmt.Sprintf("%q is in the log of forwarder %d", text, n), func(context.Context) error {
 		if got := strings.Count(s.nodes[n].Log(), text); got < times {
-			return fmt.Errorf("it is there %d times", got)
+			return fmt.Errorf("it occurs %d times", got)
 		}
 		return nil
 	})
@@ -180,7 +180,7 @@ func (s *script) either(texts ...string) {
 	})
 }
 
-// allowOnly restricts the forwarder to some verbs on ConfigMaps and namespaces until the deed grant
+// allowOnly restricts the forwarder to some verbs on ConfigMaps and namespaces until the action grant
 // allows the others again.
 func (s *script) allowOnly(verbs ...string) {
 	s.allowOnlyOf([]string{configMaps, namespaces}, verbs...)

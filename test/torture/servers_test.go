@@ -25,7 +25,7 @@ var others = map[string]schema.GroupVersionResource{
 	revisions: {Group: "apps", Version: "v1", Resource: revisions},
 }
 
-// The deeds that concern the available API servers
+// The actions that concern the available API servers
 const (
 	serviceGoes    verb = "remove the APIService"
 	serviceComes   verb = "apply the APIService"
@@ -185,7 +185,7 @@ func (w *world) leaveAggregated() {
 	}
 }
 
-// executeOnOthers performs a deed that concerns the available API servers. A deed that ends a
+// executeOnOthers performs an action that concerns the available API servers. An action that ends a
 // fault does nothing if the fault isn't active.
 func (w *world) executeOnOthers(ctx context.Context, a act) error {
 	switch a.do {

@@ -276,18 +276,18 @@ func (w *world) keepsPoints() bool {
 func (c *streamCheck) point(m harness.Received) {
 	version, err := strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
 	isState := err == nil && m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"] && strings.HasPrefix(m.Attributes["sequence"], "0000.")
-	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodelled(m) && !c.forgotten(c.last[m.Subject], m) {
+	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodeled(m) && !c.forgotten(c.last[m.Subject], m) {
 		c.wrong(m, "version %d comes after the consistency point at %d", version, at)
 	}
 }
 
-// remodelled reports whether the content of an object can have changed without a new version since its last event: its
+// remodeled reports whether the content of an object can have changed without a new version since its last event: its
 // resource moved to another version of the API, or its definition gained a default or prunes a field. The event can
 // still have a later version than the last event, if an update in between changed only dropped fields.
-func (c *streamCheck) remodelled(m harness.Received) bool {
+func (c *streamCheck) remodeled(m harness.Received) bool {
 	last := c.last[m.Subject]
 	return c.conf.shaped && last.Attributes["uid"] == m.Attributes["uid"] &&
-		(last.Attributes["apiversion"] != m.Attributes["apiversion"] || c.world.user.wasRemodelled(resourceName(m)))
+		(last.Attributes["apiversion"] != m.Attributes["apiversion"] || c.world.user.wasRemodeled(resourceName(m)))
 }
 
 // followsUnread reports whether an event follows an event of its object that the bus removed before
@@ -326,7 +326,7 @@ func (c *streamCheck) event(m harness.Received) {
 			// A reader must see the delete. Kafka also accepts other events that follow the lost
 			// event, until the forwarder has read the checkpoint again.
 			if !c.missed {
-				c.neighbours(lost, m, uid == lost.Attributes["uid"])
+				c.neighbors(lost, m, uid == lost.Attributes["uid"])
 			}
 			return
 		}
@@ -350,7 +350,7 @@ func (c *streamCheck) event(m harness.Received) {
 		c.wrong(m, "sequence %s is at %s already", version, last.Place)
 	}
 	if !c.missed {
-		c.neighbours(last, m, uid == last.Attributes["uid"])
+		c.neighbors(last, m, uid == last.Attributes["uid"])
 		c.change(last, m)
 	}
 }
@@ -369,8 +369,8 @@ func outlived(last, m harness.Received) bool {
 	return last.Kind() == "deleted" && begins(m) && strings.Contains(m.Attributes["id"], ".selected.") && last.Attributes["resourceversion"] == m.Attributes["resourceversion"]
 }
 
-// neighbours compares two successive events of an object.
-func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
+// neighbors compares two successive events of an object.
+func (c *streamCheck) neighbors(last, m harness.Received, same bool) {
 	previous := m.Attributes["previousversion"]
 	switch gone := gone(last); {
 	case !same && !gone:
@@ -458,9 +458,9 @@ func (c *streamCheck) content(m harness.Received) {
 	if c.conf.shaped {
 		project(state)
 	}
-	if c.world.user.wasRemodelled(resourceName(m)) {
-		leaveModelled(state)
-		leaveModelled(data)
+	if c.world.user.wasRemodeled(resourceName(m)) {
+		leaveModeled(state)
+		leaveModeled(data)
 	}
 	if !reflect.DeepEqual(data, state) {
 		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)
@@ -483,7 +483,7 @@ func (c *streamCheck) mayExist(deleted harness.Received) bool {
 		return true
 	}
 	if deleted.Attributes["cause"] == "watch" {
-		return c.configured(deleted).labels && c.world.user.wasUnlabelled(deleted.Attributes["partitionkey"], deleted.Attributes["uid"])
+		return c.configured(deleted).labels && c.world.user.wasUnlabeled(deleted.Attributes["partitionkey"], deleted.Attributes["uid"])
 	}
 	return c.world.user.wasOrphaned(resourceName(deleted))
 }

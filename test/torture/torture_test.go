@@ -75,7 +75,7 @@ func TestTorture_Slow(t *testing.T) {
 	}
 	chosen := os.Getenv("SEED") + os.Getenv("SINK") + os.Getenv("REPLICAS") + os.Getenv("FOREIGN") + os.Getenv("CLUSTER")
 	if chosen == "" && (told.Load() == 0 || patched.Load() == 0) {
-		t.Errorf("%d events said what has changed, %d had a patch: that was not tested", told.Load(), patched.Load())
+		t.Errorf("%d events listed their changes, and %d had a patch, so the checks of changes tested nothing", told.Load(), patched.Load())
 	}
 }
 

@@ -149,13 +149,13 @@ type user struct {
 
 	mu       sync.Mutex
 	states   map[string][]byte // states that the API server returned, by uid and resourceVersion
-	teams    labellings
+	teams    labelings
 	versions map[string]string // API versions of custom resources, if not v1
 	changed  map[string]bool   // custom resources with a changed definition
 
-	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys if the response was lost
-	remodelled map[string]bool // resources whose objects may change content without a new version
-	orphaned   map[string]bool // resources that may not be served while etcd still has their objects
+	unlabeled map[string]bool // UIDs of objects that lost the label, or partitionkeys if the response was lost
+	remodeled map[string]bool // resources whose objects may change content without a new version
+	orphaned  map[string]bool // resources that may not be served while etcd still has their objects
 }
 
 // lanes is the number of concurrent operations. Operations on the same object run in the same
@@ -181,7 +181,7 @@ func newUser(config *rest.Config, home string) (*user, error) {
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
 	return &user{client: client, home: home, states: map[string][]byte{}, versions: map[string]string{},
-		changed: map[string]bool{}, unlabelled: map[string]bool{}, remodelled: map[string]bool{}, orphaned: map[string]bool{}}, err
+		changed: map[string]bool{}, unlabeled: map[string]bool{}, remodeled: map[string]bool{}, orphaned: map[string]bool{}}, err
 }
 
 // run executes a batch of operations and returns when it is done. It ignores failed operations,
@@ -379,18 +379,18 @@ func (u *user) unlabel(ctx context.Context, t target) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if o != nil {
-		u.unlabelled[string(o.GetUID())] = true
+		u.unlabeled[string(o.GetUID())] = true
 	} else if isDown(err) {
-		u.unlabelled[key] = true
+		u.unlabeled[key] = true
 	}
 	return err
 }
 
-// wasUnlabelled reports whether an object is known to have lost the label.
-func (u *user) wasUnlabelled(partitionKey, uid string) bool {
+// wasUnlabeled reports whether an object is known to have lost the label.
+func (u *user) wasUnlabeled(partitionKey, uid string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.unlabelled[uid] || u.unlabelled[partitionKey]
+	return u.unlabeled[uid] || u.unlabeled[partitionKey]
 }
 
 func (u *user) patchWith(ctx context.Context, t target, what map[string]any) error {

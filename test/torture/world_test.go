@@ -244,15 +244,15 @@ func (w *world) endFaults(ctx context.Context) error {
 	if len(w.nodes) == 0 {
 		return nil // the world isn't complete, and has no faults
 	}
-	deeds := []act{
+	actions := []act{
 		{do: busStart}, {do: busThaw}, {do: etcdStart}, {do: apiStart}, {do: apiThaw}, {do: grant},
 		{do: aggregatedRun}, {do: lagEnds}, {do: toFirst},
 	}
 	for n := range w.nodes {
-		deeds = append(deeds, act{do: thaw, node: n}, act{do: busPass, node: n}, act{do: apiPass, node: n})
+		actions = append(actions, act{do: thaw, node: n}, act{do: busPass, node: n}, act{do: apiPass, node: n})
 	}
 	var all error
-	for _, a := range deeds {
+	for _, a := range actions {
 		all = errors.Join(all, w.execute(ctx, a))
 	}
 	all = errors.Join(all, w.bus.mend(ctx))

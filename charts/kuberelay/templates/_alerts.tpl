@@ -1,4 +1,4 @@
-{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading of its name in docs/troubleshooting.md, a unit test in test/chart/testdata/alerts, and a fault in test/e2e. With "wait", the condition must hold for the configured time. The label cluster exists only if a forwarder copies several clusters. */}}
+{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading in docs/troubleshooting.md, a case in test/chart/alert_cases_test.go, and a fault in test/e2e/alerts_test.go. With "wait", the condition must hold for prometheusRule.for. The label cluster exists only if a forwarder copies several clusters. */}}
 {{- define "kuberelay.alerts" -}}
 {{- $rule := .Values.prometheusRule }}
 {{- $of := printf "namespace=%q,service=%q" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
@@ -9,16 +9,16 @@
   severity: critical
   wait: true
   expr: 'absent(up{ {{- $of -}} } == 1)'
-  summary: No forwarder runs.
+  summary: No forwarder is running.
   description: The bus gets no changes. When a forwarder runs again, it publishes everything that changed.
 {{- if ne $bus "stdout" }}
-{{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published, of any cluster: all clusters have one bus. */}}
+{{- /* The second part means that the bus is connected and acknowledges nothing. While it acknowledges events of any cluster, one object that cannot be published does not trigger the alert. */}}
 - alert: KuberelayBusAway
   severity: critical
   wait: true
   expr: 'max by (cluster) ({{ $ready }}{ {{- $of -}} }) == 0 or (max by (cluster) (kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless on () sum(increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
   summary: {{ ternary "Kafka cannot be reached or acknowledges nothing, or another forwarder has taken over." "NATS cannot be reached, or acknowledges nothing." (eq $bus "kafka") }}
-  description: Nothing is lost, and nothing arrives. The forwarder's log says why.
+  description: Nothing is lost, but no change arrives. The forwarder's log says why.
 - alert: KuberelayPublishRejected
   severity: warning
   wait: true
@@ -37,8 +37,8 @@
 - alert: KuberelayBehind
   severity: warning
   expr: 'min_over_time(kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }[{{ $rule.for }}]) > {{ $thresholds.unsentSeconds }}'
-  summary: {{ print "A change has waited for the bus for {{ $value | humanizeDuration }} or longer, all the time." | quote }}
-  description: The bus takes changes too slowly, or refuses an object. The forwarder's log says what is refused, if anything is.
+  summary: {{ print "For the last " $rule.for ", the oldest unpublished change has been at least {{ $value | humanizeDuration }} old." | quote }}
+  description: The bus accepts changes too slowly, or refuses an object. The forwarder's log names a refused object.
 - alert: KuberelayInformerDegraded
   severity: warning
   wait: true
@@ -61,7 +61,7 @@
   wait: true
   expr: 'histogram_quantile(0.99, sum by (le) (rate(kuberelay_end_to_end_lag_seconds_bucket{ {{- $of -}} }[5m]))) > {{ $thresholds.lagSeconds }}'
   summary: {{ print "1% of the changes take longer than {{ $value | humanizeDuration }} to reach the bus." | quote }}
-  description: The API server, the forwarder or the bus is slow, or their clocks differ. kuberelay_event_lag_seconds has the part of the forwarder and the bus.
+  description: The API server, the forwarder or the bus is slow, or their clocks differ. kuberelay_event_lag_seconds measures the forwarder and the bus only.
 - alert: KuberelayObjectTruncated
   severity: warning
   expr: '{{ include "kuberelay.grew" (list "kuberelay_events_truncated_total" $of) }}'
@@ -82,7 +82,7 @@
 - alert: KuberelayForeignEvents
   severity: warning
   expr: 'sum(increase(kuberelay_foreign_events_total{ {{- $of -}} }[15m])) > 0'
-  summary: Somebody else publishes events of objects.
+  summary: Another writer publishes events of objects.
   description: The forwarder has published the state of these objects again. Subscribers have received both.
 - alert: KuberelayInvalidMessages
   severity: warning
@@ -94,7 +94,7 @@
   severity: warning
   wait: true
   expr: 'sum(increase(kuberelay_nats_publishes_total{ {{- $of -}} ,result=~"already_stored|conflict"}[5m])) > 0'
-  summary: Publishes keep finding events that the forwarder did not expect.
+  summary: Publishes keep conflicting with events that the forwarder did not expect.
   description: A second forwarder of this cluster writes to the bus, or acknowledgements are lost.
 {{- else if eq $bus "kafka" }}
 - alert: KuberelayAnotherWriter
@@ -113,10 +113,10 @@
   severity: warning
   expr: 'max by (pod) (changes(process_start_time_seconds{ {{- $of -}} }[30m])) > 2'
   summary: {{ print "{{ $labels.pod }} has restarted {{ $value }} times in 30 minutes." | quote }}
-  description: The last lines of the previous container's log say why. If they have no error, the kernel may have killed the container because of its memory.
+  description: The last lines of the previous container's log say why. If they have no error, the container may have exceeded its memory limit.
 {{- end }}
 
-{{/* grew renders whether a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}
+{{/* grew renders the condition that a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}
 {{- define "kuberelay.grew" -}}
 {{- $series := printf "%s{%s}" (index . 0) (index . 1) -}}
 sum by (resource) (increase({{ $series }}[15m])) > 0 or (sum by (resource) ({{ $series }}) > 0 unless sum by (resource) ({{ $series }} offset 15m))

@@ -10,7 +10,7 @@
 {{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $text := include "kuberelay.text" (dict "variable" $v "config" $config) }}
-{{- /* A variable of the container takes precedence over one of envFrom, which so cannot set any of these. */}}
+{{- /* With envFrom, every variable is rendered, because env takes precedence: so envFrom cannot set any of them. */}}
 {{- if or $.Values.envFrom (and $text (ne $text $v.preset)) }}
 - name: {{ $v.name }}
   value: {{ $text | quote }}

@@ -1,8 +1,9 @@
 {{/*
 hookPod renders a pod that runs the forwarder once, from a list of the root and a dict: suffix of the
-name, hook, args, env, and alone if it talks to nobody: then no service mesh adds a container that would
-not end. Its labels are not those that the selectors of the chart match. It has no credentials, because it
-runs before the objects of the release exist, and small requests, because it runs beside the forwarder.
+name, hook, args, env and alone. alone means that the pod needs no network, so no service mesh may add a
+container, which would not end. The selectors of the chart don't match the labels of the pod. The pod has no
+credentials, because it runs before the objects of the release exist, and small requests, because it runs
+alongside the forwarder.
 */}}
 {{- define "kuberelay.hookPod" -}}
 {{- $of := index . 1 }}
@@ -39,7 +40,7 @@ spec:
       args:
         {{- toYaml $of.args | nindent 8 }}
       env:
-        # Without it, the forwarder wants a folder for the built-in server.
+        # With stdout, the forwarder needs no folder for the built-in server.
         - name: KUBERELAY_SINK
           value: stdout
         {{- with $of.env }}

@@ -55,7 +55,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
-{{/* metadata renders the metadata of an object, from a list of the root and a dict of what the object has of its own: name, namespace ("" if it is cluster-scoped), labels, and annotations, which take precedence over commonAnnotations. */}}
+{{/* metadata renders the metadata of an object, from a list of the root and a dict of name, namespace ("" if the object is cluster-scoped), labels, and annotations, which take precedence over commonAnnotations. */}}
 {{- define "kuberelay.metadata" -}}
 {{- $own := index . 1 }}
 {{- with index . 0 }}

@@ -6,7 +6,7 @@
 {{- $resources := deepCopy .Values.resources }}
 {{- $limit := dig "limits" "ephemeral-storage" "" $resources }}
 {{- if and $builtIn .Values.persistence.ephemeral $limit }}
-{{- /* The kubelet counts the emptyDir in the limit of the pod, which is that of its containers. */}}
+{{- /* The kubelet counts the emptyDir against the ephemeral-storage limits of the containers. */}}
 {{- $_ := set $resources.limits "ephemeral-storage" (add (include "kuberelay.bytes" $limit) (include "kuberelay.bytes" .Values.persistence.size) | toString) }}
 {{- end }}
 {{- $scheme := ternary (dict "scheme" "HTTPS") dict (eq (include "kuberelay.httpTls" .) "true") }}
@@ -149,7 +149,7 @@ hostUsers: {{ .Values.hostUsers }}
 {{- toYaml $context }}
 {{- end }}
 
-{{/* topologySpreadConstraints renders the constraints as a list. By default, two replicas are on two nodes and in two zones where there are some. */}}
+{{/* topologySpreadConstraints renders the constraints as a list. By default, the scheduler prefers another node and another zone for each replica. */}}
 {{- define "kuberelay.topologySpreadConstraints" -}}
 {{- if not (kindIs "invalid" .Values.topologySpreadConstraints) }}
 {{- toYaml .Values.topologySpreadConstraints }}

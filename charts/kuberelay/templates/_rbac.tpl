@@ -1,8 +1,8 @@
 {{/*
 selector parses an item of config.resources or config.excludeResources. The result is {group, resource,
 namespaced, versioned}, or {error}. resource is "*" for a whole group, and group is "*" for all groups.
-versioned is true if the item names a version. What the forwarder refuses (checkSelector in
-internal/config) is an error here too: to RBAC, an empty group is the core group. The built-in
+versioned is true if the item names a version. An item that the forwarder refuses (checkSelector in
+internal/config) is an error here too, because to RBAC, an empty group is the core group. The built-in
 resources are in files/resources.yaml.
 */}}
 {{- define "kuberelay.selector" -}}
@@ -96,8 +96,8 @@ are granted with "*".
 
 {{/*
 watch is {namespaced, cluster}: the rules for namespaced and for cluster-scoped resources. Without
-config.namespaces, all rules are in cluster. An exclusion that names a version removes no rule: if the
-version is not served, the forwarder excludes nothing by it, and a chart cannot know.
+config.namespaces, all rules are in cluster. An exclusion that names a version removes no rule, because
+a chart cannot know whether the version is served. If it isn't, the exclusion matches nothing.
 */}}
 {{- define "kuberelay.watch" -}}
 {{- $config := .Values.config }}
@@ -151,7 +151,7 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- $rules | toJson }}
 {{- end }}
 
-{{/* namespaces is those that have a Role each, as a list. */}}
+{{/* namespaces is the list of the namespaces that get a Role. */}}
 {{- define "kuberelay.namespaces" -}}
 {{- $names := list }}
 {{- $excluded := include "kuberelay.list" .Values.config.excludeNamespaces | fromJsonArray }}
@@ -208,14 +208,14 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{/* clusterApiRules is the rules for the Cluster objects of Cluster API and the Secrets with their kubeconfigs. */}}
 {{- define "kuberelay.clusterApiRules" -}}
 {{- if not .Values.rbac.secrets }}
-{{- fail "config.clusterApi: the service account could read every Secret in these namespaces, also the keys of the clusters' certificate authorities. If it may, set rbac.secrets=true" }}
+{{- fail "config.clusterApi: the service account could read every Secret in these namespaces, including the keys of the clusters' certificate authorities. If it may, set rbac.secrets=true" }}
 {{- end }}
 {{- $clusters := dict "apiGroups" (list "cluster.x-k8s.io") "resources" (list "clusters") "verbs" (list "list" "watch") }}
 {{- $secrets := dict "apiGroups" (list "") "resources" (list "secrets") "verbs" (list "get" "list" "watch") }}
 {{- list $clusters $secrets | toJson }}
 {{- end }}
 
-{{/* clusterApiNamespaces is those of config.clusterApi that have a Role each, as a list. */}}
+{{/* clusterApiNamespaces is the list of the namespaces in config.clusterApi that get a Role. */}}
 {{- define "kuberelay.clusterApiNamespaces" -}}
 {{- $names := include "kuberelay.list" .Values.config.clusterApi | fromJsonArray }}
 {{- ternary list $names (has "*" $names) | uniq | toJson }}

@@ -53,10 +53,10 @@
 {{- $elects := eq (include "kuberelay.elects" .) "true" }}
 {{- $builtIn := eq (include "kuberelay.builtIn" .) "true" }}
 {{- if and $elects $builtIn }}
-{{- fail "config.leaderElection: each forwarder would have a built-in NATS server of its own; set config.natsUrl to one that they share" }}
+{{- fail "config.leaderElection: each forwarder would have its own built-in NATS server; set config.natsUrl to a server that they share" }}
 {{- end }}
 {{- if and (gt (int (include "kuberelay.replicas" .)) 1) (not $elects) }}
-{{- fail (ternary "replicas: more than one forwarder would each have a built-in NATS server of its own; set config.natsUrl to one that they share" "replicas: more than one forwarder would each publish everything; set config.leaderElection=true" $builtIn) }}
+{{- fail (ternary "replicas: each forwarder would have its own built-in NATS server; set config.natsUrl to a server that they share" "replicas: more than one forwarder would each publish everything; set config.leaderElection=true" $builtIn) }}
 {{- end }}
 {{- if empty $config.resources }}
 {{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}
@@ -118,10 +118,10 @@
 {{- end }}
 {{- end }}
 {{- if and $config.natsMaxBytes (eq (include "kuberelay.sizesVolume" .) "true") (gt (int64 $config.natsMaxBytes) (include "kuberelay.bytes" .Values.persistence.size | int64)) }}
-{{- fail (printf "config.natsMaxBytes: %d is more than persistence.size, %s; write less, or unset this" (int64 $config.natsMaxBytes) (toString .Values.persistence.size)) }}
+{{- fail (printf "config.natsMaxBytes: %d is more than persistence.size, %s; set a smaller value, or unset this" (int64 $config.natsMaxBytes) (toString .Values.persistence.size)) }}
 {{- end }}
 {{- if gt (int64 $config.natsReplicas) 1 }}
-{{- fail "config.natsReplicas: the built-in NATS server is only one; set config.natsUrl to a cluster of servers, or unset this" }}
+{{- fail "config.natsReplicas: the built-in NATS server is a single server; set config.natsUrl to a cluster of servers, or unset this" }}
 {{- end }}
 {{- end }}
 {{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}
@@ -134,18 +134,18 @@
 {{- fail (printf "config.leaseDuration: %s is too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseDuration $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
 {{- end }}
 {{- if lt $deadline (mul 2 $retry) }}
-{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one renewal that fails would end the leadership; write more" $config.leaseRetryPeriod) }}
+{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one failed renewal would end the leadership; use a longer duration" $config.leaseRetryPeriod) }}
 {{- end }}
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
 {{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
 {{- if lt (int64 .Values.terminationGracePeriodSeconds) $grace }}
-{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more, and the pod must not be killed meanwhile; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
 {{- end }}
 {{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "hostUsers: Kubernetes %s ignores false; it needs 1.33" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) (ne (include "kuberelay.several" .) "true") }}
-{{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
+{{- fail "config.clusterName: set it, because with rbac.clusterIdentity=false the forwarder cannot read the UID of the cluster" }}
 {{- end }}
 {{- with .Values.podMonitor }}
 {{- if and .enabled $.Values.serviceMonitor.enabled }}
@@ -165,7 +165,7 @@
 {{- end }}
 {{- range .Values.extraEnv }}
 {{- if hasPrefix "KUBERELAY_" .name }}
-{{- fail (printf "extraEnv: %s has a value of its own in config" .name) }}
+{{- fail (printf "extraEnv: %s belongs in config, which has a value for it" .name) }}
 {{- end }}
 {{- end }}
 {{- end }}

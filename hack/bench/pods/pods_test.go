@@ -12,7 +12,7 @@ func TestPod(t *testing.T) {
 	for i := range n {
 		pod := Pod(seed, i)
 		if !reflect.DeepEqual(pod, Pod(seed, i)) {
-			t.Fatalf("pod %d is another the second time", i)
+			t.Fatalf("pod %d differs the second time", i)
 		}
 		names[pod.Namespace+"/"+pod.Name] = true
 		text, err := json.Marshal(pod)
@@ -41,6 +41,6 @@ func TestPodsDiffer(t *testing.T) {
 		t.Error("two pods of a Deployment are alike")
 	}
 	if Pod(2, 7).Name == a.Name || Pod(1, block+7).OwnerReferences[0].UID == a.OwnerReferences[0].UID {
-		t.Error("another seed or block makes the same Deployment")
+		t.Error("another seed or block creates the same Deployment")
 	}
 }

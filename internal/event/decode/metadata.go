@@ -13,7 +13,6 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // cut is a part of the text to leave out.
 type cut struct{ from, to int }
 
-// metadata scans an object's metadata.
 func (d *Decoder) metadata(s *jsonscan.Scanner, f *fields) {
 	s.Object()
 	m := members{end: s.Position()}

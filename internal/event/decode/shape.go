@@ -32,7 +32,6 @@ type Shape struct {
 // positions.
 type Hash func(path []string, value any) any
 
-// decodes reports whether an object must be decoded.
 func (s Shape) decodes(text []byte) bool {
 	return s.Select != nil || s.Drops || s.Project != nil && (s.Mentions == nil || s.Mentions(text))
 }

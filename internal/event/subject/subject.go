@@ -1,7 +1,7 @@
 // Package subject encodes the place of an event on the bus as a NATS subject, and decodes it.
 //
-// [Object] is injective, and [Parse] is the exact inverse of it and of the subjects of markers. The
-// subject of a marker is never one of an object. The package does not connect to a bus.
+// [Object] is injective. [Parse] is the exact inverse of Object and of the functions for markers. No
+// object has the subject of a marker. The package does not connect to a bus.
 package subject
 
 import (

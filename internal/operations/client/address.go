@@ -17,9 +17,9 @@ import (
 
 // Address says how to reach a forwarder.
 type Address struct {
-	Forwarder string        // host:port or URL; if it is empty, the one of the settings, on this machine
+	Forwarder string        // host:port or URL; "" for the listen address in the settings, on this machine
 	TokenFile string        // file with the bearer token, or ""
-	CAFile    string        // file with the authorities that verify the certificate, in PEM, or ""
+	CAFile    string        // PEM file with the CA certificates that verify the server's certificate, or ""
 	Timeout   time.Duration // limit for one response
 }
 
@@ -45,7 +45,7 @@ func (a Address) Connect(o config.Operations) (*Client, error) {
 	return &Client{at: at, http: client, tokenFile: a.TokenFile}, nil
 }
 
-// refuseRedirect keeps the token from an address that is not encrypted.
+// refuseRedirect follows no redirect, because net/http would send the token to an unencrypted address.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // url returns the URL of the status document.
@@ -67,7 +67,7 @@ func (a Address) url(o config.Operations) (*url.URL, error) {
 	at, err := url.Parse(address)
 	switch {
 	case strings.Contains(address, "@"): // the error must not show the address
-		return nil, errors.New("--address: it contains credentials; use --token-file")
+		return nil, errors.New("--address contains credentials; use --token-file")
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
 		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.Forwarder)
 	case a.TokenFile != "" && at.Scheme == "http":

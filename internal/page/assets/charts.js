@@ -6,13 +6,13 @@ import { count, now, rate, short, size } from "./words.js";
 const width = 240, height = 48, spans = 61;
 
 let rates = null; // the last message
-const sampled = []; // what the documents had since the page was opened: { span, dirty, memory }
-let unsent = null; // objects now; null on a standby, which does not know
-let limit = 0; // of the memory
+const sampled = []; // values of the documents since the page was opened: { span, dirty, memory }
+let unsent = null; // current number of unsent objects; null on a standby, which does not know it
+let limit = 0; // memory limit
 
 export function setRates(r) { rates = r; }
 
-// sample keeps the values of a document that the forwarder has no history of.
+// sample keeps the values of a document for which the forwarder keeps no history.
 export function sample(d) {
   const span = spanNow();
   const known = d.resources.filter((r) => r.dirty !== undefined);
@@ -28,14 +28,14 @@ const spanSeconds = () => rates?.spanSeconds ?? 5;
 
 const spanNow = () => Math.floor(now() / 1000 / spanSeconds());
 
-// counts returns a value of each span up to now. After the last message nothing was counted.
+// counts returns a value for each span up to now. The spans after the last message have no events.
 function counts(values) {
   if (!rates) return new Array(spans).fill(null);
   const first = spanNow() - spans + 1, firstKnown = rates.last - values.length + 1;
   return Array.from({ length: spans }, (_, i) => values[first + i - firstKnown] ?? 0);
 }
 
-// samples returns a value of each span; one holds until the next.
+// samples returns a value for each span. A value applies until the next one.
 function samples(of) {
   const first = spanNow() - spans + 1;
   return Array.from({ length: spans }, (_, i) => {
@@ -44,7 +44,7 @@ function samples(of) {
   });
 }
 
-// recent is the value of the last complete span, or the present one if it is higher.
+// recent returns the value of the last complete span, or of the current span if it is higher.
 const recent = (values) => Math.max(values.at(-2) ?? 0, values.at(-1) ?? 0);
 
 const charts = [

@@ -1,13 +1,13 @@
-// The clusters of a forwarder of several.
+// The table of clusters, for a forwarder of several clusters.
 
 import { breakable, byId, cells, element, reconcile, setClass, setMarked, setText } from "./dom.js";
 import { sentence } from "./verdict.js";
 import { age, count } from "./words.js";
 
-// cluster is the one of several clusters that the page shows; null for the only one, or for all.
+// cluster is the name of the cluster that the page shows. It is null for all clusters, or if there is only one.
 export const cluster = new URLSearchParams(location.search).get("cluster");
 
-// selected has the parameter of a request that selects the cluster.
+// selected has the query parameter that selects the cluster.
 export const selected = cluster === null ? {} : { cluster };
 
 const ranks = { critical: 0, warning: 1, ok: 2 };
@@ -18,7 +18,7 @@ let last = null;
 
 export function setClusters(all) {
   last = all;
-  // What follows the verdict is of one cluster.
+  // The sections after the verdict describe a single cluster.
   for (const e of document.querySelectorAll(".one")) e.hidden = true;
   byId("clusters-card").hidden = false;
 }
@@ -27,7 +27,7 @@ export function showClusters() {
   if (!last) return;
   const all = [...last].sort((a, b) => ranks[a.level] - ranks[b.level] || a.cluster.localeCompare(b.cluster));
   setText(byId("cluster-count"), count(all.length));
-  // The finding of a cluster has a row of its own below it, because it is long.
+  // The finding of a cluster is long, so it has its own row below the cluster.
   const rows = all.flatMap((c) => (c.headline ? [{ c }, { c, finding: true }] : [{ c }]));
   reconcile(byId("clusters"), rows, (row) => `${row.finding ? "finding" : "row"} ${row.c.cluster}`, (row) => (row.finding ? createFinding() : createRow(row.c)), update);
 }

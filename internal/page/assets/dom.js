@@ -1,4 +1,4 @@
-// Helpers for the document. Texts become text nodes, never markup: names of objects come from tenants.
+// Helpers for the DOM. Texts become text nodes, never markup, because tenants choose the names of objects.
 
 const svgNamespace = "http://www.w3.org/2000/svg";
 
@@ -12,7 +12,7 @@ export function element(tag, className, ...children) {
   return e;
 }
 
-// breakable returns a name that may be broken after its dots.
+// breakable returns a name in which a line can break after a dot.
 export const breakable = (name) => name.split(/(?<=\.)/).flatMap((part, i) => (i > 0 ? [element("wbr"), part] : [part]));
 
 // cells gives a row its ARIA roles, because the layout for phones removes them.
@@ -55,7 +55,7 @@ export function setClass(e, name) {
   if (e.className !== name) e.className = name;
 }
 
-// link makes a link to a page of the documentation, which opens beside this one.
+// link makes a link to a page of the documentation, which opens in a new tab.
 export function link(text, to) {
   const a = element("a", "", text);
   if (to.startsWith("https://")) a.href = to;
@@ -64,7 +64,7 @@ export function link(text, to) {
   return a;
 }
 
-// reconcile makes an element have one child for each item. It keeps existing children, and so their focus.
+// reconcile gives an element one child for each item. It reuses existing children, so they keep the focus.
 export function reconcile(parent, items, key, create, update) {
   const before = new Map([...parent.children].map((e) => [e.dataset.key, e]));
   let at = parent.firstElementChild;

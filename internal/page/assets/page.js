@@ -1,4 +1,4 @@
-// The status page. It shows what the stream sends, and between two messages only ages change.
+// The status page. It shows the messages of the stream. Between two messages, only ages change.
 
 import { createCharts, drawCharts, sample, setRates } from "./charts.js";
 import { cluster, selected, setClusters, showClusters } from "./clusters.js";
@@ -15,8 +15,8 @@ import { showWork } from "./work.js";
 const silence = 20_000, patience = 5_000, retryAfter = 10_000;
 
 let status = null; // the last document
-let heard = performance.now(); // when the last message came, or the page was opened
-let broken = null; // since when the stream is broken
+let heard = performance.now(); // when the last message arrived, or the page was opened
+let broken = null; // when the stream broke, or null
 let source = null;
 
 function show() {
@@ -76,7 +76,7 @@ function connect() {
     if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && connect(), retryAfter);
   });
   on("status", (d) => {
-    if (status && status.version !== d.version) location.reload(); // the page is of an earlier version
+    if (status && status.version !== d.version) location.reload(); // this page belongs to another version of the forwarder
     status = d;
     setClock(d.time);
     setResources(d.resources.map((r) => r.resource));

@@ -17,7 +17,7 @@ const rank = (r) => (r.state === "synced" && r.publishError ? 1 : ranks[r.state]
 export function showResources(d) {
   const all = [...d.resources].sort((a, b) => rank(a) - rank(b) || a.resource.localeCompare(b.resource));
   setText(byId("resource-count"), count(all.length));
-  // The error of a resource has a row of its own below it, because it is long.
+  // The error of a resource is long, so it has its own row below the resource.
   const rows = all.flatMap((r) => (failureOf(r) ? [{ r }, { r, error: true }] : [{ r }]));
   reconcile(byId("resources"), rows, (row) => (row.error ? `error of ${row.r.resource}` : row.r.resource), (row) => (row.error ? createError() : createRow(row.r)), update);
   reconcile(byId("resource-names"), d.resources, (r) => r.resource, (r) => {

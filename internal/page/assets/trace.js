@@ -1,10 +1,10 @@
-// The search: what the forwarder knows of one object.
+// The form that traces one object.
 
 import { cluster, selected } from "./clusters.js";
 import { byId, element, setMarked } from "./dom.js";
 import { age, oneLine, since } from "./words.js";
 
-let resources = []; // names of the watched ones
+let resources = []; // names of the watched resources
 
 export function setResources(all) { resources = all; }
 
@@ -16,7 +16,7 @@ export function listenForTraces() {
   });
 }
 
-// traceObject fills the form in, and traces.
+// traceObject fills in the form and traces the object.
 export function traceObject(resource, namespace, name) {
   const form = byId("trace");
   form.resource.value = resource;
@@ -25,7 +25,7 @@ export function traceObject(resource, namespace, name) {
   trace(resource, namespace, name);
 }
 
-// resolve finds the resource of a plural without its group, or of a singular.
+// resolve finds the resource for a plural without its group, or for a singular.
 function resolve(name) {
   const wanted = name.toLowerCase();
   const plural = (r) => r.split(".")[0];
@@ -34,7 +34,7 @@ function resolve(name) {
     ?? wanted;
 }
 
-let latest = 0; // an earlier answer that arrives later is not shown
+let latest = 0; // number of the latest request; responses to earlier requests are not shown
 
 async function trace(resource, namespace, name) {
   const number = ++latest;
@@ -77,5 +77,5 @@ function answer(resource, namespace, name, f) {
   const head = element("p", `trace-verdict code${v.exitCode}`);
   setMarked(head, icons[v.exitCode], v.summary);
   return [head, fix, list,
-    element("p", "note", "As this forwarder knows it. To ask the API server and the bus too: ", element("code", "", command))].filter(Boolean);
+    element("p", "note", "This is what the forwarder knows. To also ask the API server and the bus: ", element("code", "", command))].filter(Boolean);
 }

@@ -47,13 +47,13 @@ function updateFinding(e, f) {
   if (!error.hidden) setText(error, sentence(f.message));
 }
 
-// headline says in one line what is wrong and how long it has been so.
+// headline says in one line what is wrong, and for how long.
 const headline = (f) => (f.headline ?? f.message) + since(f.since);
 
-// titled is the headline as a sentence. One that begins with the name of a cluster keeps it as it is.
+// titled returns the headline as a sentence. It does not capitalize the name of a cluster.
 const titled = (f) => f.cluster ? headline(f) : sentence(headline(f));
 
-// hasMore reports whether the message has more than the headline: an error, or names.
+// hasMore reports whether the message has an error or names that the headline lacks.
 const hasMore = (f) => f.headline !== undefined && f.message !== f.headline;
 
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -102,10 +102,10 @@ function copyWords(d) {
   return [counted(objects, "object"), words.join(", ")];
 }
 
-// nameOf names what the page shows.
+// nameOf returns the name of the cluster, or "all clusters".
 export const nameOf = (d, none = "no cluster") => (d?.clusters ? "all clusters" : d?.cluster ?? none);
 
-// roleOf returns what the forwarder does; without leader election it leads.
+// roleOf returns the role of the forwarder. Without leader election, the forwarder leads.
 export function roleOf(d) {
   if (d.waitingFor) return "starting";
   if (!d.lease || d.lease.leading) return "leading";

@@ -12,7 +12,7 @@ export function now() {
   return clock ? clock.time + performance.now() - clock.at : Date.now();
 }
 
-// duration is written as by kubectl.
+// duration formats a duration like kubectl.
 export function duration(seconds) {
   const s = Math.max(0, Math.floor(seconds));
   const m = Math.floor(s / 60), h = Math.floor(s / 3600), d = Math.floor(s / 86400);
@@ -28,7 +28,7 @@ export const age = (time) => duration((now() - Date.parse(time)) / 1000);
 
 export const since = (time) => (time ? ` for ${age(time)}` : "");
 
-// short is a time below a minute with three digits.
+// short formats a duration of less than 10 seconds with milliseconds or tenths of a second.
 export function short(seconds) {
   if (seconds < 0.001) return "<1 ms";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -40,7 +40,7 @@ export const size = (bytes) => `${Math.floor(bytes / 1048576)} MiB`;
 
 export const count = (n) => n.toLocaleString("en-US");
 
-// rate has at most three digits.
+// rate rounds a rate of 10 or more to an integer, and a smaller one to tenths.
 export const rate = (n) => (n >= 10 || n === 0 ? count(Math.round(n)) : n.toFixed(1));
 
 export const oneLine = (text) => text.split(/\s+/).join(" ").trim();

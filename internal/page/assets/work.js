@@ -27,7 +27,7 @@ function update(e, w) {
   }
 }
 
-// words are those of forwarder status.
+// words uses the same words as forwarder status.
 function words(w) {
   const name = w.work.replaceAll("_", " ");
   let text = `${name.charAt(0).toUpperCase()}${name.slice(1)}: ${count(w.done)}`;

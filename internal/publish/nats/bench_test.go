@@ -160,7 +160,6 @@ func (c *bareClient) publishAll(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad loads the checkpoint of 100,000 objects.
 func BenchmarkLoad(b *testing.B) {
 	const objects = 100_000
 	for _, mode := range []ContentMode{Binary, Structured} {
@@ -190,7 +189,6 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode measures the cost of encoding a message.
 func BenchmarkEncode(b *testing.B) {
 	m := benchMessage(b, "pod-1", 1, strings.Repeat("x", 7_600))
 	for _, mode := range []ContentMode{Binary, Structured} {

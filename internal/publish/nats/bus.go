@@ -33,13 +33,8 @@ type Bus struct {
 
 var _ publish.Bus = (*Bus)(nil)
 
-// Connect connects to the servers and returns a Bus.
-//
-// If a retry cannot fix an error, Connect returns the error at once, with [ErrMisconfigured] in its
-// chain. Such an error is a malformed URL, an unreadable file, rejected credentials, a certificate
-// that does not verify, or a stream with wrong settings. An unreachable server is not an error: the
-// bus keeps retrying, [Bus.Ready] returns why it is not ready, and [Bus.Wait] waits. ctx bounds only
-// Connect.
+// Connect connects to the servers and returns a Bus. It handles errors and ctx as [stream.Connect]
+// does.
 func Connect(ctx context.Context, opts Options) (*Bus, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -128,11 +123,11 @@ func (b *Bus) PossibleLosses() uint64 { return b.conn.PossibleLosses() }
 // is found.
 func (b *Bus) Stream() string { return b.conn.Stream() }
 
-// closeTimeout is how long Close waits for running completions.
+// closeTimeout is how long Close waits for the done functions to return.
 const closeTimeout = 5 * time.Second
 
-// Close implements [publish.Publisher]. When it returns, every completion was called and has
-// returned, unless that took longer than closeTimeout.
+// Close implements [publish.Publisher]. It calls the done function of each message in flight, and
+// waits up to closeTimeout until they have returned.
 func (b *Bus) Close() error {
 	var err error
 	b.close.Do(func() {

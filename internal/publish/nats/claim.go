@@ -11,7 +11,8 @@ import (
 )
 
 // LastClaim returns the owner of the cluster name on the bus. It returns the zero value if the bus
-// has no claim. If the message in its place is not a claim, LastClaim sets only the position.
+// has no claim. If the last message on the claim's subject is not a claim, LastClaim sets only the
+// position.
 func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
 	subject := subject.Claim(b.opts.SubjectPrefix, b.opts.Cluster)
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))

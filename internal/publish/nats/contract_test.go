@@ -78,8 +78,7 @@ func connect(t testing.TB, o Options) *Bus {
 	return bus
 }
 
-// open is like connect, but does not wait until the bus is ready. The returned bus may not be ready
-// yet, especially on a slow machine.
+// open is like connect, but does not wait until the bus is ready.
 func open(t testing.TB, o Options) *Bus {
 	t.Helper()
 	bus, err := Connect(t.Context(), o)
@@ -90,7 +89,7 @@ func open(t testing.TB, o Options) *Bus {
 	return bus
 }
 
-// connectError calls Connect until it fails. A server that does not respond in time is not an error.
+// connectError calls Connect until it fails. Connect does not fail if the server responds too late.
 func connectError(t testing.TB, o Options) (err error) {
 	t.Helper()
 	poll.Holds(t, "an error", func() bool {

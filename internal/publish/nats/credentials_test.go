@@ -196,7 +196,7 @@ func TestCredentials(t *testing.T) {
 }
 
 // TestRotatedPassword verifies that the client reads the password file at each reconnect, and finds
-// a new password even if that is written after the server's change.
+// a new password even if it is written only after the server has changed its password.
 func TestRotatedPassword(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
 	path := file(t, "old")

@@ -15,8 +15,9 @@
 //   - No buffering. Without a connection, a publish fails at once. Messages in flight when the
 //     connection breaks fail with an unknown outcome, which compare-and-set resolves at the next
 //     attempt.
-//   - Every completion is called exactly once, at the latest shortly after the acknowledgement
-//     timeout. After a rejection, the same timeout applies to the read of the last message.
+//   - [Bus.Publish] calls each done function exactly once, at the latest shortly after the
+//     acknowledgement timeout. After a rejection, the same timeout applies to the read of the last
+//     message.
 //   - Logs and errors contain no message contents and no credentials.
 //
 // The package does not guarantee the following:

@@ -193,8 +193,7 @@ func TestPermission(t *testing.T) {
 	})
 }
 
-// waitDenied publishes until the error names the missing permission. Publishes that fail earlier do
-// not know the reason yet.
+// waitDenied publishes until the error names the missing permission. Earlier errors lack the reason.
 func waitDenied(t *testing.T, bus *Bus) {
 	t.Helper()
 	poll.Holds(t, "told of the permission", func() bool {

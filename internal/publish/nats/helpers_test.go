@@ -58,7 +58,7 @@ func firstOf(t testing.TB, bus *Bus) uint64 {
 	return stream.CachedInfo().Config.FirstSeq
 }
 
-// publishNow publishes and waits for the completion.
+// publishNow publishes and waits for the result.
 func publishNow(t testing.TB, bus *Bus, m *event.Message) (uint64, error) {
 	t.Helper()
 	type outcome struct {

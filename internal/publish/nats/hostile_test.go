@@ -53,7 +53,7 @@ func rawPublish(t testing.TB, bus *Bus, url, subject, header, body string) (posi
 // The client mistakes a message with a status and no body for a response of the server.
 var hostile = map[string]struct {
 	header, body string
-	reason       event.InvalidReason // the reason that a read of the single message reports
+	reason       event.InvalidReason // reported when the message is read by itself
 }{
 	"headers without a colon":   {"NATS/1.0\r\nno colon here\r\n\r\n", "x", event.InvalidHeaders},
 	"a short status":            {"NATS/1.0 9\r\n\r\n", "x", event.InvalidHeaders},

@@ -47,10 +47,8 @@ type Inspection struct {
 // connectTimeout is how long [Inspect] waits for a connection. One attempt takes at most 2 s.
 const connectTimeout = 8 * time.Second
 
-// Inspect reads the state of the server and of the stream. It writes nothing. connection has the
-// options of the connection. For the forwarder's user, these are [Options.Connection]. Inspect
-// returns an error only if it cannot connect. A retry cannot fix an error with [ErrMisconfigured]
-// in its chain.
+// Inspect reads the state of the server and of the stream. It writes nothing, and returns an error
+// only if it cannot connect. To connect as the forwarder's user, pass [Options.Connection].
 func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
 	want = want.withDefaults()
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
@@ -156,7 +154,8 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 		Data server.UserInfo `json:"data"`
 	}
 	const subject = "$SYS.REQ.USER.INFO"
-	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool { // not the response of a hub, which has the permissions of the leaf node
+	// Ignore the response of a hub, which contains the permissions of the leaf node.
+	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool {
 		var by struct {
 			Server server.ServerInfo `json:"server"`
 		}

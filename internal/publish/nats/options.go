@@ -29,8 +29,7 @@ const (
 	Structured ContentMode = "structured"
 )
 
-// Options configures a Bus. The comment of each field names its environment variable, as error
-// messages do.
+// Options configures a Bus. The comment of each field names its environment variable.
 type Options struct {
 	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
 	// unnecessary.
@@ -68,8 +67,8 @@ type Options struct {
 	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; may be nil
 
 	// Permit, if set, is called before every request that changes the messages of the stream. An
-	// error prevents the request. Compare-and-set is not sufficient: it accepts a message of a
-	// replaced writer until another writer changes the subject.
+	// error prevents the request. Compare-and-set is not sufficient: it accepts messages from a
+	// replaced writer until the new writer publishes to the same subject.
 	Permit func() error
 
 	// AckTimeout is how long to wait for an acknowledgement. If 0, it is 10 s.
@@ -85,7 +84,6 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for no metrics
 }
 
-// withDefaults sets empty fields to their defaults.
 func (o Options) withDefaults() Options {
 	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
 	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")
@@ -109,7 +107,6 @@ func (o *Options) permitted() error {
 // permissions of readers can exclude these subjects.
 const inboxPrefix = "_INBOX.kuberelay"
 
-// connection returns the options of the connection.
 func (o Options) connection() stream.Options {
 	return stream.Options{
 		URLs: o.URLs, InProcess: o.InProcess, Shared: o.Shared, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,

@@ -22,7 +22,7 @@ type paged struct {
 	at     map[event.Key]uint64 // the events that Load must yield
 	purged map[event.Key]bool   // the objects that Load must report as purged; they are in at too
 
-	mu      sync.Mutex // before is called by another goroutine
+	mu      sync.Mutex // the before function of startPaged runs in another goroutine
 	offsets []int      // of the pages
 }
 

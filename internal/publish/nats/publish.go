@@ -22,9 +22,9 @@ import (
 // acknowledgement, but only until ctx ends. ctx does not affect a message that was sent. While the
 // bus is not ready, Publish fails at once.
 //
-// Publish does not use the asynchronous publish of the JetStream client. That holds its lock while
-// it reports a timeout, and allocates a timer per message. If no stream responds, it republishes by
-// itself, which could reorder messages.
+// The asynchronous publish of the JetStream client is not sufficient. It holds its lock while it
+// reports a timeout, and allocates a timer per message. If no stream responds, it republishes, which
+// could reorder messages.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, sent: time.Now()}
 	h := binding.NewHeader()

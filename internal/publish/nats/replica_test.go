@@ -204,7 +204,6 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-// cluster starts n servers that form a cluster.
 func cluster(t *testing.T, n int) []*natstest.Server {
 	t.Helper()
 	var routes []*url.URL

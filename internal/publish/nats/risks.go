@@ -8,9 +8,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Risks returns the settings of a stream that allow the loss of acknowledged messages. It leaves out
-// those that a forwarder rejects. It cannot check sync_interval in a cluster, because only the
-// system account of a server may read that.
+// Risks returns the settings of a stream that allow the loss of acknowledged messages. It omits
+// settings that a forwarder rejects. It cannot check sync_interval, because only the system account
+// of a server may read it.
 //
 // clustered reports whether the server of the stream is part of a cluster. builtIn reports whether
 // the server is the forwarder's built-in server, which syncs at intervals.
@@ -20,13 +20,13 @@ func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
 	case is.Replicas > 1:
 		return nil
 	case clustered:
-		r.Loses = "a server that crashes or loses its disk loses acknowledged events, and nobody has a copy"
+		r.Loses = "if the server crashes or loses its disk, acknowledged events are lost, because no other server has a copy"
 		r.Fix = "run: nats stream edit " + is.Name + " --replicas=3; then set KUBERELAY_NATS_REPLICAS=3"
 	case builtIn:
-		r.Single, r.Loses = true, "the built-in server syncs to disk every 2 minutes, so a power failure loses events that it acknowledged since the last sync"
+		r.Single, r.Loses = true, "the built-in server syncs to disk every 2 minutes, so a power failure loses the events that were acknowledged since the last sync"
 		r.Fix = "if that matters, set KUBERELAY_NATS_URL to a cluster of three NATS servers, and KUBERELAY_NATS_REPLICAS=3"
 	default:
-		r.Single, r.Loses = true, "one server without a cluster; unless its sync_interval is always, a power failure loses events that it acknowledged since the last sync"
+		r.Single, r.Loses = true, "one server without a cluster; unless its sync_interval is always, a power failure loses the events that were acknowledged since the last sync"
 		r.Fix = "if that matters, set sync_interval to always on the NATS server, or use a cluster of three and KUBERELAY_NATS_REPLICAS=3"
 	}
 	return []publish.Risk{r}

@@ -14,7 +14,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// streamConfig returns the configuration of a new stream.
 func (o Options) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              o.Stream,
@@ -117,7 +116,7 @@ type wrongSetting struct {
 
 // checkStream checks the settings that matter. It ignores size limits, which are the operator's
 // choice, because a full stream rejects messages. It also allows more replicas than configured, and
-// subjects of others in the same stream.
+// other subjects in the same stream.
 func checkStream(is jetstream.StreamConfig, o Options) error {
 	var wrong []wrongSetting
 	check := func(ok bool, name string, is, should any, edit string) {

@@ -351,7 +351,7 @@ func TestSubscribeEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		err := bus.Subscribe(ctx, publish.SubscribeOptions{From: publish.FromLast}, func(*event.Message, publish.Delivery) error { return enough })
-		if err != enough { //nolint:errorlint // as it is
+		if err != enough { //nolint:errorlint // must be unchanged
 			t.Errorf("got %v, want %v", err, enough)
 		}
 	})

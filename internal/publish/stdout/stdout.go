@@ -2,8 +2,8 @@
 // trials and for log pipelines.
 //
 // Each event is written with one call of Write, and lines never interleave, even with concurrent
-// publishers. A message is acknowledged when Write returns without an error. Its position is the
-// number of its line, starting at 1.
+// publishers. A message is acknowledged when Write returns without an error. Its position is its
+// number among the acknowledged messages, starting at 1.
 //
 // The package has no checkpoint, because nothing can be read back. After a restart, everything is
 // published again, and an object that was deleted in the meantime gets no delete event. Publish
@@ -26,7 +26,7 @@ import (
 type Publisher struct {
 	mu     sync.Mutex
 	w      io.Writer
-	line   uint64 // number of the last line written
+	line   uint64 // number of complete lines written
 	torn   bool   // the output ends in the middle of a line
 	failed error  // error of the last write
 	closed bool

@@ -1,6 +1,6 @@
-// Package subscriber opens the bus of the settings for a command that reads it, as any subscriber does.
+// Package subscriber opens the configured bus for a command that reads it as any subscriber does.
 //
-// [Explain] adds to an error of the bus the setting that fixes it, and marks the errors that a
+// [Explain] adds the setting that fixes an error of the bus to the error, and marks the errors that a
 // retry does not fix. The package never writes to the bus, and logs nothing: the command tells the
 // user.
 package subscriber
@@ -66,8 +66,8 @@ func open(ctx context.Context, cfg config.Config, status *tail.Status, reading *
 // builtInHint is the hint for an unreachable built-in server of a forwarder on this machine.
 const builtInHint = " (is a forwarder running on this machine? To use another server, set KUBERELAY_NATS_URL)"
 
-// Explain adds a fix to the error of a bus that can't be read at all. It returns a [config.Error] if a
-// retry does not fix the error, and other errors unchanged.
+// Explain adds a fix to the error of a bus that can't be read at all. If a retry does not fix the
+// error, Explain returns a [config.Error].
 func Explain(cfg config.Config, err error) error {
 	onKafka := cfg.Event.Sink == config.SinkKafka
 	switch missing := errors.Is(err, publish.ErrMissing); {
@@ -77,11 +77,11 @@ func Explain(cfg config.Config, err error) error {
 		err = fmt.Errorf("%w: check KUBERELAY_NATS_STREAM; a forwarder creates the stream when it starts", err)
 	case !errors.Is(err, publish.ErrUnreachable):
 	case onKafka:
-		err = fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker runs there", err)
+		err = fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker is running there", err)
 	case len(cfg.NATS.URLs) == 0:
 		err = fmt.Errorf("%w%s", err, builtInHint)
 	default:
-		err = fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server runs there", err)
+		err = fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server is running there", err)
 	}
 	return classify(err)
 }

@@ -155,7 +155,7 @@ func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector s
 	})
 	switch {
 	case err != nil:
-		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" cannot be tried: "+err.Error()
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" cannot be evaluated: "+err.Error()
 	case len(list.Items) == 0:
 		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" does not match"
 	}
@@ -177,7 +177,7 @@ func (c *traced) applyFilter(s *trace.Selection) {
 	}
 	switch {
 	case err != nil:
-		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FILTER cannot be tried: "+err.Error()
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FILTER cannot be evaluated: "+err.Error()
 	case failed != nil:
 		s.Filter = trace.FilterFailed
 	case o.Unselected:

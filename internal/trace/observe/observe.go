@@ -33,8 +33,8 @@ type Object struct {
 // Its timeout also limits each response from the API server and the bus. The error is about the
 // command line. Other errors are in the document.
 //
-// Trace reads the API server first. So by the time it reads the bus, the state from
-// the API server has either arrived or is still in flight.
+// Trace reads the API server first. So by the time it reads the bus, the state from the API server has
+// either arrived or is still in flight.
 func (o Object) Trace(ctx context.Context, find kubeconfig.Finder, at client.Address) (trace.Document, error) {
 	cfg := find.Settings
 	forwarder, err := at.Connect(cfg.Operations)

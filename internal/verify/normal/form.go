@@ -59,7 +59,7 @@ func (f Form) OfCluster(resource string, t tree, project Project) {
 		f.secretOfCluster(o, t)
 	}
 	if f.Key == nil {
-		forget(t) // values of the cluster that look like hashes, as OfBus does
+		forget(t) // as OfBus does, because a value in the cluster can look like a hash
 	}
 }
 

@@ -64,7 +64,7 @@ func follows(last, e Event) (detail string, purge bool) {
 	case !last.Live() && !e.Type.Begins():
 		return fmt.Sprintf("type %s follows the delete of the same uid", e.Type.Short()), false
 	case last.Live() && e.Type.Begins():
-		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
+		return fmt.Sprintf("type %s of a uid that already exists", e.Type.Short()), true
 	case e.Previous != last.Version:
 		return otherPrevious(last, e), e.Type.Begins()
 	}

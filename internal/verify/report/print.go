@@ -38,7 +38,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		if len(r.Partitions) > 0 {
 			other = "KUBERELAY_KAFKA_TOPIC"
 		}
-		fmt.Fprintf(&b, "the bus has nothing of cluster %s: check KUBERELAY_CLUSTER_NAME (and %s)\n", strconv.Quote(r.Cluster), other)
+		fmt.Fprintf(&b, "the bus has no events of cluster %s: check KUBERELAY_CLUSTER_NAME (and %s)\n", strconv.Quote(r.Cluster), other)
 	}
 	for _, u := range r.Unlisted {
 		fmt.Fprintf(&b, "not read: %s\n", visible(u.Reason))

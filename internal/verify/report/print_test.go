@@ -26,7 +26,7 @@ func hostile() Report {
 		Unlisted: []Unlisted{{"pods", "list pods: pods is forbidden\x1b[2J"}},
 		Problems: []Problem{
 			{Kind: Misordered, Resource: "configmaps", Namespace: "default", Name: "web", Bus: "7", Position: 12, Detail: "the version falls from 9 to 7"},
-			{Kind: Missing, Resource: "configmaps", Namespace: "default", Name: "web", Cluster: "9", Detail: "no event of it"},
+			{Kind: Missing, Resource: "configmaps", Namespace: "default", Name: "web", Cluster: "9", Detail: "the bus has no event of it"},
 			{Kind: Stale, Resource: "roles.rbac.authorization.k8s.io", Namespace: "default", Name: "\x1b[31msystem:evil\u202e\u009b\n", Cluster: "9", Bus: "7", Position: 13, Detail: "the bus has uid \"\x1b\", the cluster \"b\""},
 			{Kind: Extra, Resource: "clusterroles.rbac.authorization.k8s.io", Name: "two words", Bus: "7", Position: 14, Detail: "x", Point: "1234560"},
 			{Kind: Misordered, Resource: "configmaps", Bus: "", Position: 15, Detail: "the marker occurs twice"},
@@ -94,7 +94,7 @@ func TestSummary(t *testing.T) {
 // TestUnknownCluster verifies the hint that the cluster name is probably wrong if the bus has
 // nothing at all.
 func TestUnknownCluster(t *testing.T) {
-	const hint = `the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
+	const hint = `the bus has no events of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
 	missing := []Problem{{Kind: Missing}}
 	for _, tc := range []struct {
 		report Report
@@ -109,7 +109,7 @@ func TestUnknownCluster(t *testing.T) {
 		if err := tc.report.WriteTable(&b); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.String(); !strings.Contains(got, tc.want) || tc.want == "" && strings.Contains(got, "has nothing") {
+		if got := b.String(); !strings.Contains(got, tc.want) || tc.want == "" && strings.Contains(got, "has no events") {
 			t.Errorf("got %q, want %q in it", got, tc.want)
 		}
 	}

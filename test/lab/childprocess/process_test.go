@@ -87,7 +87,7 @@ func TestProcessLivesAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			start(t, p)
 			if err := p.Start(); err == nil || !strings.Contains(err.Error(), "start the sleeper: it is running") {
-				t.Errorf("a second start: got error %v, want one that says it is running", err)
+				t.Errorf("a second start: got error %v, want one that says that the process is running", err)
 			}
 			for range 2 { // a second Freeze has no effect
 				if !test.freeze {
@@ -106,16 +106,16 @@ func TestProcessLivesAgain(t *testing.T) {
 				}
 			}
 			if err := p.Freeze(); err == nil {
-				t.Error("freezes what does not run")
+				t.Error("Freeze succeeds although the process is not running")
 			}
 			if err := p.Thaw(); err == nil {
-				t.Error("thaws what does not run")
+				t.Error("Thaw succeeds although the process is not running")
 			}
 		})
 	}
 	p.Retire()
 	if err := p.Start(); err == nil {
-		t.Error("starts what is retired")
+		t.Error("Start succeeds although the process is retired")
 	}
 }
 

@@ -45,7 +45,7 @@ func TestCachedBuildsOnce(t *testing.T) {
 	}
 	output, err := exec.Command(filepath.Join(dirs[0], "hello")).CombinedOutput()
 	if err != nil || string(output) != "hello\n" {
-		t.Errorf("the built binary says %q and ends with %v", output, err)
+		t.Errorf("the built binary prints %q and ends with %v", output, err)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestBuildErrorShowsCompilerOutput(t *testing.T) {
 	}
 	_, err := cached(t.Context(), new(bytes.Buffer), broken)
 	if err == nil || !strings.Contains(err.Error(), "no-such-package") {
-		t.Errorf("got error %v, want one with what go build said", err)
+		t.Errorf("got error %v, want one with the output of go build", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("kubectl cannot parse the server's version: %v", err)
 	}
 	if os.Getenv("KUBEBUILDER_ASSETS") != "" {
-		t.Skip("which version it is, is not ours to say with KUBEBUILDER_ASSETS")
+		t.Skip("with KUBEBUILDER_ASSETS, the version is not the pinned one")
 	}
 	want, err := controlplane.PinnedVersion()
 	if err != nil {
@@ -206,12 +206,12 @@ func TestStop(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(cp.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is there: %v", err)
+		t.Errorf("the folder still exists: %v", err)
 	}
 	if err := cp.StartAPIServer(t.Context()); err == nil {
-		t.Error("an API server starts in a control plane that is stopped")
+		t.Error("an API server starts in a stopped control plane")
 	}
 	if strings.Contains(log.String(), "ended by itself") {
-		t.Errorf("takes Stop for a failure: %s", log.String())
+		t.Errorf("the log reports Stop as a failure: %s", log.String())
 	}
 }

@@ -44,7 +44,7 @@ func TestKillAndStartAPIServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := client.Discovery().ServerVersion(); err == nil {
-				t.Error("a dead API server answers")
+				t.Error("a killed API server responds")
 			}
 			if err := cp.StartAPIServer(t.Context()); err != nil {
 				t.Fatal(err)
@@ -161,10 +161,10 @@ func TestRestoreTakesTheClusterBack(t *testing.T) {
 	}
 	maps := client.CoreV1().ConfigMaps("default")
 	if _, err := maps.Get(t.Context(), "before", metav1.GetOptions{}); err != nil {
-		t.Errorf("what the backup has: %v", err)
+		t.Errorf("get the object in the backup: %v", err)
 	}
 	if _, err := maps.Get(t.Context(), after.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was made later: got error %v, want not found", err)
+		t.Errorf("get the object that was created after the backup: got error %v, want not found", err)
 	}
 	again := createConfigMap(t, client, "default", "again")
 	got, _ := strconv.Atoi(again.ResourceVersion)

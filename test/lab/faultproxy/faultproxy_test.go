@@ -62,7 +62,7 @@ func await(t *testing.T, ch <-chan string) string {
 	case s := <-ch:
 		return s
 	case <-time.After(time.Minute):
-		t.Fatal("nothing came")
+		t.Fatal("nothing arrived")
 		return ""
 	}
 }
@@ -97,7 +97,7 @@ func TestProxy(t *testing.T) {
 	}
 	p.Pass()
 	if g := await(t, a); g != "two" {
-		t.Errorf("after the freeze came %q, want two", g)
+		t.Errorf("after the freeze: got %q, want two", g)
 	}
 	for range 2 {
 		await(t, got)
@@ -111,13 +111,13 @@ func TestProxy(t *testing.T) {
 	p.Break()
 	p.Pass()
 	if g := await(t, a); g != "" {
-		t.Errorf("an answer came: %q", g)
+		t.Errorf("got a response: %q", g)
 	}
 
 	p.Refuse()
 	if c, err := net.Dial("tcp", p.Addr()); err == nil {
 		c.Close()
-		t.Error("connected though refused")
+		t.Error("connected although the proxy refuses connections")
 	}
 	p.Pass()
 	c = dial(t, p)

@@ -75,7 +75,7 @@ func TestLives_Slow(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext},
 		Users: map[string]string{"alice": "secret"}})
 	if _, err := os.Stat(b.Classes()); err != nil {
-		t.Errorf("the archive of classes was not made: %v", err)
+		t.Errorf("the archive of classes was not created: %v", err)
 	}
 	topic := kafkabrokertest.Topic(t, b, "lives", 1, nil)
 	must := func(err error) {
@@ -92,7 +92,7 @@ func TestLives_Slow(t *testing.T) {
 			end()
 			end() // ending the broker again has no effect
 			if err := produce(t.Context(), addr, topic, "lost", nil); err == nil {
-				t.Error("a broker that does not run answers")
+				t.Error("a broker that is not running responds")
 			}
 			b.Start()
 			if b.Addr() != addr || b.AddrOf(kafkabroker.SASLPlaintext) != sasl {
@@ -102,7 +102,7 @@ func TestLives_Slow(t *testing.T) {
 				t.Errorf("got messages %q, want only %q", got, "kept")
 			}
 			if err := b.Broker.Start(t.Context()); err == nil {
-				t.Error("starts a broker that runs")
+				t.Error("Start succeeds although the broker is running")
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestLives_Slow(t *testing.T) {
 
 	t.Run("forget", func(t *testing.T) {
 		if err := b.Broker.Forget(); err == nil {
-			t.Error("forgets the data of a broker that runs")
+			t.Error("Forget succeeds although the broker is running")
 		}
 		b.Kill()
 		b.Forget()
@@ -142,7 +142,7 @@ func TestLives_Slow(t *testing.T) {
 			t.Errorf("got messages %q of a topic with a name used before, want none", got)
 		}
 		if err := b.CreateTopic(t.Context(), topic, 1, nil); !errors.Is(err, kafka.TopicAlreadyExists) {
-			t.Errorf("the topic once more: got error %v, want %v", err, kafka.TopicAlreadyExists)
+			t.Errorf("create the topic again: got error %v, want %v", err, kafka.TopicAlreadyExists)
 		}
 	})
 
@@ -150,7 +150,7 @@ func TestLives_Slow(t *testing.T) {
 		must(b.Close())
 		must(b.Close())
 		if err := b.Broker.Start(t.Context()); err == nil {
-			t.Error("starts a closed broker")
+			t.Error("Start succeeds although the broker is closed")
 		}
 		if _, err := os.Stat(b.Dir()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the temporary folder: got error %v, want %v", err, os.ErrNotExist)
@@ -179,10 +179,10 @@ func TestStartErrorShowsBrokerOutput(t *testing.T) {
 	_, err := kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Dir: dir, Properties: map[string]string{"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:NONSENSE"}})
 	if err == nil || !strings.Contains(err.Error(), "NONSENSE") {
-		t.Errorf("got error %v, want one with what the tool said of NONSENSE", err)
+		t.Errorf("got error %v, want one with the tool's message about NONSENSE", err)
 	}
 	if _, err := os.Stat(dir); err != nil {
-		t.Errorf("the folder that was ours to use is gone: %v", err)
+		t.Errorf("Close removed a folder that it did not create: %v", err)
 	}
 	// The command that formats the data folder doesn't detect this error. The broker does, when it
 	// starts.

@@ -119,7 +119,7 @@ func TestFetchErrorShowsMavenOutput(t *testing.T) {
 	system(t, map[string]string{"java": java17, "mvn": "echo no route to the registry; echo >half.jar; exit 1"})
 	_, err := fetch(t.Context(), new(bytes.Buffer), false)
 	if err == nil || !strings.Contains(err.Error(), "no route to the registry") {
-		t.Errorf("got error %v, want one with what Maven said", err)
+		t.Errorf("got error %v, want one with the output of Maven", err)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -127,7 +127,7 @@ func TestFetchErrorShowsMavenOutput(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(cache, "kuberelay", "kafkabroker", "kafka-????????????????"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("got %q in the cache, want nothing that looks whole (%v)", left, err)
+		t.Errorf("got %q in the cache, want nothing that looks complete (%v)", left, err)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestMissingTools(t *testing.T) {
 			for _, root := range []bool{false, true} {
 				_, err := fetch(t.Context(), new(bytes.Buffer), root)
 				if err == nil {
-					t.Fatal("finds what is not there")
+					t.Fatal("no error, although a tool is missing")
 				}
 				for _, want := range test.want {
 					if !strings.Contains(err.Error(), want) {
@@ -211,7 +211,7 @@ func TestRootInstalls(t *testing.T) {
 			}
 			for _, want := range []string{"java is missing", "installing " + java + " and maven with apt-get"} {
 				if !strings.Contains(log.String(), want) {
-					t.Errorf("says %q, want it to say %q", log.String(), want)
+					t.Errorf("the log is %q, want %q in it", log.String(), want)
 				}
 			}
 		})
@@ -220,7 +220,7 @@ func TestRootInstalls(t *testing.T) {
 		system(t, map[string]string{"apt-get": aptGet("no-such-package")})
 		_, err := fetch(t.Context(), new(bytes.Buffer), true)
 		if err == nil || !strings.Contains(err.Error(), "no such package") || !strings.Contains(err.Error(), "brew install") {
-			t.Errorf("got error %v, want one with what apt-get said, and what to do", err)
+			t.Errorf("got error %v, want one with the output of apt-get and with instructions", err)
 		}
 	})
 }

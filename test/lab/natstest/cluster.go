@@ -106,7 +106,7 @@ func (c *Cluster) HoldBack(stream string) (release func()) {
 	})
 	_, _, stored := leader.Progress()
 	for _, node := range followers {
-		c.await("followers that have what the leader has", func() bool {
+		c.await("followers that have every message of the leader", func() bool {
 			_, _, applied := node.Progress()
 			return applied >= stored
 		})
@@ -129,7 +129,7 @@ func (c *Cluster) await(what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			c.t.Fatalf("the NATS cluster has not come to %s within %s", what, startLimit)
+			c.t.Fatalf("the NATS cluster has not reached this state within %s: %s", startLimit, what)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (p *Process) Configure(configuration ...string) {
 	p.signal(syscall.SIGHUP)
 	for deadline := time.Now().Add(startLimit); !after.ConfigLoadTime.After(before.ConfigLoadTime); p.ask("varz", &after) {
 		if time.Now().After(deadline) {
-			p.t.Fatal("the NATS server does not take its new configuration")
+			p.t.Fatal("the NATS server does not load its new configuration")
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (p *Process) Start() {
 	p.cmd, p.orders, p.answers = cmd, orders, bufio.NewReader(out)
 	if line, err := p.answers.ReadString('\n'); line != "ready\n" {
 		p.Kill()
-		p.t.Fatalf("the NATS server's process says %q (%v); does TestMain call natstest.RunIfChild?", line, err)
+		p.t.Fatalf("the NATS server's process prints %q (%v); does TestMain call natstest.RunIfChild?", line, err)
 	}
 }
 

@@ -168,7 +168,7 @@ func (c *Processes) named(name string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("the leader %q is no server of the cluster", name)
+	return 0, fmt.Errorf("the leader %q is not a server of the cluster", name)
 }
 
 // StepDown makes the leader of a stream step down. Another replica becomes the leader.

@@ -66,7 +66,7 @@ func (c *completions) none() {
 	c.t.Helper()
 	select {
 	case r := <-c.ch:
-		c.t.Errorf("done called for %s though it was done before", r.m.ID)
+		c.t.Errorf("done called again for %s", r.m.ID)
 	default:
 	}
 }

@@ -257,10 +257,10 @@ func testClosed(t *testing.T, bus Bus) {
 		}
 	}
 	if p.Ready() == nil {
-		t.Error("ready though closed")
+		t.Error("ready although closed")
 	}
 	if _, err := publishNow(t, p, Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
-		t.Error("published though closed")
+		t.Error("published although closed")
 	}
 }
 
@@ -282,7 +282,7 @@ func testCloseInFlight(t *testing.T, bus Bus) {
 	}
 	for _, c := range all.wait(objects) {
 		if c.err == nil {
-			t.Errorf("%s is stored, says a publisher whose bus was frozen", c.m.ID)
+			t.Errorf("the publisher reports %s as stored, although the bus was frozen", c.m.ID)
 		}
 	}
 	bus.Thaw(t)

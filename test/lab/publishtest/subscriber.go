@@ -89,7 +89,7 @@ func (s *Subscriber) Next() Got {
 	case err := <-s.result:
 		s.t.Fatalf("the subscription ended: %v", err)
 	case <-time.After(limit):
-		s.t.Fatalf("nothing came within %s", limit)
+		s.t.Fatalf("no delivery within %s", limit)
 	}
 	return Got{}
 }

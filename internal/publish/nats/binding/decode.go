@@ -76,7 +76,6 @@ func isEventHeader(lower string) bool {
 	return lower == contentTypeHeader || strings.HasPrefix(lower, attributePrefix) || strings.HasPrefix(lower, statePrefix)
 }
 
-// isEvent reports whether attributes belong to a CloudEvent of version 1.0.
 func isEvent(get func(attribute string) string) bool {
 	return get("id") != "" && get("specversion") == "1.0"
 }
@@ -86,13 +85,12 @@ func isStructured(headers natsgo.Header) bool {
 	return len(t) >= len(structuredType) && strings.EqualFold(t[:len(structuredType)], structuredType)
 }
 
-// Attributes returns a function that returns the value of an attribute, in either mode. If the
-// message is not an event, the function returns "" for every attribute. In structured mode,
+// Attributes returns a function that returns the value of an attribute, in either content mode. If
+// the message is not an event, the function returns "" for every attribute. In structured mode,
 // Attributes reads Kuberelay's own headers, so data may be nil. It reads data only for an event of
 // another writer, which lacks these headers.
 func Attributes(headers natsgo.Header, data []byte) func(attribute string) string {
 	if isStructured(headers) && get(headers, stateHeader("id")) == "" {
-		// Another writer wrote the message, without Kuberelay's headers.
 		if m, err := Decode(headers, data); err == nil {
 			return m.Attribute
 		}

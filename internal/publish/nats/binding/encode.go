@@ -90,7 +90,7 @@ func (h *Header) set(name, value string) {
 // object, so it has no expected position, except for the claim of a cluster name.
 func IsConditional(m *event.Message) bool { return !m.Marker || m.IsClaim() }
 
-// expect makes the publish of m a compare-and-set if it is conditional.
+// expect sets the header with the expected position if the publish of m is conditional.
 func (h *Header) expect(m *event.Message) {
 	if IsConditional(m) {
 		h.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(m.Expected, 10))

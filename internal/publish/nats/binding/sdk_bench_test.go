@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// BenchmarkBinary encodes an event in binary mode, and compares the CloudEvents SDK, which needs an
-// event.Event and a BinaryWriter to write the same headers.
+// BenchmarkBinary compares the encoding of an event in binary mode with that of the CloudEvents SDK,
+// which needs an event.Event and a BinaryWriter to write the same headers.
 func BenchmarkBinary(b *testing.B) {
 	m := odd(b)
 	b.Run("kuberelay", func(b *testing.B) {

@@ -50,9 +50,9 @@ func start(info *jetstream.ConsumerInfo) publish.Start {
 	case c.DeliverPolicy == jetstream.DeliverLastPolicy:
 		return publish.Start{Time: info.Created, Last: true, Why: "its deliver policy is last"}
 	case c.DeliverPolicy == jetstream.DeliverByStartSequencePolicy:
-		return publish.Start{Position: int64(c.OptStartSeq), Why: "its deliver policy is by start sequence"}
+		return publish.Start{Position: int64(c.OptStartSeq), Why: "its deliver policy is by_start_sequence"}
 	case c.DeliverPolicy == jetstream.DeliverByStartTimePolicy && c.OptStartTime != nil:
-		return publish.Start{Time: *c.OptStartTime, Why: "its deliver policy is by start time"}
+		return publish.Start{Time: *c.OptStartTime, Why: "its deliver policy is by_start_time"}
 	}
 	return publish.Start{}
 }

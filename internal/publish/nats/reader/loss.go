@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// losses counts how often the stream lost messages. A message that a later one of the same subject
-// replaced is not lost. The connection's supervisor observes the stream every few seconds.
+// losses counts how often the stream lost messages. A message is not lost if a later message of its
+// subject replaced it. The connection's supervisor observes the stream every few seconds.
 type losses struct {
 	mu      sync.Mutex
 	seen    bounds
@@ -22,15 +22,15 @@ type losses struct {
 // bounds identify the stream and its end at one moment.
 type bounds struct {
 	created    time.Time
-	last       uint64 // the last position, or 0 if the stream was empty, because its first message can have any position
+	last       uint64 // the last position; 0 for an empty stream, whose first message can have any position
 	at         time.Time
 	serverTime time.Time // when the server responded; zero from servers before 2.10
 }
 
 // observe records the state of the stream in a response. It returns the number of losses so far, and
-// a channel that is closed at the next loss. It ignores a response that may be older than an earlier
-// one: several requests can be in flight, and the server sets the time of a response after it has
-// read the state.
+// a channel that is closed at the next loss. It ignores a response whose state may be older than the
+// recorded one: several requests can be in flight, and the server sets the time of a response after
+// it has read the state.
 func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) (count uint64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

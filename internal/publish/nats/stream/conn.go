@@ -78,7 +78,7 @@ func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
 	return c, nil
 }
 
-// open checks the stream if the connection exists.
+// open creates the JetStream client, and checks the stream if the connection exists.
 func (c *Conn) open(ctx context.Context) (err error) {
 	if c.Opts.Domain == "" {
 		c.JS, err = jetstream.New(c.NC)

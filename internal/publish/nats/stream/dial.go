@@ -46,9 +46,9 @@ func (o Options) remedy(err error) string {
 	case errors.Is(err, natsgo.ErrAuthorization) && o.credentialSettings() != "":
 		return ": the server rejects the credentials in " + o.credentialSettings() + "; replace them with valid ones"
 	case errors.As(err, &authority):
-		return "; name the authorities that signed its certificate in KUBERELAY_NATS_TLS_CA_FILE"
+		return "; set KUBERELAY_NATS_TLS_CA_FILE to the authorities that signed its certificate"
 	case errors.As(err, &host):
-		return "; add this host to its certificate (of a built-in server: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE), or connect to a host that the certificate names, or set KUBERELAY_NATS_TLS_SERVER_NAME to one of its names"
+		return "; add this host to its certificate (for a built-in server, KUBERELAY_NATS_LISTEN_TLS_CERT_FILE), or connect to a host that the certificate names, or set KUBERELAY_NATS_TLS_SERVER_NAME to one of its names"
 	default:
 		return ""
 	}

@@ -137,7 +137,6 @@ func (l *link) all() []*Conn {
 	return slices.Collect(maps.Keys(l.users))
 }
 
-// setConnected records whether the connection exists.
 func (l *link) setConnected(connected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +198,6 @@ func (l *link) noteFailure(err error) {
 	}
 }
 
-// onConnect is called after every connect.
 func (l *link) onConnect(nc *natsgo.Conn) {
 	l.setConnected(true)
 	l.log.Info("connected to the bus", "server", l.connectedTo(nc))
@@ -222,7 +220,6 @@ func (l *link) onClosed(nc *natsgo.Conn) {
 	l.log.Error("connection to the bus closed permanently", "err", nc.LastError())
 }
 
-// onDisconnect is called when the connection breaks.
 func (l *link) onDisconnect(_ *natsgo.Conn, err error) {
 	l.setConnected(false)
 	users := l.all()

@@ -26,7 +26,7 @@ const (
 
 // Load calls take with the last message of each subject that matches the filter, without its data.
 // If purged is not nil, Load also calls purged with each subject that it has passed to take and for
-// which the leader then has no message. Load returns the number of messages that the consumer returned.
+// which the leader then has no message. Load returns the number of messages that the consumer delivered.
 // An error of take or purged ends the load.
 //
 // If the leader of the stream holds messages of a subject during the whole load, Load calls take with
@@ -44,7 +44,6 @@ func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) erro
 	return l.received, err
 }
 
-// load reads the messages that match the filter.
 func (l *loading) load(ctx context.Context) (err error) {
 	ctx, cancel := l.c.untilStop(ctx)
 	defer cancel()
@@ -191,13 +190,12 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 // messages, and reports subjects that were purged during the load. The consumer alone is not
 // sufficient:
 //
-//   - If an object is written repeatedly during the load, each of its last messages can be replaced
-//     before its turn. The number of pending messages, which ends the load, can be 0 anyway.
+//   - If an object is written repeatedly during the load, each message can be replaced before the
+//     consumer delivers it. The load still ends, because the number of pending messages reaches 0.
 //   - nats-server 2.15 removes a message from its list of last messages before it looks for a
 //     receiver. It drops the message if it finds none, for example during a reconnect
-//     (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of messages does not show
-//     that.
-//   - A message that is deleted from the stream before its turn may count as pending forever.
+//     (consumer.go, getNextMsg and loopAndGatherMsgs). The message numbers do not reveal the loss.
+//   - A message that is deleted from the stream before its delivery may count as pending forever.
 //
 // The list has every subject that exists during the whole load, so readMissing finds every message
 // that the consumer did not return. But a subject that is not in the list can still exist, if it was

@@ -42,7 +42,7 @@ func (c *Conn) Failure(err error) error {
 	}
 	noJetStream := errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 	switch {
-	case noJetStream && c.Opts.Domain != "": // a leaf node can connect to its hub later than its clients connect to it
+	case noJetStream && c.Opts.Domain != "": // not permanent, because the leaf node may connect to its hub later
 		return fmt.Errorf("no server of the JetStream domain %q (KUBERELAY_NATS_JETSTREAM_DOMAIN) responds: the leaf node is not connected to the domain, or the domain has another name: %w", c.Opts.Domain, err)
 	case noJetStream ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
@@ -54,8 +54,8 @@ func (c *Conn) Failure(err error) error {
 		return Misconfigured("the account allows no further stream: raise its limit (max_streams of the account's jetstream block, or nsc edit account --js-streams), "+
 			"or set KUBERELAY_NATS_STREAM to an existing stream: %w", err)
 	case code == codeMaxBytesRequired:
-		return Misconfigured("the account requires a limit on the size of each stream (max_bytes_required): create the stream with one, "+
-			"nats stream add %s --subjects='%s' --max-bytes=10GiB --discard=new --storage=file, or remove the requirement: %w", c.Opts.Stream, c.Opts.Subjects(), err)
+		return Misconfigured("the account requires a limit on the size of each stream (max_bytes_required): create the stream with such a limit "+
+			"(nats stream add %s --subjects='%s' --max-bytes=10GiB --discard=new --storage=file), or remove the requirement: %w", c.Opts.Stream, c.Opts.Subjects(), err)
 	case code == codeInvalidStreamConfig || errors.Is(err, jetstream.ErrInvalidStreamName):
 		return Misconfigured("create stream %q: %w", c.Opts.Stream, err)
 	}

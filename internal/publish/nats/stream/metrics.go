@@ -21,11 +21,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		reconnects: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_nats_reconnects_total",
-			Help: "Connections to NATS made after the first. A steady rate means that the network or the servers drop connections.",
+			Help: "Reconnects to NATS. A steady rate means that the network or the servers drop connections.",
 		}),
 		reads: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_nats_reads_total",
-			Help: "Reads of the stream: single messages, and reads of the checkpoint. While nothing changes, only the claim of the cluster name, every 10 s, and KUBERELAY_CHECKPOINT_REFRESH cause reads; report a higher rate as a bug.",
+			Help: "Reads of the stream: single messages, and reads of the checkpoint. While nothing changes, Kuberelay reads only the claim of the cluster name, every 10 s, and the checkpoint, every KUBERELAY_CHECKPOINT_REFRESH. Report a higher rate as a bug.",
 		}),
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 )
 
-// Options configures a Conn. The comment of each field names its environment variable, as error
-// messages do.
+// Options configures a Conn. The comment of each field names its environment variable.
 type Options struct {
 	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
 	// unnecessary.
@@ -35,7 +34,7 @@ type Options struct {
 	PasswordFile string // KUBERELAY_NATS_PASSWORD_FILE
 	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
 	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
-	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; it can be replaced only by a seed of the same key
+	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; another key needs a restart
 	// TokenOptional means that TokenFile may not exist yet, because the server creates it when it
 	// starts. Without the file, the client presents no token.
 	TokenOptional bool
@@ -62,7 +61,6 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for no metrics
 }
 
-// withDefaults sets empty fields to their defaults.
 func (o Options) withDefaults() Options {
 	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
 	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")

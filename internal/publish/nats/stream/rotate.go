@@ -116,7 +116,6 @@ func (l *link) reconnect(ctx context.Context) {
 	resuming.Wait()
 }
 
-// pause calls [Hooks.Pause].
 func (c *Conn) pause(ctx context.Context) (resume func()) {
 	if c.hooks.Pause == nil {
 		return func() {}

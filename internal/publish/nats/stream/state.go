@@ -75,7 +75,7 @@ func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 	return is.connection, is.over, is.err
 }
 
-// found records the stream that a check found, and reports whether it is another stream than before.
+// found records the stream that a check found, and reports whether it replaces another stream.
 func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,6 @@ func (c *Conn) PermissionError() error {
 	return c.state.denied
 }
 
-// responses returns the number of responses to publishes.
 func (c *Conn) responses() uint64 {
 	if c.hooks.Responses == nil {
 		return 0
@@ -266,7 +265,7 @@ func (c *Conn) responses() uint64 {
 // the reason why the stream is not ready, or nil if it is ready.
 func (c *Conn) State() (connection int, changed <-chan struct{}, err error) { return c.state.get() }
 
-// Found records the stream that a check found, and reports whether it is another stream than before.
+// Found records the stream that a check found, and reports whether it replaces another stream.
 func (c *Conn) Found(is *jetstream.StreamInfo) (another bool) { return c.state.found(is) }
 
 // UntilLost blocks until the connection with the given number is lost, the Conn closes, or ctx ends.

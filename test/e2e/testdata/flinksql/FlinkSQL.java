@@ -9,7 +9,7 @@ import org.apache.flink.util.CloseableIterator;
 
 /**
  * Runs the statements that are its arguments, as Flink's SQL client does, and prints the rows of
- * the last one, with tabs between the columns. The last statement is a query with an end.
+ * the last one, with tabs between the columns. The last statement must be a query that ends.
  */
 public class FlinkSQL {
   public static void main(String[] args) throws Exception {

@@ -29,9 +29,9 @@ const spareRequests = 50
 // subject, so the number of subjects found does not show when the list ends.
 //
 // So Read keeps the subject up to which its result is complete. It uses a page only if the page begins
-// at or before that subject. Otherwise, it requests a page from an earlier offset. Offset 0 always
-// qualifies. If a subject is in the list during the whole call and Read has not found it, the subject
-// comes after complete. So it is in the page or after the end of the page, however the list has changed.
+// at or before that subject, or at offset 0. Otherwise, it requests a page from an earlier offset. A
+// subject that is in the list during the whole call, and that Read has not found, comes later in the
+// order. So it is in the page or after the end of the page, however the list has changed.
 //
 // Read ignores subjects that are not valid UTF-8. JSON cannot represent them, so the server replaces
 // the invalid bytes with U+FFFD. This hides their order, and several of them can look the same.

@@ -32,14 +32,14 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.VersionedRecord;
 
 /**
- * Builds two Kafka Streams tables of each topic, up to its present end, as anybody's program would:
- * a KTable and a versioned one. It prints a line for each row: the kind of the table, the key and
- * the value, with tabs between them.
+ * Builds two Kafka Streams tables of each topic, up to its current end, as any program could: a
+ * KTable and a versioned table. It prints a line for each row: the kind of the table, the key and
+ * the value, separated by tabs.
  *
  * <p>Its arguments are the address of the brokers and the topics.
  */
 public class JavaTables {
-  // Nobody waits for longer, and nobody may be left to end it.
+  // The caller does not wait longer. If the caller is gone, nothing else ends this process.
   private static final Duration LIMIT = Duration.ofMinutes(3);
 
   public static void main(String[] args) throws Exception {
@@ -72,7 +72,7 @@ public class JavaTables {
     config.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.OPTIMIZE); // a topic is the changelog of its table
     config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 50);
     config.put("auto.offset.reset", "earliest");
-    config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0); // so that rows are seen at once
+    config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0); // so that rows are visible at once
     Map<TopicPartition, Long> ends = ends(admin, topics);
     Map<String, Set<String>> keys = new HashMap<>(); // by topic
     StreamsBuilder builder = new StreamsBuilder();
