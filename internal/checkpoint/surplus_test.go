@@ -123,6 +123,16 @@ func TestTooManyDeletes(t *testing.T) {
 			},
 			map[string][]int{"hot": slices.DeleteFunc(upTo(0, 199), func(n int) bool { return n%2 == 1 })},
 		},
+		"foreign events may hide an unpublished delete": {
+			func(c *bench) {
+				for n := range 200 {
+					a := deletedAt(uint32(1000+n), 1)
+					a.Foreign = n%2 == 0
+					c.Put(inNamespace("hot", n), a)
+				}
+			},
+			map[string][]int{"hot": slices.DeleteFunc(upTo(0, 199), func(n int) bool { return n%2 == 1 && n < 60 })},
+		},
 		"unpacked entries too": {
 			func(c *bench) {
 				for n := range 200 {

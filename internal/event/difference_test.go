@@ -132,6 +132,24 @@ func TestChangedUnknown(t *testing.T) {
 	}
 }
 
+// TestPreviousTooDeep verifies that an event has no previous state that parsers would refuse within
+// the event.
+func TestPreviousTooDeep(t *testing.T) {
+	c := change(deployments, "default", "web", before(threeReplicas.Replace))
+	for levels, want := range map[int]bool{9_980: true, 9_995: false} {
+		was := *c.Before
+		was.Body = JSON([]byte(`{"a":` + strings.Repeat("[", levels) + strings.Repeat("]", levels) + `}`))
+		c.Before = &was
+		m, err := changeBuilder.Message(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := changeIn(t, m); (string(d.Previous) != "null") != want || (string(d.Patch) != "null") != want {
+			t.Errorf("%d levels: previous %t, patch %t, want %t", levels, string(d.Previous) != "null", string(d.Patch) != "null", want)
+		}
+	}
+}
+
 // TestChangedTooLong verifies that a list of places that is too long omits whole places at its end,
 // and that its last entry marks the omission.
 func TestChangedTooLong(t *testing.T) {

@@ -29,9 +29,8 @@ func (v *verification) explain(ctx context.Context) error {
 // whereDifferent returns the fields that differ, or "". It ignores errors, because the problem is
 // reported either way.
 func (v *verification) whereDifferent(ctx context.Context, p *report.Problem) string {
-	gr := schema.ParseGroupResource(p.Resource)
-	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: p.Namespace, Name: p.Name}
-	r, filtered, ok := v.resourceOf(gr)
+	k := keyOf(*p)
+	r, filtered, ok := v.resourceOf(k.GroupResource())
 	if !ok {
 		return ""
 	}
@@ -57,4 +56,10 @@ func (v *verification) whereDifferent(ctx context.Context, p *report.Problem) st
 	}
 	v.cluster.form.OfBus(k.GroupResource().String(), t)
 	return normal.Differences(s.tree, t)
+}
+
+// keyOf returns the object that a problem is about.
+func keyOf(p report.Problem) event.Key {
+	gr := schema.ParseGroupResource(p.Resource)
+	return event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: p.Namespace, Name: p.Name}
 }

@@ -6,11 +6,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/subject"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
@@ -101,4 +104,36 @@ func TestDeletedBetweenLooks(t *testing.T) {
 		})
 	})
 	want(t, w.found())
+}
+
+// TestPurgedWhileRead verifies that an object is not extra if the forwarder purges its events,
+// including its delete, after verify has read the first of them. Verify never reads the delete.
+func TestPurgedWhileRead(t *testing.T) {
+	for _, pointed := range []bool{false, true} {
+		w := newWorld(t)
+		w.publish(event.Created, configMaps, w.create(configMaps, "gone", nil))
+		w.publish(event.Created, configMaps, w.create(configMaps, "kept", nil))
+		w.delete(configMaps, "gone")
+		w.delete(configMaps, "kept")
+		w.opts.Settle = time.Millisecond
+		if pointed {
+			w.atPoint()
+		}
+		var once sync.Once
+		w.opts.Logger = logger(func(message string) {
+			if message != "waiting for events in flight" {
+				return
+			}
+			once.Do(func() {
+				s, err := w.js.Stream(t.Context(), "KUBERELAY")
+				if err == nil {
+					err = s.Purge(t.Context(), jetstream.WithPurgeSubject(subject.Object("kuberelay", clusterName, configMaps.Key(w.namespace, "gone"))))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+		want(t, w.found(), "extra kept: uid")
+	}
 }

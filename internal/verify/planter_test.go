@@ -84,6 +84,9 @@ func (w *world) raw(on string, o *unstructured.Unstructured, change map[string]s
 			msg.Header["ce-"+a.Name] = []string{value}
 		}
 	}
+	if value := change["KV-Operation"]; value != "" {
+		msg.Header["KV-Operation"] = []string{value}
+	}
 	if _, err := w.js.PublishMsg(w.t.Context(), msg); err != nil {
 		w.t.Fatal(err)
 	}

@@ -7,10 +7,12 @@ import (
 	"maps"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
 const (
@@ -114,6 +116,35 @@ func (v *verification) judge(observations map[event.Key]*observation) {
 		delete(v.candidates, k)
 		v.follower.Unwatch(k)
 	}
+}
+
+// dropPurged drops the problems of extra objects of which the bus has no event anymore. The forwarder
+// purges the events of a deleted object, and verify may have read only some of them.
+func (v *verification) dropPurged(ctx context.Context) error {
+	purged := make([]bool, len(v.report.Problems))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for i, p := range v.report.Problems {
+		if p.Kind != report.Extra {
+			continue
+		}
+		group.Go(func() error {
+			found, err := v.follower.Has(ctx, keyOf(p))
+			purged[i] = !found
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var left []report.Problem
+	for i, p := range v.report.Problems {
+		if !purged[i] {
+			left = append(left, p)
+		}
+	}
+	v.report.Problems = left
+	return nil
 }
 
 // leaveOutDeselected drops the candidates that exist in the cluster but no longer match the label

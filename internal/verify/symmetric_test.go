@@ -70,6 +70,19 @@ func TestSymmetricMistakes(t *testing.T) {
 		{"another kind", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, map[string]string{"kind": "configmap"})
 		}, []string{"malformed b.c: kind of the data"}},
+		{"another apiVersion in the data of a delete", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.delete(configMaps, name)
+			w.publish(event.Deleted, configMaps, b, body(func(t tree) { t["apiVersion"] = "v2" }))
+		}, []string{"malformed b.c: apiVersion of the data"}},
+		{"a removed key of a bucket", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, map[string]string{"KV-Operation": "DEL"})
+		}, []string{`malformed b.c: the header KV-Operation is "DEL", want ""`}},
+		{"a key of a bucket that stays", func(w *world, b *unstructured.Unstructured) {
+			w.raw("", b, nil)
+			w.delete(configMaps, name)
+			w.raw("", b, map[string]string{"type": string(event.Deleted), "id": string(b.GetUID()) + ".deleted"})
+		}, []string{`malformed b.c: the header KV-Operation is "", want "DEL"`, "misordered b.c: previousversion"}},
 		{"a claim without its time", func(w *world, b *unstructured.Unstructured) {
 			w.raw("", b, nil)
 			w.marker(subject.Claim("kuberelay", clusterName), w.claimed(), `{"uid":"A","epoch":0}`)

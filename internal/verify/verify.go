@@ -86,7 +86,7 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 		return report.Report{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		v.compareClaim, v.selectResources, v.compareAll, v.settle, v.follower.ResolveDoubts, v.explain,
+		v.compareClaim, v.selectResources, v.compareAll, v.settle, v.dropPurged, v.follower.ResolveDoubts, v.explain,
 	} {
 		if err := step(ctx); err != nil {
 			return report.Report{}, err

@@ -35,6 +35,20 @@ func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream
 	return bus, js
 }
 
+// TestStoredByAnotherStream verifies that an acknowledgement of another stream doesn't count. Here,
+// that stream has taken the subjects of the bus, and the bus doesn't know it yet.
+func TestStoredByAnotherStream(t *testing.T) {
+	bus, js := limited(t, func(c *jetstream.StreamConfig) { c.Subjects = []string{"elsewhere.>"} })
+	config := bus.opts.streamConfig()
+	config.Name = "OTHER"
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if position, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
+		t.Errorf("the bus has stored the event at %d", position)
+	}
+}
+
 // TestFull verifies that a full stream drops no message. When the stream has room again, it stores
 // the rejected message.
 func TestFull(t *testing.T) {

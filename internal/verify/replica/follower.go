@@ -31,6 +31,8 @@ type source interface {
 	// at reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
 	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
+	// has reports whether the bus has a message of an object now.
+	has(ctx context.Context, k event.Key) (bool, error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
 	// report adds the end of the read to r, and formats the positions for people.
@@ -118,6 +120,10 @@ func (f *Follower) CatchUp(ctx context.Context) error { return f.bus.catchUp(ctx
 func (f *Follower) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
 	return f.bus.at(ctx, k, position)
 }
+
+// Has reports whether the bus has a message of an object now. Only a stream can lose all messages of
+// an object that was read, when they are purged.
+func (f *Follower) Has(ctx context.Context, k event.Key) (bool, error) { return f.bus.has(ctx, k) }
 
 // FormatPositions formats the positions of a report for people, in the notation of the bus. Call it
 // last, because the positions can't be used afterwards.

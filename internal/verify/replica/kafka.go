@@ -157,6 +157,10 @@ func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) 
 	return false, s.catchUp(ctx, f)
 }
 
+// has always returns true: a key that was read keeps at least a tombstone for some time, which
+// catchUp reads.
+func (s kafkaSource) has(context.Context, event.Key) (bool, error) { return true, nil }
+
 // partitions omits the partitions that were added since the last catchUp.
 func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
 	topic := wire.Topic(s.Topic, wire.Object{Group: gr.Group, Resource: gr.Resource})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,7 +32,7 @@ var _ stream = (*natsreader.Bus)(nil)
 
 const (
 	busPatience     = 15 * time.Second // maximum wait for a message before reading fails
-	recheckInterval = time.Second      // between two reads of the end of the stream while waiting for it
+	recheckInterval = time.Second      // time without a message after which the end of the stream is read again
 )
 
 // natsSource reads a stream, which pushes new messages.
@@ -135,60 +136,70 @@ func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wir
 	return e, true, nil
 }
 
+func (s natsSource) has(ctx context.Context, k event.Key) (bool, error) {
+	_, found, err := s.last(ctx, k)
+	return found, err
+}
+
+// last returns the last message of an object on the stream.
+func (s natsSource) last(ctx context.Context, k event.Key) (natsreader.Raw, bool, error) {
+	m, found, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
+	if err != nil {
+		err = fmt.Errorf("read the bus: %w", err)
+	}
+	return m, found, err
+}
+
 func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
-	return s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
-		end, err := s.end(ctx, nil)
-		return func() bool { return f.read[publish.Log{}] >= end }, err
-	})
+	_, err := s.await(ctx, f, func(ctx context.Context) (uint64, error) { return s.end(ctx, nil) })
+	return err
 }
 
 // catchUpWith is cheaper than catchUp, because it waits only for the messages of one object.
 func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
-	return more, s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
-		last, _, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
-		if err != nil {
-			return nil, fmt.Errorf("read the bus: %w", err)
-		}
-		return func() bool {
-			done := f.read[publish.Log{}] >= last.Position
-			more = more || !done
-			return done
-		}, nil
+	return s.await(ctx, f, func(ctx context.Context) (uint64, error) {
+		last, _, err := s.last(ctx, k)
+		return last.Position, err
 	})
 }
 
-// await waits until the condition that aim returns holds. The awaited message may be removed from
-// the bus before it is read, so await calls aim again every recheckInterval.
-func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Context) (reached func() bool, err error)) error {
-	progress, since := uint64(0), time.Now()
+// await waits until the follower has read up to the position that end returns, and reports whether
+// it had to wait. The message at that position may be removed from the bus before it is read, so
+// await calls end again if no message arrives within recheckInterval. It waits for the lowest
+// position, because the end of a busy stream can move faster than the follower reads.
+func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Context) (uint64, error)) (waited bool, err error) {
+	goal, progress, since := uint64(math.MaxUint64), uint64(0), time.Now()
 	for {
-		reached, err := aim(ctx)
+		is, err := end(ctx)
 		if err != nil {
-			return err
+			return waited, err
 		}
-		again := time.After(recheckInterval)
+		goal = min(goal, is)
+		again, before := time.After(recheckInterval), progress
 		for waiting := true; waiting; {
 			f.mu.Lock()
-			done, ended, position, moved := reached(), f.ended, f.read[publish.Log{}], f.moved
+			ended, position, moved := f.ended, f.read[publish.Log{}], f.moved
 			f.mu.Unlock()
 			switch {
 			case ended != nil:
-				return fmt.Errorf("read the bus: %w", ended)
-			case done:
-				return nil
+				return waited, fmt.Errorf("read the bus: %w", ended)
+			case position >= goal:
+				return waited, nil
 			case position != progress:
 				progress, since = position, time.Now()
 			}
+			waited = true
 			select {
 			case <-moved:
 			case <-again:
-				waiting = false
+				waiting = progress != before
+				again, before = time.After(recheckInterval), progress
 			case <-ctx.Done():
-				return ctx.Err()
+				return waited, ctx.Err()
 			}
 		}
 		if time.Since(since) > busPatience {
-			return f.silence()
+			return waited, f.silence()
 		}
 	}
 }

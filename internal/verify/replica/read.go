@@ -154,6 +154,9 @@ func (p place) read(m wire.Event, a wire.Address, d publish.Delivery) (e Event, 
 	if cause := m.Get("cause"); cause != "watch" && cause != "snapshot" && cause != "reconcile" {
 		problems.add("cause is %q", cause)
 	}
+	if want := map[bool]string{true: "DEL"}[e.Type.Removes()]; !p.Records && m.Operation != want {
+		problems.add("the header KV-Operation is %q, want %q", m.Operation, want)
+	}
 	p.readIdentity(m, a, &problems)
 	return e, problems, nil
 }

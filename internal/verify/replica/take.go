@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"strings"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/normal"
@@ -143,9 +145,12 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 			problems.add("metadata.%s of the data is %q, want %q", check.field, got, check.want)
 		}
 	}
-	if kind, _ := t["kind"].(string); kind != m.Get("kind") {
-		problems.add("kind of the data is %q, want %q", kind, m.Get("kind"))
+	for _, name := range []string{"apiVersion", "kind"} {
+		if got, _ := t[name].(string); got != m.Get(strings.ToLower(name)) {
+			problems.add("%s of the data is %q, want %q", name, got, m.Get(strings.ToLower(name)))
+		}
 	}
+	problems = append(problems, checkChange(m, e, t)...)
 	named := m.Get("digest")
 	if len(named) != projectedDigest { // a text digest, which can differ for equal data
 		named = ""
@@ -174,6 +179,26 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version may have another hidden value
 	if named != "" || f.Contents && !hidden {
 		e.Content = normal.ContentOf(t)
+	}
+	return problems
+}
+
+// checkChange returns the contradictions between the parts of a change: the object, its previous
+// state, and the patch between them. Other data has none.
+func checkChange(m wire.Event, e *Event, object wire.Tree) (problems complaints) {
+	previous, patched, err := m.ChangeOf()
+	problems.check("the data", err)
+	if previous == nil {
+		return problems
+	}
+	metadata, _ := previous["metadata"].(wire.Tree)
+	switch {
+	case e.Type != wire.Updated || e.Truncated:
+		problems.add("an event of type %s has a previous state", e.Type.Short())
+	case metadata["uid"] != e.UID || metadata["resourceVersion"] != e.Previous:
+		problems.add("the previous state has uid %q and resourceVersion %q, want %q and %q", metadata["uid"], metadata["resourceVersion"], e.UID, e.Previous)
+	case normal.DigestOf(patched) != normal.DigestOf(object):
+		problems.add("the patch does not turn the previous state into the object")
 	}
 	return problems
 }

@@ -14,6 +14,10 @@ import (
 type Event struct {
 	attributes map[string]string
 	Data       []byte
+
+	// Operation is the header KV-Operation on NATS, which says what the event does to the key of a
+	// key-value bucket that copies the stream.
+	Operation string
 }
 
 // Get returns an attribute, or "" if it is absent. It decodes the escapes of the binding, but not
@@ -36,6 +40,9 @@ func FromNATS(headers map[string][]string, data []byte) (Event, error) {
 	e := Event{attributes: make(map[string]string, len(headers)), Data: data}
 	mode := ""
 	for name, values := range headers {
+		if name == "KV-Operation" && len(values) > 0 {
+			e.Operation = values[0] // as a client of the bucket reads it
+		}
 		lower := strings.ToLower(name)
 		ours := strings.HasPrefix(lower, "ce-")
 		if !ours && lower != "content-type" {
@@ -140,10 +147,12 @@ func (e Event) withMode(mode string) (Event, error) {
 		if len(e.attributes) > 0 {
 			return Event{}, errors.New("it is both in binary and in structured mode")
 		}
-		var err error
-		if e, err = structured(e.Data); err != nil {
+		document, err := structured(e.Data)
+		if err != nil {
 			return Event{}, err
 		}
+		document.Operation = e.Operation
+		e = document
 	}
 	for _, name := range []string{"id", "source", "specversion", "type"} {
 		if e.Get(name) == "" {

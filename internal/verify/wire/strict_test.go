@@ -39,6 +39,11 @@ func TestMistakesAreRefused(t *testing.T) {
 	claim := func(s string) error { _, err := ParseClaim([]byte(s)); return err }
 	snapshot := func(s string) error { _, err := ParseSnapshot([]byte(s)); return err }
 	writer := func(s string) error { _, err := ParseWriter([]byte(s)); return err }
+	point := func(s string) error {
+		attributes := map[string]string{"group": "", "resource": "pods", "resourceversion": "7", "objects": "3", "time": "2026-01-01T00:00:00Z"}
+		_, err := ParsePoint(Event{attributes: attributes, Data: []byte(s)})
+		return err
+	}
 	for name, c := range map[string]struct {
 		read  func(string) error
 		right string
@@ -63,7 +68,7 @@ func TestMistakesAreRefused(t *testing.T) {
 			"prod/_control/writer/t/-1", "prod/_control/writer/t/03", "prod/_control/writer/t/+3", "prod/_control/writer/t/99999999999", "prod/_control/writer/t/", "prod/_control/other/_/a", "prod/_control/cluster/_/other",
 		}},
 		"sequence": {sequence, "0000.00000000000000012345", []string{
-			"", "0000", "000.00000000000000012345", "00000.00000000000000012345", "-001.00000000000000012345", "+001.00000000000000012345", "65536.00000000000000012345", "99999999999999999999.00000000000000012345",
+			"", "0000", "000.00000000000000012345", "00000.00000000000000012345", "-001.00000000000000012345", "+001.00000000000000012345", "10000.00000000000000012345", "65536.00000000000000012345", "99999999999999999999.00000000000000012345",
 			"0000.12345", "0000.000000000000000012345", "0x00.00000000000000012345",
 		}},
 		"header of NATS": {value, "a%20b%C3%A9", []string{"a b", "a%2", "a%", "a%zz", "a%c3%a9", "%41", "%FF", "\"a\"", "é"}},
@@ -95,6 +100,11 @@ func TestMistakesAreRefused(t *testing.T) {
 		}},
 		"snapshot": {snapshot, `{"group":"","resource":"pods","count":3}`, []string{
 			``, `{}`, `{"group":"","resource":"pods"}`, `{"group":"","resource":"pods","count":-1}`, `{"group":"","resource":"pods","count":1.5}`, `{"group":"","resource":"pods","count":9223372036854775808}`, `{"group":null,"resource":"pods","count":3}`,
+		}},
+		"point": {point, `{"group":"","resource":"pods","resourceVersion":"7","asOf":"2026-01-01T00:00:00Z","objects":3}`, []string{
+			`{`, `{}`, `{"group":"a","resource":"pods","resourceVersion":"7","asOf":"2026-01-01T00:00:00Z","objects":3}`, `{"group":"","resource":"nodes","resourceVersion":"7","asOf":"2026-01-01T00:00:00Z","objects":3}`,
+			`{"group":"","resource":"pods","resourceVersion":"8","asOf":"2026-01-01T00:00:00Z","objects":3}`, `{"group":"","resource":"pods","resourceVersion":"7","asOf":"2026-01-01T00:00:01Z","objects":3}`,
+			`{"group":"","resource":"pods","resourceVersion":"7","asOf":"2026-01-01T00:00:00Z","objects":4}`,
 		}},
 		"writer": {writer, `{"writer":"w","topic":"t","partition":3}`, []string{``, `{"topic":"t","partition":3}`, `{"writer":"w","topic":"t","partition":-3}`, `{"writer":"w","topic":"t","partition":2147483648}`, `{"writer":"w","partition":3}`}},
 	} {

@@ -35,7 +35,7 @@ func ParseSequence(s string) (Sequence, error) {
 		return Sequence{}, fmt.Errorf("sequence %q does not consist of an epoch and a version", s)
 	case err != nil || !IsNumber(epoch):
 		return Sequence{}, fmt.Errorf("sequence %q does not begin with an epoch", s)
-	case len(epoch) < epochDigits || len(epoch) > epochDigits && epoch[0] == '0':
+	case len(epoch) != epochDigits: // the last epoch is 9999
 		return Sequence{}, fmt.Errorf("the epoch of sequence %q does not have %d digits", s, epochDigits)
 	case !IsNumber(version): // an API whose versions have no order
 		return Sequence{uint16(n), version}, nil

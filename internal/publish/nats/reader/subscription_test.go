@@ -7,9 +7,11 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // lossy returns messages 1 and 3, as if the second message was lost on its way, and then an error.
@@ -31,5 +33,47 @@ func TestSubscribeGap(t *testing.T) {
 	s := subscription{opts: publish.SubscribeOptions{Foreign: func(d publish.Delivery, _ error) { foreign = append(foreign, d.Position) }}}
 	if err := s.takeAll(&lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
 		t.Errorf("got %v at %d after %d, want an error at 11 after [11]", err, s.seen, foreign)
+	}
+}
+
+// TestSnapshotOfAStreamThatLostItsEnd verifies that a subscription doesn't wait for positions that the
+// stream has lost. Otherwise its snapshot would never end.
+func TestSnapshotOfAStreamThatLostItsEnd(t *testing.T) {
+	server := natstest.Start(t)
+	nc, err := natsgo.Connect(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack, err := js.Publish(t.Context(), "kuberelay.a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Connect(t.Context(), Options{URLs: []string{server.URL}, Stream: "KUBERELAY", SubjectPrefix: "kuberelay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	caught := false
+	s := subscription{
+		b: b, started: true, created: created.CachedInfo().Created, seen: ack.Sequence + 1, reached: ack.Sequence + 2, until: ack.Sequence + 3,
+		opts: publish.SubscribeOptions{CaughtUp: func(publish.Cursor) error { caught = true; return nil }},
+	}
+	if err := s.locate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.seen != ack.Sequence || s.until > s.seen {
+		t.Errorf("the subscription is at %d and reads a snapshot up to %d, want %d", s.seen, s.until, ack.Sequence)
+	}
+	if err := s.caughtUp(0); err != nil || !caught {
+		t.Errorf("the snapshot is complete: %t, %v", caught, err)
 	}
 }
