@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +18,10 @@ import (
 )
 
 // maxLocks limits the locks that the forwarder's own code takes for one update, from the watch to the
-// record of the acknowledgement. On Kafka, the client's requests and the checkpoint are the forwarder's
-// own code too.
-var maxLocks = map[string]float64{"nats": 12.5, "kafka": 33}
+// record of the acknowledgement. On Kafka, this includes the batches of the event and of its checkpoint
+// record. The limits are a little above the present counts, 12 and 32, because on a slow machine some locks
+// that are taken at intervals count too.
+var maxLocks = map[string]float64{"nats": 14, "kafka": 36}
 
 // TestLocksOfAnUpdate_Slow counts the locks that the forwarder takes for an update, with the execution
 // counts of a build for test coverage. The difference between two runs leaves out the locks of the start
@@ -27,33 +29,40 @@ var maxLocks = map[string]float64{"nats": 12.5, "kafka": 33}
 func TestLocksOfAnUpdate_Slow(t *testing.T) {
 	const module = "github.com/kuberelay/kuberelay/"
 	covered := buildProgram(t, "-cover", "-covermode=atomic", "-coverpkg="+module+"internal/...,"+module+"cmd/...", "../../cmd/forwarder")
-	onBothBuses(t, func(t *testing.T, bus *anyBus) {
-		const few, many = 100, 500
-		before, after := locksTaken(t, bus, covered, few), locksTaken(t, bus, covered, many)
+	const few, many = 100, 500
+	taken := map[string]map[int]map[string]int{"nats": {}, "kafka": {}}
+	for _, n := range []int{few, many} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onBothBuses(t, func(t *testing.T, bus *anyBus) {
+				taken[filepath.Base(t.Name())][n] = locksTaken(t, bus, covered, many, n)
+			})
+		})
+	}
+	for bus, of := range taken {
 		total, report := 0.0, []string(nil)
-		for at, n := range after {
-			if each := float64(n-before[at]) / (many - few); each >= 0.02 {
-				report = append(report, fmt.Sprintf("%5.2f %s", each, strings.TrimPrefix(at, module)))
-				total += each
+		for at, n := range of[many] {
+			each := float64(n-of[few][at]) / (many - few)
+			if each >= 0.02 {
+				report = append(report, fmt.Sprintf("%5.2f %s", each, at))
 			}
+			total += math.Round(each) // leaves out the locks that are taken at intervals
 		}
 		slices.Sort(report)
 		slices.Reverse(report)
-		name := filepath.Base(t.Name())
-		t.Logf("%.1f locks for each update on %s:\n%s", total, name, strings.Join(report, "\n"))
-		if total < 5 || total > maxLocks[name] {
-			t.Errorf("got %.1f locks for each update, want at most %.1f, and at least 5 if the count is complete", total, maxLocks[name])
+		t.Logf("%.0f locks for each update on %s:\n%s", total, bus, strings.Join(report, "\n"))
+		if total < 5 || total > maxLocks[bus] {
+			t.Errorf("got %.0f locks for each update on %s, want at most %.0f, and at least 5 if the count is complete", total, bus, maxLocks[bus])
 		}
-	})
+	}
 }
 
-// locksTaken runs a forwarder that publishes n updates of different objects, and returns how often it
-// took each lock.
-func locksTaken(t *testing.T, bus *anyBus, binary string, n int) map[string]int {
+// locksTaken runs a forwarder that publishes updates of n of the objects, and returns how often it took each
+// lock.
+func locksTaken(t *testing.T, bus *anyBus, binary string, objects, n int) map[string]int {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
 	u, namespace := newUser(t, cp), controlplanetest.Namespace(t, cp)
-	for i := range n {
+	for i := range objects {
 		u.create(configMaps, namespace, configMap(fmt.Sprint("c", i), "1"))
 	}
 	address, err := harness.FreePort()
