@@ -1,8 +1,10 @@
 package event
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kuberelay/kuberelay/internal/event/codec"
 )
@@ -45,10 +47,10 @@ func (b Body) into(memory []byte) ([]byte, error) {
 //
 // A nil Packer does not compress.
 type Packer struct {
+	seen  atomic.Int64 // number of objects
+	codec atomic.Pointer[codec.Codec]
+
 	mu      sync.Mutex
-	codec   *codec.Codec
-	seen    int // number of objects
-	learned int // number of dictionaries made
 	samples [][]byte
 }
 
@@ -56,7 +58,7 @@ type Packer struct {
 // by name, so the first objects are too similar to each other for a good dictionary. Each
 // dictionary takes about 150 KB, and stays in memory as long as any object that was compressed with
 // it.
-var dictionaries = [...]int{128, 2048, 32768}
+var dictionaries = [...]int64{128, 2048, 32768}
 
 // samples is the number of sample objects in a dictionary. sampleSize is the maximum number of
 // bytes from each of them.
@@ -66,7 +68,11 @@ const (
 )
 
 // NewPacker returns a Packer for one resource.
-func NewPacker() *Packer { return &Packer{codec: codec.Plain} }
+func NewPacker() *Packer {
+	p := &Packer{}
+	p.codec.Store(codec.Plain)
+	return p
+}
 
 // Pack compresses the text of an object. It does not retain text.
 func (p *Packer) Pack(text []byte) Body {
@@ -80,18 +86,33 @@ func (p *Packer) Pack(text []byte) Body {
 // learn counts an object and returns the codec for it. It makes a new dictionary first if one is
 // due.
 func (p *Packer) learn(text []byte) *codec.Codec {
+	seen := p.seen.Add(1)
+	for _, next := range dictionaries {
+		if seen > next {
+			continue
+		}
+		if (seen-1)%(next/samples) == 0 {
+			p.keep(bytes.Clone(text[:min(len(text), sampleSize)]))
+		}
+		if seen == next {
+			p.codec.Store(codec.New(p.take()))
+		}
+		break
+	}
+	return p.codec.Load()
+}
+
+func (p *Packer) keep(sample []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.learned == len(dictionaries) {
-		return p.codec
-	}
-	next := dictionaries[p.learned]
-	if p.seen%(next/samples) == 0 {
-		p.samples = append(p.samples, append([]byte(nil), text[:min(len(text), sampleSize)]...))
-	}
-	if p.seen++; p.seen >= next {
-		p.codec, p.samples = codec.New(p.samples[max(0, len(p.samples)-samples):]), nil
-		p.learned++
-	}
-	return p.codec
+	p.samples = append(p.samples, sample)
+}
+
+// take removes all samples, and returns the last of them.
+func (p *Packer) take() [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.samples
+	p.samples = nil
+	return all[max(0, len(all)-samples):]
 }

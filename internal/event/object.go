@@ -102,6 +102,11 @@ type View struct {
 	// Live is the object in the indexer, or nil.
 	Live *Object
 
+	// Acked is the last event of the key on the bus, or the zero value if there is none. Attempted is the
+	// UID of an earlier unacknowledged publish, or "" if there is none.
+	Acked     Acked
+	Attempted string
+
 	// Before is the last state of Live that is known to be on the bus, or nil.
 	Before *Object
 

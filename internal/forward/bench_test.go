@@ -23,7 +23,7 @@ func (i *immediate) publish(_ context.Context, _ *event.Message, done func(uint6
 func BenchmarkSync(b *testing.B) {
 	for name, acked := range map[string]event.Acked{"created": {}, "unchanged": live("A", "11")} {
 		b.Run(name, func(b *testing.B) {
-			i, of := &immediate{}, &bench{view: view(object("A", "11"))}
+			i, of := &immediate{}, quiet{&bench{view: view(object("A", "11")), acked: acked}}
 			f := New(Config{
 				Informers: of, Ledger: ledgerOf(acked), Publish: i.publish, History: of, Recheck: func(event.Key) {}, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 				Lost: func() bool { return false }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),

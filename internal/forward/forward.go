@@ -45,7 +45,7 @@ type Informers interface {
 
 // Ledger records the last event of each key on the bus. See [ledger.Term] for the methods.
 type Ledger interface {
-	State(event.Key) (acked event.Acked, attempted string)
+	Get(event.Key) event.Acked
 	IsAttempt(key event.Key, bus event.Acked) bool
 	Replace(key event.Key, was, is event.Acked) bool
 	Settle(key event.Key, acked event.Acked, of ledger.Interest)
@@ -118,12 +118,12 @@ func New(c Config) *Forwarder {
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
 	view := f.Informers.Lookup(key)
-	acked, attempted := f.Ledger.State(key)
+	acked := view.Acked
 	if acked.Foreign {
 		f.Go(func() { f.syncForeign(ctx, key, acked, done) })
 		return
 	}
-	change, reason := ledger.Decide(view, acked, attempted)
+	change, reason := ledger.Decide(view, acked, view.Attempted)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		f.outcomes.of(key.GroupResource()).resolve(key)

@@ -49,6 +49,7 @@ type answer struct {
 type bench struct {
 	view                  event.View
 	acked                 event.Acked // the entry of the key in the term; a test can change it
+	ledger                *ledger.Ledger
 	term                  *ledger.Term
 	settled               []event.Acked
 	answer                []answer // in order of publishes
@@ -67,8 +68,15 @@ type bench struct {
 	log           strings.Builder
 }
 
-func (b *bench) Lookup(event.Key) event.View { return b.view }
-func (b *bench) Reported(event.Key) string   { return b.view.Reported }
+func (b *bench) Lookup(k event.Key) event.View {
+	b.known()
+	var described event.View
+	b.ledger.Describe(k, &described)
+	v := b.view
+	v.Acked, v.Attempted = described.Acked, described.Attempted
+	return v
+}
+func (b *bench) Reported(event.Key) string { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
@@ -90,11 +98,12 @@ func (b *bench) known() *ledger.Term {
 func (b *bench) settle(a event.Acked) {
 	a.Time = 0
 	b.settled = append(b.settled, a)
-	_, attempted := b.term.State(key)
-	b.attempted = append(b.attempted, attempted)
+	var v event.View
+	b.ledger.Describe(key, &v)
+	b.attempted = append(b.attempted, v.Attempted)
 }
 
-func (b *bench) State(k event.Key) (event.Acked, string) { return b.known().State(k) }
+func (b *bench) Get(k event.Key) event.Acked { return b.known().Get(k) }
 func (b *bench) IsAttempt(k event.Key, bus event.Acked) bool {
 	return b.known().IsAttempt(k, bus)
 }
@@ -141,7 +150,8 @@ func (b *bench) At(context.Context, event.Key, uint64) (publish.Stored, error) {
 func (b *bench) forwarder() *Forwarder { return New(b.config(prometheus.NewRegistry())) }
 
 func (b *bench) config(r prometheus.Registerer) Config {
-	b.term = ledger.New().NewTerm()
+	b.ledger = ledger.New()
+	b.term = b.ledger.NewTerm()
 	return Config{
 		Informers: b, Ledger: b, Publish: b.publish, History: b, Recheck: func(k event.Key) { b.rechecked = append(b.rechecked, k) }, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 		Lost:   func() bool { return b.lost },
@@ -313,7 +323,7 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	b := &bench{view: view(object("A", "11")), abandoned: true, answer: []answer{{err: errors.New("no answer")}, {err: errors.New("no answer")}, {position: 5}}}
 	l := ledger.New()
 	c := b.config(prometheus.NewRegistry())
-	b.term = l.NewTerm()
+	b.ledger, b.term = l, l.NewTerm()
 	f := New(c)
 	_, _ = syncOnce(t, f)
 	other := tombstone("B", "12")

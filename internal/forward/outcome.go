@@ -62,10 +62,9 @@ type Description struct {
 // Describe describes a key. It does not block and changes nothing.
 func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
-	acked, attempted := f.Ledger.State(key)
-	d := Description{Acked: acked, Unpublishable: view.Unpublishable, Reason: ledger.ReasonForeign}
+	d := Description{Acked: view.Acked, Unpublishable: view.Unpublishable, Reason: ledger.ReasonForeign}
 	if !d.Acked.Foreign {
-		_, d.Reason = ledger.Decide(view, acked, attempted)
+		_, d.Reason = ledger.Decide(view, view.Acked, view.Attempted)
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {

@@ -41,7 +41,7 @@ func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must boo
 		}
 		// A load can find that the bus lost its latest events. The bus then reuses positions, so it
 		// could store the change after an event other than acked.
-		if is, _ := f.Ledger.State(c.Key); is != acked {
+		if f.Ledger.Get(c.Key) != acked {
 			done(true, nil)
 			return
 		}

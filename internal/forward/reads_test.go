@@ -65,7 +65,7 @@ type ledgerOf event.Acked
 
 var _ Ledger = ledgerOf{}
 
-func (l ledgerOf) State(event.Key) (event.Acked, string)          { return event.Acked(l), "" }
+func (l ledgerOf) Get(event.Key) event.Acked                      { return event.Acked(l) }
 func (ledgerOf) IsAttempt(event.Key, event.Acked) bool            { return false }
 func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool { return true }
 func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)   {}
@@ -83,6 +83,7 @@ var _ Informers = quiet{}
 
 func (q quiet) Lookup(k event.Key) event.View {
 	v := q.view
+	v.Acked = q.acked
 	if v.Live != nil {
 		o := *v.Live
 		o.Name, v.Live = k.Name, &o

@@ -121,7 +121,7 @@ func (syncedRegistration) HasSynced() bool { return true }
 
 // sync makes the bench's informers count as synced.
 func (b *bench) sync() {
-	for _, i := range b.watched.informers {
+	for _, i := range b.watched.informers.all() {
 		i.registration = syncedRegistration{}
 	}
 }
@@ -194,9 +194,9 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.watched.informers[namespace] = i
+		b.watched.informers.put(namespace, i)
 	}
-	b.Set.watched[r.GroupResource()] = b.watched
+	b.Set.watched.put(r.GroupResource(), b.watched)
 	return b
 }
 
@@ -209,7 +209,8 @@ func (b *bench) watch(t *testing.T, r event.Resource, followed bool) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.informers[""], b.Set.watched[r.GroupResource()] = i, w
+	w.informers.put("", i)
+	b.Set.watched.put(r.GroupResource(), w)
 	return w
 }
 

@@ -3,10 +3,9 @@ package informers
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -19,7 +18,7 @@ func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	s.reselect(w)
 	s.mu.Lock()
 	w.epoch = s.epochOf(r.GroupResource())
-	s.watched[r.GroupResource()] = w
+	s.watched.put(r.GroupResource(), w)
 	s.mu.Unlock()
 	s.completeReferences()
 	s.log.Debug("informer starting", "resource", r.GroupResource().String(), "version", r.Version)
@@ -83,7 +82,12 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		}
 	}
 	first := !w.hasAligned()
-	surplus := w.removeExcept(sets.New(names...))
+	var surplus, starting []*informer
+	for namespace, i := range w.informers.all() {
+		if !slices.Contains(names, namespace) {
+			surplus = append(surplus, i)
+		}
+	}
 	for _, name := range names {
 		if w.has(name) {
 			continue
@@ -93,7 +97,10 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 			s.log.Error("informer not started", "resource", w.groupResource().String(), "err", err)
 			continue
 		}
-		s.reselect(w)
+		starting = append(starting, i)
+	}
+	s.replace(w, surplus, starting)
+	for _, i := range starting {
 		s.run(ctx, w, i, first, running)
 	}
 	for _, i := range surplus {
@@ -111,6 +118,22 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		return discovery.ReviewInterval
 	}
 	return time.Duration(1<<63 - 1)
+}
+
+// replace changes the informers of a resource.
+func (s *Set) replace(w *watched, surplus, starting []*informer) {
+	if len(surplus)+len(starting) == 0 {
+		return
+	}
+	s.reselect(w)
+	w.informers.change(func(m map[string]*informer) {
+		for _, i := range surplus {
+			delete(m, i.namespace)
+		}
+		for _, i := range starting {
+			m[i.namespace] = i
+		}
+	})
 }
 
 // deny records and logs the namespaces to which access is denied. It reports whether any denial is
@@ -139,13 +162,10 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	return news
 }
 
-// run runs a new informer until ctx ends or it is dropped. first means that the resource had no
+// run runs an informer until ctx ends or it is dropped. first means that the resource had no
 // informers before.
 func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, running *sync.WaitGroup) {
 	ctx, i.cancel = context.WithCancel(ctx)
-	w.mu.Lock()
-	w.informers[i.namespace] = i
-	w.mu.Unlock()
 	running.Go(func() {
 		defer close(i.stopped)
 		defer i.name.Release()

@@ -117,10 +117,8 @@ func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 
 // plans returns the watched resources, each in its watched version.
 func (s *Set) plans() map[schema.GroupResource]survey.Plan {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	all := map[schema.GroupResource]survey.Plan{}
-	for gr, w := range s.watched {
+	for gr, w := range s.watched.all() {
 		all[gr] = survey.Plan{Resource: w.resource, Followed: w.followed}
 	}
 	return all

@@ -42,14 +42,17 @@ func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []surve
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.restarting = true
-	take := func(all []schema.GroupResource) (taken []*watched) {
-		for _, gr := range all {
-			taken = append(taken, s.watched[gr])
-			delete(s.watched, gr)
+	s.watched.change(func(m map[schema.GroupResource]*watched) {
+		take := func(all []schema.GroupResource) (taken []*watched) {
+			for _, gr := range all {
+				taken = append(taken, m[gr])
+				delete(m, gr)
+			}
+			return taken
 		}
-		return taken
-	}
-	return take(leaving), take(changed), starting
+		gone, stale = take(leaving), take(changed)
+	})
+	return gone, stale, starting
 }
 
 // The reasons why an informer was stopped, other than the end of the process.

@@ -121,8 +121,9 @@ type Set struct {
 	server      *history.Server
 	survey      survey.Survey
 
+	watched snapshot[schema.GroupResource, *watched] // changed while mu is held
+
 	mu         sync.RWMutex
-	watched    map[schema.GroupResource]*watched
 	epochs     map[schema.GroupResource]uint16 // see Epoch
 	firstEpoch uint16                          // minimum epoch of every resource
 	answer     *survey.Answer                  // result of the last successful discovery, nil before the first
@@ -138,7 +139,7 @@ func New(c Config) *Set {
 	}
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
-		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
+		epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
 		terms: newTerms(), server: history.NewServer(c.Discovery),
 	}
 	s.references = references.New(c.Follow, referring{s})
@@ -210,9 +211,7 @@ func (s *Set) Unpublishable(k event.Key) {
 
 // Watched returns the resources that have informers, in no particular order.
 func (s *Set) Watched() []schema.GroupResource {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.watched))
+	return slices.Collect(maps.Keys(s.watched.all()))
 }
 
 // Resources returns the watched resources with their versions and kinds, in no particular order.
@@ -241,9 +240,7 @@ func (s *Set) Settled(k event.Key) {
 }
 
 func (s *Set) watchedFor(gr schema.GroupResource) *watched {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.watched[gr]
+	return s.watched.all()[gr]
 }
 
 // lastAnswer returns the answer that is in effect, or nil before the first answer.
@@ -255,10 +252,7 @@ func (s *Set) lastAnswer() *survey.Answer {
 
 // eachWatched calls f with every watched resource.
 func (s *Set) eachWatched(f func(*watched)) {
-	s.mu.RLock()
-	all := slices.Collect(maps.Values(s.watched))
-	s.mu.RUnlock()
-	for _, w := range all {
+	for _, w := range s.watched.all() {
 		f(w)
 	}
 }

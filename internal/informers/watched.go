@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -42,10 +41,11 @@ type watched struct {
 
 	redefined chan struct{} // has a token when the resource must be listed again
 
-	mu        sync.RWMutex
-	aligned   bool                 // the informers have started, or none is needed
-	informers map[string]*informer // by namespace; "" for all namespaces
-	denied    map[string]denial    // by namespace; "" for all namespaces
+	informers snapshot[string, *informer] // by namespace; "" for all namespaces
+
+	mu      sync.RWMutex
+	aligned bool              // the informers have started, or none is needed
+	denied  map[string]denial // by namespace; "" for all namespaces
 }
 
 // denial is the reason why a namespace of a resource, or the whole resource, is not watched.
@@ -59,7 +59,7 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 		resource: r, followed: followed, began: s.config.Now(), cancel: cancel, everJoined: make(chan struct{}),
 		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
-		informers: map[string]*informer{}, denied: map[string]denial{},
+		denied:    map[string]denial{},
 	}
 	w.firstSync = firstsync.New(firstsync.Config{
 		Resource: r, Markers: s.config.Markers, Logger: s.log,
@@ -72,9 +72,7 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
 
 func (w *watched) all() []*informer {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return slices.Collect(maps.Values(w.informers))
+	return slices.Collect(maps.Values(w.informers.all()))
 }
 
 // keys returns the keys of all objects in the indexers.
@@ -92,12 +90,11 @@ func (w *watched) keys() iter.Seq[event.Key] {
 
 // informer returns the informer that covers a key, or nil if none does.
 func (w *watched) informer(k event.Key) *informer {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if i, ok := w.informers[""]; ok {
+	all := w.informers.all()
+	if i, ok := all[""]; ok {
 		return i
 	}
-	return w.informers[k.Namespace]
+	return all[k.Namespace]
 }
 
 // keysIn returns the objects of a namespace that an informer shows.
@@ -150,12 +147,10 @@ func (w *watched) hasAligned() bool {
 
 // listed reports whether all readable objects are listed.
 func (w *watched) listed() bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if !w.aligned {
+	if !w.hasAligned() {
 		return false
 	}
-	for _, i := range w.informers {
+	for _, i := range w.informers.all() {
 		if !i.synced() {
 			return false
 		}
@@ -173,39 +168,21 @@ func (w *watched) isListing() bool {
 
 // has reports whether an informer covers exactly this namespace. "" means all namespaces.
 func (w *watched) has(namespace string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	_, ok := w.informers[namespace]
+	_, ok := w.informers.all()[namespace]
 	return ok
-}
-
-// removeExcept removes and returns the informers that cover other namespaces than the given ones.
-func (w *watched) removeExcept(namespaces sets.Set[string]) (removed []*informer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for namespace, i := range w.informers {
-		if !namespaces.Has(namespace) {
-			removed = append(removed, i)
-			delete(w.informers, namespace)
-		}
-	}
-	return removed
 }
 
 // isForbidden reports whether the watch of exactly this namespace is denied.
 func (w *watched) isForbidden(namespace string) bool {
-	w.mu.RLock()
-	i := w.informers[namespace]
-	w.mu.RUnlock()
+	i := w.informers.all()[namespace]
 	return i != nil && apierrors.IsForbidden(i.status().Failing)
 }
 
 // coverage describes how the informers currently cover the resource.
 func (w *watched) coverage() discovery.Coverage {
-	w.mu.RLock()
-	_, everywhere := w.informers[""]
-	separately := !everywhere && len(w.informers) > 0
-	w.mu.RUnlock()
+	all := w.informers.all()
+	_, everywhere := all[""]
+	separately := !everywhere && len(all) > 0
 	return discovery.Coverage{Everywhere: everywhere, Separately: separately, Working: everywhere && !w.isForbidden("")}
 }
 

@@ -46,8 +46,9 @@ func TestAttempts(t *testing.T) {
 			for _, step := range c.steps {
 				step(d)
 			}
-			if _, got := d.term.State(testKey); got != c.attempted {
-				t.Errorf("attempted is %q, want %q", got, c.attempted)
+			var view event.View
+			if d.Describe(testKey, &view); view.Attempted != c.attempted {
+				t.Errorf("attempted is %q, want %q", view.Attempted, c.attempted)
 			}
 			for _, of := range []struct {
 				sent event.Acked

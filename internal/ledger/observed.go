@@ -130,11 +130,14 @@ func (d *dirty) confirmed() event.Outlived {
 	return *d.outlived
 }
 
-// Describe copies the dirty part of a key's record into a view.
+// Describe copies the record of a key into a view. Call it after the view has its object.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	of := l.find(key).others()
+	r := l.find(key)
+	of := r.others()
+	v.Acked = r.acked()
+	v.Attempted = of.attempts.uidFor(v.Acked)
 	if of.attempts != nil {
 		v.Unanswered = of.attempts.change
 	}

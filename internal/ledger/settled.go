@@ -12,19 +12,6 @@ type Interest struct {
 	Published bool // the filter selects the object's content; true if the content is unknown
 }
 
-// State returns the last event of a key on the bus, or the zero value if there is none. It also
-// returns the UID of an earlier unacknowledged publish, or "" if there is none.
-func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
-	if t.ledger.term != t {
-		return event.Acked{}, ""
-	}
-	r := t.ledger.find(key)
-	acked = r.acked()
-	return acked, r.others().attempts.uidFor(acked)
-}
-
 // IsAttempt reports whether an event on the bus can come from an unacknowledged publish of a key.
 func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	t.ledger.mu.RLock()

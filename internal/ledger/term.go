@@ -81,8 +81,13 @@ func (t *Term) each(f func(schema.GroupResource, *table)) {
 
 // Get returns the last event of an object. The zero value means that the bus holds nothing.
 func (t *Term) Get(key event.Key) event.Acked {
-	acked, _ := t.State(key)
-	return acked
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	if t.ledger.term != t {
+		return event.Acked{}
+	}
+	r := t.ledger.find(key)
+	return r.acked()
 }
 
 // step calls f with the record of a key, which f can change, and stores the record.

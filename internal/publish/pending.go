@@ -2,51 +2,57 @@ package publish
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 )
 
 // Pending counts operations in progress. Unlike [sync.WaitGroup.Wait], Wait takes a context, and
 // Begin may be called while another goroutine waits. The zero value is ready for use.
 type Pending struct {
-	mu    sync.Mutex
-	count int
-	none  chan struct{} // closed at count 0, nil while no goroutine waits
+	count atomic.Int64
+	none  Condition
 }
 
 // Begin increments the counter.
-func (p *Pending) Begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.count++
-}
+func (p *Pending) Begin() { p.count.Add(1) }
 
 // End decrements the counter.
 func (p *Pending) End() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.count--
-	if p.count == 0 && p.none != nil {
-		close(p.none)
-		p.none = nil
+	if p.count.Add(-1) == 0 {
+		p.none.Changed()
 	}
 }
 
-// Wait blocks until the counter reaches 0, even if it then increases again, or until ctx ends.
+// Wait blocks until the counter is 0 or ctx ends.
 func (p *Pending) Wait(ctx context.Context) error {
-	p.mu.Lock()
-	if p.count == 0 {
-		p.mu.Unlock()
-		return nil
+	return p.none.Await(ctx, func() bool { return p.count.Load() == 0 })
+}
+
+// Condition lets goroutines wait for a state that is changed without a lock. Unlike [sync.Cond.Wait],
+// Await takes a context. The zero value is ready for use.
+type Condition struct {
+	change atomic.Pointer[chan struct{}] // closed at the next change; nil while no goroutine waits
+}
+
+// Changed wakes the goroutines that wait. Call it after each change of the state.
+func (c *Condition) Changed() {
+	if change := c.change.Swap(nil); change != nil {
+		close(*change)
 	}
-	if p.none == nil {
-		p.none = make(chan struct{})
+}
+
+// Await blocks until holds returns true or ctx ends, and returns the cause of the end.
+func (c *Condition) Await(ctx context.Context, holds func() bool) error {
+	for !holds() {
+		c.change.CompareAndSwap(nil, new(make(chan struct{})))
+		change := c.change.Load()
+		if change == nil || holds() { // the state changed after the first call of holds
+			continue
+		}
+		select {
+		case <-*change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	none := p.none
-	p.mu.Unlock()
-	select {
-	case <-none:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }

@@ -120,13 +120,11 @@ func TestPending(t *testing.T) {
 			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
 		p.End()
-		p.Begin() // the waiting goroutines still return, because the count was 0
 		for range 2 {
 			if err := <-waited; err != nil {
 				t.Error(err)
 			}
 		}
-		p.End()
 		if err := p.Wait(t.Context()); err != nil {
 			t.Errorf("with nothing pending again: %v", err)
 		}

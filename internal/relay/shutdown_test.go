@@ -76,11 +76,15 @@ func (s *silent) Close() error {
 // shows is a set of informers that finds every object.
 type shows struct{ *informers.Set }
 
-func (shows) Lookup(k event.Key) event.View {
+func (s shows) Lookup(k event.Key) event.View {
 	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	return event.View{Resource: r, Cause: event.CauseWatch, Observed: time.Now(), Live: &event.Object{
+	v := event.View{Resource: r, Cause: event.CauseWatch, Observed: time.Now(), Live: &event.Object{
 		APIVersion: "v1", Kind: r.Kind, Namespace: k.Namespace, Name: k.Name, UID: types.UID(k.Name), ResourceVersion: "7", Body: event.JSON([]byte(`{}`)),
 	}}
+	if s.Set != nil {
+		v.Acked = s.Set.Lookup(k).Acked
+	}
+	return v
 }
 
 func configMapKey(name string) event.Key {

@@ -9,8 +9,9 @@ import (
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
 // Drain rejects new keys, and waits until Run has handed out every key, including those in
-// back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first. It ends
-// a pause. A key that fails during the drain might not be retried. The next start publishes it.
+// back-off, and all keys are completed. When ctx ends first, it returns [ErrDrainDeadline], and no
+// more keys are handed out. It ends a pause. A key that fails during the drain might not be retried.
+// The next start publishes it.
 //
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys are still waiting.
@@ -18,6 +19,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.drain()
 	q.RetryNow()
 	q.Resume()
+	defer context.AfterFunc(ctx, q.end)()
 	select {
 	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
 	case <-q.finished:

@@ -53,17 +53,16 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 	}
 }
 
-// completed marks a key as no longer held, and returns the hold for giveBack, which is called
-// after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
-// the key was added while it was held, it is queued once more. During a drain, a key with a further
-// step stays held, and completed returns false.
-func (q *priorityQueue) completed(key item, r Result) (_ hold, ok bool) {
+// completed marks a key as no longer held, before client-go's queue is updated. If the key is finished,
+// its next Add sets its priority. If the key was added while it was held, it is queued once more. During
+// a drain, a key with a further step stays held, and completed returns false.
+func (q *priorityQueue) completed(key item, r Result) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, to := q.keys[key], keyState{}
 	switch {
 	case r.Err == nil && r.Again && q.draining && !q.ended:
-		return hold{}, false
+		return false
 	case r.Err == nil && r.Again, s.place == readded:
 		to = keyState{place: added, priority: s.priority}
 	case r.Err != nil:
@@ -77,14 +76,8 @@ func (q *priorityQueue) completed(key item, r Result) (_ hold, ok bool) {
 		}
 	}
 	q.move(key, to)
-	return s.hold, true
-}
-
-// giveBack releases the hold of a completed key.
-func (q *priorityQueue) giveBack(h hold) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.release(h, 1)
+	q.release(s.hold, 1)
+	return true
 }
 
 // idle blocks until no handler holds a key.

@@ -139,10 +139,7 @@ func TestLowPriorityKeysMakeProgress(t *testing.T) {
 }
 
 // complete completes a key without client-go's queue.
-func complete(q *priorityQueue, key item) {
-	h, _ := q.completed(key, Result{})
-	q.giveBack(h)
-}
+func complete(q *priorityQueue, key item) { q.completed(key, Result{}) }
 
 // TestPriorityQueue verifies that every pushed key is popped once, even if keys change meanwhile.
 func TestPriorityQueue(t *testing.T) {

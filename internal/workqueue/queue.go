@@ -127,12 +127,8 @@ func (q *Queue) Hold(key event.Key, bytes int) {
 // worker has returned and every key is completed. Handlers receive ctx. Call Run once.
 func (q *Queue) Run(ctx context.Context, handle Handler) {
 	defer close(q.finished)
-	end := func() {
-		q.priorities.end()
-		q.queue.ShutDown()
-	}
-	defer end() // the workers can notice the end of ctx before AfterFunc does
-	defer context.AfterFunc(ctx, end)()
+	defer q.end() // the workers can notice the end of ctx before AfterFunc does
+	defer context.AfterFunc(ctx, q.end)()
 	var workers sync.WaitGroup
 	for range q.workers {
 		workers.Go(func() {
@@ -142,6 +138,12 @@ func (q *Queue) Run(ctx context.Context, handle Handler) {
 	}
 	workers.Wait()
 	q.priorities.idle()
+}
+
+// end stops handing out keys.
+func (q *Queue) end() {
+	q.priorities.end()
+	q.queue.ShutDown()
 }
 
 func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
@@ -181,11 +183,10 @@ func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	})
 }
 
-// complete releases a key, after client-go's queue has queued it again if necessary. It returns false
-// if the caller must run the next step of the key.
+// complete releases a key, and queues it again if necessary. It returns false if the caller must run
+// the next step of the key.
 func (q *Queue) complete(key item, r Result) bool {
-	h, ok := q.priorities.completed(key, r)
-	if !ok {
+	if !q.priorities.completed(key, r) {
 		return false
 	}
 	if r.Err != nil {
@@ -194,7 +195,6 @@ func (q *Queue) complete(key item, r Result) bool {
 		q.queue.Add(key) // queued by Done
 	}
 	q.queue.Done(key)
-	q.priorities.giveBack(h)
 	return true
 }
 

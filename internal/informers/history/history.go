@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,10 @@ type Config struct {
 type History struct {
 	config Config
 
+	// last is the change with the highest version that a watch has shown since the last list, or nil if
+	// there is none.
+	last atomic.Pointer[change]
+
 	mu      sync.Mutex
 	shown   shown
 	relist  bool               // the next watch must begin with a list
@@ -64,8 +69,6 @@ type shown struct {
 	// floor is the version of the last list, "" while it is not known. An object that is missing
 	// from the list was deleted before this version.
 	floor string
-	// last is the change with the highest version that a watch showed, or nil if there is none.
-	last *change
 }
 
 // change is a change of an object that a watch has shown.
@@ -87,6 +90,7 @@ func (h *History) Listed(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shown = shown{floor: version}
+	h.last.Store(nil)
 }
 
 // Opened records that a watch is open, when it was requested, and the number of seconds after which the
@@ -107,16 +111,16 @@ func (h *History) Shown(e watch.Event) {
 	if err != nil {
 		return // the object of a watch.Error is a Status, which has no object metadata
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	switch e.Type {
 	case watch.Bookmark:
 		if progress.IsListEnd(e) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			h.shown.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
-		if last := h.shown.last; last == nil || revision.IsEarlier(last.version, o.GetResourceVersion()) {
-			h.shown.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
+		if last := h.last.Load(); last == nil || revision.IsEarlier(last.version, o.GetResourceVersion()) {
+			h.last.Store(&change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted})
 		}
 	}
 }
@@ -140,6 +144,7 @@ func (h *History) Continue(ctx context.Context, version string) (from string, er
 	h.mu.Lock()
 	is := h.shown
 	h.mu.Unlock()
+	last := h.last.Load()
 	ended := !is.doubtful && !h.config.Now().Before(is.until)
 	switch same, err := h.sameContent(ctx, ended); {
 	case err != nil:
@@ -149,20 +154,20 @@ func (h *History) Continue(ctx context.Context, version string) (from string, er
 	case ended:
 		return version, nil
 	}
-	if is.last == nil || is.floor == "" || revision.IsEarlier(is.last.version, is.floor) {
+	if last == nil || is.floor == "" || revision.IsEarlier(last.version, is.floor) {
 		return "", h.unproven()
 	}
-	same, err := h.contains(ctx, is.last)
+	same, err := h.contains(ctx, last)
 	switch {
 	case err != nil:
 		return "", err
 	case !same:
 		return "", h.unproven()
 	}
-	if revision.IsEarlier(version, is.last.version) { // the indexer has not received the change
+	if revision.IsEarlier(version, last.version) { // the indexer has not received the change
 		return version, nil
 	}
-	return is.last.version, nil
+	return last.version, nil
 }
 
 func (h *History) unproven() error {

@@ -148,7 +148,7 @@ func TestAWatchThatBeginsWithAList(t *testing.T) {
 	h.Shown(watch.Event{Type: watch.Bookmark, Object: end})
 	h.Shown(watch.Event{Type: watch.Bookmark, Object: stored("12")})
 	h.Shown(watch.Event{Type: watch.Error, Object: &metav1.Status{}})
-	if is := h.shown; is.floor != "9" || is.last.version != "5" {
-		t.Errorf("floor %q, last %+v; want 9 and 5", is.floor, is.last)
+	if floor, last := h.shown.floor, h.last.Load(); floor != "9" || last.version != "5" {
+		t.Errorf("floor %q, last %+v; want 9 and 5", floor, last)
 	}
 }

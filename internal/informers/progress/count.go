@@ -2,6 +2,7 @@ package progress
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -9,53 +10,59 @@ import (
 // Count counts the objects that the handler knows by namespace, so that metrics and readiness checks
 // need not list the objects. The zero value is ready to use.
 type Count struct {
-	mu sync.Mutex
-	of map[string]tally
+	of sync.Map // by namespace, a *tally
 }
 
 type tally struct {
-	all      int
-	selected int // objects that the filter selects
+	all      atomic.Int64
+	selected atomic.Int64 // objects that the filter selects
 }
 
 // Change updates the counts for a change of an object. before or after is nil if the object did not
-// exist.
+// exist. The caller serializes the calls.
 func (c *Count) Change(before, after *event.Object) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if before != nil && after != nil && before.Namespace == after.Namespace && before.Unselected == after.Unselected {
+		return
+	}
+	c.add(after, 1) // first, so that no count is too low in between
 	c.add(before, -1)
-	c.add(after, 1)
 }
 
-func (c *Count) add(o *event.Object, n int) {
+func (c *Count) add(o *event.Object, n int64) {
 	if o == nil {
 		return
 	}
-	if c.of == nil {
-		c.of = map[string]tally{}
+	at := c.in(o.Namespace)
+	if at == nil {
+		at = new(tally)
+		c.of.Store(o.Namespace, at)
 	}
-	at := c.of[o.Namespace]
-	if at.all += n; !o.Unselected {
-		at.selected += n
+	if !o.Unselected {
+		at.selected.Add(n)
 	}
-	if c.of[o.Namespace] = at; at == (tally{}) {
-		delete(c.of, o.Namespace)
+	if at.all.Add(n) == 0 && at.selected.Load() == 0 {
+		c.of.Delete(o.Namespace)
 	}
+}
+
+func (c *Count) in(namespace string) *tally {
+	at, _ := c.of.Load(namespace)
+	is, _ := at.(*tally)
+	return is
 }
 
 // In returns the number of objects in a namespace.
 func (c *Count) In(namespace string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.of[namespace].all
+	if at := c.in(namespace); at != nil {
+		return int(at.all.Load())
+	}
+	return 0
 }
 
 // None reports whether the handler knows no object, selected or not.
 func (c *Count) None() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, at := range c.of {
-		if at.all > 0 {
+	for _, at := range c.of.Range {
+		if at.(*tally).all.Load() > 0 {
 			return false
 		}
 	}
@@ -64,13 +71,11 @@ func (c *Count) None() bool {
 
 // Selected returns the number of objects that the filter selects in the matching namespaces.
 func (c *Count) Selected(namespace func(string) bool) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for name, at := range c.of {
-		if namespace(name) {
-			n += at.selected
+	n := int64(0)
+	for name, at := range c.of.Range {
+		if namespace(name.(string)) {
+			n += at.(*tally).selected.Load()
 		}
 	}
-	return n
+	return int(n)
 }

@@ -42,10 +42,14 @@ type Bus struct {
 	losses  atomic.Uint64 // see PossibleLosses
 	foreign index.Foreign
 
-	mu      sync.Mutex
+	phase atomic.Pointer[phase] // never nil
+}
+
+// phase is the readiness of a Bus between two changes.
+type phase struct {
 	session *session      // nil while no session accepts writes
 	err     error         // why the bus is not ready; nil if it is ready
-	changed chan struct{} // closed when session or err changes
+	over    chan struct{} // closed at the next change
 }
 
 // Open returns a Bus that connects in the background. [Bus.Ready] reports the progress.
@@ -62,8 +66,8 @@ func Open(o Options) (*Bus, error) {
 	b := &Bus{
 		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer, client.Fetches),
 		probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
-		err: errors.New("not connected yet"), changed: make(chan struct{}),
 	}
+	b.phase.Store(&phase{err: errors.New("not connected yet"), over: make(chan struct{})})
 	b.stored = o.stored(client)
 	b.topics = o.topics(client, b.stored, func() { b.losses.Add(1) })
 	if b.produce = o.produce; b.produce == nil {
@@ -206,11 +210,8 @@ func (b *Bus) probeSoon() {
 
 // set updates the state that Ready reports.
 func (b *Bus) set(s *session, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.session, b.err = s, err
-	close(b.changed)
-	b.changed = make(chan struct{})
+	before := b.phase.Swap(&phase{s, err, make(chan struct{})})
+	close(before.over)
 	b.metrics.ready.Set(0)
 	if err == nil {
 		b.metrics.ready.Set(1)
@@ -218,30 +219,27 @@ func (b *Bus) set(s *session, err error) {
 }
 
 func (b *Bus) current() (*session, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.session, b.err
+	is := b.phase.Load()
+	return is.session, is.err
 }
 
 // Ready implements [publish.Publisher]. It returns nil while this process is the writer and
 // the brokers respond.
 func (b *Bus) Ready() error {
-	_, err := b.current()
-	return err
+	return b.phase.Load().err
 }
 
 // Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
 // retry cannot fix: [ErrMisconfigured] or [publish.ErrGone].
 func (b *Bus) Wait(ctx context.Context) error {
 	for {
-		b.mu.Lock()
-		err, changed := b.err, b.changed
-		b.mu.Unlock()
+		is := b.phase.Load()
+		err := is.err
 		if err == nil || errors.Is(err, ErrMisconfigured) || errors.Is(err, publish.ErrGone) {
 			return err
 		}
 		select {
-		case <-changed:
+		case <-is.over:
 		case <-b.ctx.Done():
 			return errClosed
 		case <-ctx.Done():

@@ -25,8 +25,7 @@ type Bus struct {
 	answers atomic.Uint64                  // number of responses to publishes
 	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
 	replies *natsgo.Subscription           // subscription to the reply subjects
-	slots   chan struct{}
-	flights flights
+	flights *flights
 
 	close   sync.Once
 	workers sync.WaitGroup
@@ -42,7 +41,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		opts: opts, log: opts.Logger, slots: make(chan struct{}, opts.MaxInFlight),
+		opts: opts, log: opts.Logger, flights: newFlights(opts.MaxInFlight),
 		metrics: publish.NewMetrics(opts.Registerer, "nats", stream.ResultFull, stream.ResultDisconnected, stream.ResultNoStream),
 	}
 	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
@@ -79,17 +78,17 @@ func (b *Bus) awaitReplies() (err error) {
 // pause blocks further calls of Publish until resume is called. It returns when no messages are in
 // flight, or ctx ends.
 func (b *Bus) pause(ctx context.Context) (resume func()) {
-	held := 0
-	for held < cap(b.slots) && ctx.Err() == nil {
+	var held []uint64
+	for len(held) < cap(b.flights.free) && ctx.Err() == nil {
 		select {
-		case b.slots <- struct{}{}:
-			held++
+		case slot := <-b.flights.free:
+			held = append(held, slot)
 		case <-ctx.Done():
 		}
 	}
 	return func() {
-		for range held {
-			<-b.slots
+		for _, slot := range held {
+			b.flights.free <- slot
 		}
 	}
 }

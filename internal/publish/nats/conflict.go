@@ -9,20 +9,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// readLast requests the last message of f's subject, which shows why the publish was rejected. It
+// readLast requests the last message of a rejected flight's subject, which shows why the publish was rejected. It
 // asks the leader of the stream and does not use direct get, because a replica may lack the message
 // that caused the rejection.
-func (b *Bus) readLast(f *flight) {
+func (b *Bus) readLast(rejected *flight) {
+	f := new(*rejected) // a sweep can still read the rejected flight
 	f.reading = true
 	b.conn.CountRead()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
-	token, ok := b.flights.add(f)
-	if !ok {
+	if !b.flights.put(f) {
 		b.finish(f, 0, errClosed)
 		return
 	}
-	request := &natsgo.Msg{Subject: b.conn.API("STREAM.MSG.GET"), Reply: b.reply(token), Data: stream.LastRequest(f.subject)}
-	if err := b.conn.NC.PublishMsg(request); err != nil && b.flights.take(token) != nil {
+	request := &natsgo.Msg{Subject: b.conn.API("STREAM.MSG.GET"), Reply: b.reply(f.token), Data: stream.LastRequest(f.subject)}
+	if err := b.conn.NC.PublishMsg(request); err != nil && b.flights.take(f.token) != nil {
 		b.finish(f, 0, b.sendFailure(err, request))
 	}
 }

@@ -1,7 +1,7 @@
 package nats
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -17,57 +17,52 @@ type flight struct {
 	sent    time.Time
 	reading bool // the flight waits for the last message of its subject
 
+	token    uint64    // in the reply subject; the slot is the remainder of a division by the number of slots
+	slot     uint64    // held from the wait for the in-flight limit until the completion
 	deadline time.Time // when the wait for the response times out
 }
 
-// flights holds the messages that wait for a response, by the token in their reply subject. Only the
-// caller that takes a flight out completes it. So each flight is completed exactly once.
+// flights holds the messages in flight, each in a slot of its own, until their response arrives. Only the
+// caller that takes a flight out of its slot completes it. So each flight is completed exactly once. A
+// flight doesn't change while it is in its slot.
 type flights struct {
-	mu     sync.Mutex
-	tokens map[uint64]*flight
-	last   uint64
-	closed bool
+	slots  []atomic.Pointer[flight]
+	free   chan uint64 // the slots that no flight holds, so its size is the in-flight limit
+	last   atomic.Uint64
+	closed atomic.Bool
 
-	pending publish.Pending // flights that were added and are not completed, including those taken out
+	pending publish.Pending // flights that are sent and not completed, including those taken out
 }
 
-// add adds f under a new token. If f.reading is set, f was added before, and now waits for a second
-// response. add returns false after close.
-func (s *flights) add(f *flight) (token uint64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return 0, false
+func newFlights(limit int) *flights {
+	s := &flights{slots: make([]atomic.Pointer[flight], limit), free: make(chan uint64, limit)}
+	for slot := range s.slots {
+		s.free <- uint64(slot)
 	}
-	if !f.reading {
-		s.pending.Begin()
-	}
-	if s.tokens == nil {
-		s.tokens = map[uint64]*flight{}
-	}
-	s.last++
-	s.tokens[s.last] = f
-	return s.last, true
+	return s
+}
+
+// put puts f into its slot under a new token. It returns false after close.
+func (s *flights) put(f *flight) bool {
+	f.token = s.last.Add(1)*uint64(len(s.slots)) + f.slot
+	s.slots[f.slot].Store(f)
+	return !s.closed.Load() || s.take(f.token) == nil // otherwise close takes f, or has taken it
 }
 
 // take removes and returns the flight with the token. It returns nil if the flight was taken out
 // before.
 func (s *flights) take(token uint64) *flight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.tokens[token]
-	delete(s.tokens, token)
-	return f
+	slot := &s.slots[token%uint64(len(s.slots))]
+	if f := slot.Load(); f != nil && f.token == token && slot.CompareAndSwap(f, nil) {
+		return f
+	}
+	return nil
 }
 
 // takeIf removes and returns all flights that match cond.
-func (s *flights) takeIf(cond func(*flight) bool) []*flight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var taken []*flight
-	for token, f := range s.tokens {
-		if cond(f) {
-			delete(s.tokens, token)
+func (s *flights) takeIf(cond func(*flight) bool) (taken []*flight) {
+	for slot := range s.slots {
+		if f := s.slots[slot].Load(); f != nil && cond(f) && s.slots[slot].CompareAndSwap(f, nil) {
 			taken = append(taken, f)
 		}
 	}
@@ -76,8 +71,6 @@ func (s *flights) takeIf(cond func(*flight) bool) []*flight {
 
 // close rejects further flights, and removes and returns all flights.
 func (s *flights) close() []*flight {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.closed.Store(true)
 	return s.takeIf(func(*flight) bool { return true })
 }

@@ -36,7 +36,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	}
 	f.subject = msg.Subject
 	select {
-	case b.slots <- struct{}{}:
+	case f.slot = <-b.flights.free:
 	case <-ctx.Done():
 		b.reject(f, publish.Failure(publish.ResultCancelled, ctx.Err()))
 		return
@@ -46,19 +46,20 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	}
 	b.metrics.InFlight.Inc()
 	if err := b.opts.permitted(); err != nil { // checked after the wait for the in-flight limit
-		b.release()
+		b.release(f)
 		b.reject(f, publish.Failure(publish.ResultNotReady, err))
 		return
 	}
+	b.flights.pending.Begin()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
-	token, ok := b.flights.add(f)
-	if !ok {
-		b.release()
+	if !b.flights.put(f) {
+		b.release(f)
 		b.reject(f, errClosed)
+		b.flights.pending.End()
 		return
 	}
-	msg.Reply = b.reply(token)
-	if err := b.conn.NC.PublishMsg(msg); err != nil && b.flights.take(token) != nil {
+	msg.Reply = b.reply(f.token)
+	if err := b.conn.NC.PublishMsg(msg); err != nil && b.flights.take(f.token) != nil {
 		b.finish(f, 0, b.sendFailure(err, msg))
 	}
 }
@@ -156,7 +157,7 @@ func (b *Bus) finish(f *flight, position uint64, err error) {
 }
 
 func (b *Bus) finishAs(r publish.Result, f *flight, position uint64, err error) {
-	b.release()
+	b.release(f)
 	b.metrics.Count(r)
 	if err != nil {
 		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
@@ -165,8 +166,9 @@ func (b *Bus) finishAs(r publish.Result, f *flight, position uint64, err error) 
 	b.flights.pending.End()
 }
 
-func (b *Bus) release() {
-	<-b.slots
+// release allows another message to be in flight.
+func (b *Bus) release(f *flight) {
+	b.flights.free <- f.slot
 	b.metrics.InFlight.Dec()
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -34,10 +35,11 @@ type claim struct {
 	bus     publish.Bus        // nil if the sink cannot be read back
 	invalid *publish.Invalid   // nil if the sink cannot be read back
 
+	lost atomic.Pointer[takenError] // not nil once this process must no longer write
+
 	mu    sync.Mutex
 	known uint16      // the checkpoint's highest epoch at the start of acquire
 	held  event.Claim // this cluster's claim, once the bus has it
-	lost  error       // a takenError once this process must no longer write; nil before
 }
 
 // newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.
@@ -175,19 +177,17 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 // name. It does nothing before acquire has succeeded.
 func (c *claim) renew(ctx context.Context) error {
 	c.mu.Lock()
-	held, lost := c.held, c.lost
+	held := c.held
 	c.mu.Unlock()
-	if held.UID == "" || lost != nil {
+	if lost := c.taken(); held.UID == "" || lost != nil {
 		return lost
 	}
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
 	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
 	if config.IsError(err) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.lost = &takenError{err}
-		return c.lost
+		c.lost.Store(&takenError{err})
+		return c.taken()
 	}
 	return err
 }
@@ -205,9 +205,10 @@ func (c *claim) taken() error {
 	if c == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lost
+	if lost := c.lost.Load(); lost != nil {
+		return lost
+	}
+	return nil
 }
 
 // replacesNobody reports whether the cluster that this cluster may replace has never owned the name.

@@ -31,7 +31,7 @@ func newFake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *Client) {
 	t.Cleanup(cluster.Close)
 	c := newClient(t, cluster.ListenAddrs()[0])
 	// kafka-go must not refresh the metadata by itself during a test.
-	c.transport.inner.MetadataTTL = time.Hour
+	c.transport.pool.Load().MetadataTTL = time.Hour
 	return cluster, c
 }
 

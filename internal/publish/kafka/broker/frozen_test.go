@@ -79,7 +79,7 @@ func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	asked := cluster.ListenAddrs()[1-cluster.LeaderFor(faulty, 0)] // the client's only bootstrap broker
 	c := newClient(t, asked)
-	c.transport.inner.MetadataTTL = time.Hour
+	c.transport.pool.Load().MetadataTTL = time.Hour
 	put(t, c, faulty, 0, record("a", "1"))
 
 	brokers[asked].set(true)

@@ -45,10 +45,10 @@ func (s *Shared) join(opts Options) (*transport, error) {
 func (t *transport) join() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.closed {
+	if !t.closed.Load() {
 		t.clients++
 	}
-	return !t.closed
+	return !t.closed.Load()
 }
 
 // leave removes a Client. When the last Client leaves, the connections close.
@@ -56,7 +56,9 @@ func (t *transport) leave() {
 	t.mu.Lock()
 	t.clients--
 	last := t.clients == 0
-	t.closed = t.closed || last
+	if last {
+		t.closed.Store(true)
+	}
 	t.mu.Unlock()
 	if last {
 		t.close()
@@ -69,7 +71,7 @@ func (t *transport) close() {
 	t.mu.Lock()
 	conns := t.conns
 	t.conns = make(map[*conn]struct{})
-	t.inner.CloseIdleConnections()
+	t.pool.Load().CloseIdleConnections()
 	t.mu.Unlock()
 	for c := range conns {
 		c.Conn.Close()

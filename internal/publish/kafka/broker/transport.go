@@ -54,14 +54,21 @@ type transport struct {
 	workers sync.WaitGroup
 	renewal sync.Mutex // held while the pool is replaced
 
+	pool   atomic.Pointer[pool] // changed while mu is held
+	closed atomic.Bool          // set while mu is held
+
 	mu      sync.Mutex
-	inner   *kafka.Transport
-	warm    bool      // inner has metadata
 	renewed time.Time // when the pool was last replaced
 	renews  int
 	conns   map[*conn]struct{}
 	clients int // number of Clients that use the transport
-	closed  bool
+}
+
+// pool is a kafka-go Transport.
+type pool struct {
+	kafka.Transport
+
+	warm atomic.Bool // it has metadata
 }
 
 var _ kafka.RoundTripper = (*transport)(nil)
@@ -76,39 +83,37 @@ func newTransport(opts Options) (*transport, error) {
 		return nil, err
 	}
 	t.closing, t.stop = context.WithCancel(context.Background())
-	t.inner = &kafka.Transport{
+	first := &pool{Transport: kafka.Transport{
 		Dial:        t.dial,
 		DialTimeout: opts.RequestTimeout,
 		MetadataTTL: metadataTTL,
 		ClientID:    opts.ClientID,
-	}
+	}}
 	if t.auth != nil { // kafka-go compares the interface with nil
-		t.inner.SASL = t.auth
+		first.SASL = t.auth
 	}
+	t.pool.Store(first)
 	t.workers.Go(func() { t.watch(t.closing) })
 	return t, nil
 }
 
 // RoundTrip sends one request.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	t.mu.Lock()
-	closed, inner := t.closed, t.inner
-	t.mu.Unlock()
-	if closed {
+	if t.closed.Load() {
 		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
-	started := time.Now()
-	res, err := inner.RoundTrip(ctx, addr, req)
+	started, p := time.Now(), t.pool.Load()
+	res, err := p.RoundTrip(ctx, addr, req)
 	if err == nil {
 		t.reached.Store(true)
-		t.answered(inner)
+		p.warm.Store(true) // a pool needs metadata to complete a request
 		return res, nil
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader) ||
 		errors.Is(err, kafka.BrokerNotAvailable) {
 		// kafka-go also returns these errors while it has no metadata at all. It reports the
 		// reason only to a metadata request. kafka-go serves this request from its cache.
-		if _, why := inner.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
+		if _, why := p.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
 			err = why
 		}
 	}
@@ -139,26 +144,28 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	t.renewal.Lock()
 	defer t.renewal.Unlock()
 	t.mu.Lock()
-	if t.closed || !t.renewed.Before(started) || time.Since(t.renewed) < atMostEvery {
+	if t.closed.Load() || !t.renewed.Before(started) || time.Since(t.renewed) < atMostEvery {
 		t.mu.Unlock()
 		return
 	}
 	t.renewed = time.Now()
 	t.renews++
-	former := t.inner
+	former := t.pool.Load()
 	t.mu.Unlock()
 
-	next := &kafka.Transport{
+	next := &pool{Transport: kafka.Transport{
 		Dial: former.Dial, DialTimeout: former.DialTimeout, MetadataTTL: former.MetadataTTL, ClientID: former.ClientID, SASL: former.SASL,
-	}
+	}}
 	ctx, cancel := context.WithTimeout(t.closing, renewLimit)
 	_, err := next.RoundTrip(ctx, kafka.TCP(t.opts.Addrs...), &metadata.Request{TopicNames: []string{}})
 	cancel()
+	next.warm.Store(err == nil)
 
 	t.mu.Lock()
 	unused := next
-	if t.inner == former && !t.closed && (err == nil || !t.warm) {
-		t.inner, t.warm, unused = next, err == nil, former
+	if !t.closed.Load() && (err == nil || !former.warm.Load()) {
+		t.pool.Store(next)
+		unused = former
 	}
 	t.mu.Unlock()
 	unused.CloseIdleConnections()
@@ -168,16 +175,9 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.closed {
+	if !t.closed.Load() {
 		t.workers.Go(func() { t.renew(started, t.opts.RequestTimeout/2) })
 	}
-}
-
-// answered records that a pool has metadata. A pool needs metadata to complete a request.
-func (t *transport) answered(inner *kafka.Transport) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.warm = t.warm || t.inner == inner
 }
 
 // forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
@@ -187,8 +187,9 @@ func (t *transport) forgetPool() {
 	defer t.mu.Unlock()
 	t.renewed = time.Now()
 	t.renews++
-	t.warm = false
-	t.inner.CloseIdleConnections()
+	p := t.pool.Load()
+	p.warm.Store(false)
+	p.CloseIdleConnections()
 }
 
 // watch checks the credential files periodically until ctx ends.
@@ -262,7 +263,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	c := &conn{Conn: raw, t: t}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if t.closed.Load() {
 		raw.Close()
 		return nil, failure.ErrClosed
 	}

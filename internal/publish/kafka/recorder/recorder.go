@@ -2,9 +2,9 @@ package recorder
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"sync/atomic"
 
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/sender"
@@ -38,9 +38,8 @@ type Config struct {
 type Recorder struct {
 	Config
 
-	mu      sync.Mutex
-	counts  []recordCounts // by sender
-	changed chan struct{}  // closed when a record is stored; nil while nobody waits
+	counts []recordCounts // by sender
+	stored publish.Condition
 }
 
 // New returns a Recorder.
@@ -49,7 +48,7 @@ func New(c Config) *Recorder {
 }
 
 // recordCounts counts the records of one sender, which stores them in the order of add.
-type recordCounts struct{ added, stored int }
+type recordCounts struct{ added, stored atomic.Int64 }
 
 // Put records an event or a marker.
 func (r *Recorder) Put(key []byte, e record.Entry) {
@@ -77,65 +76,38 @@ func (r *Recorder) Write(w takeover.Write) {
 }
 
 func (r *Recorder) add(n int, rec recordbatch.Record) {
-	r.mu.Lock()
-	r.counts[n].added++
-	r.mu.Unlock()
+	r.counts[n].added.Add(1)
 	r.Senders[n].Add(&sender.Item{Record: rec, Done: func(_ int64, err error) {
 		if err != nil {
 			r.Fail(err) // before a later record can be stored
 			return
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.counts[n].stored++
-		if r.changed != nil {
-			close(r.changed)
-			r.changed = nil
-		}
+		r.counts[n].stored.Add(1)
+		r.stored.Changed()
 	}})
 }
 
 // AwaitRoom blocks while too many checkpoint records of an event partition are not stored yet. It
 // returns an error if ctx ends first.
 func (r *Recorder) AwaitRoom(ctx context.Context, partition int) error {
-	return r.await(ctx, func() bool {
-		c := r.counts[r.Home(partition)]
-		return c.added-c.stored <= r.Room
+	return r.stored.Await(ctx, func() bool {
+		c := &r.counts[r.Home(partition)]
+		return c.added.Load()-c.stored.Load() <= int64(r.Room)
 	})
 }
 
 // Flush blocks until every record that was added before the call is stored, or ctx ends.
 func (r *Recorder) Flush(ctx context.Context) error {
-	r.mu.Lock()
-	until := slices.Clone(r.counts)
-	r.mu.Unlock()
-	return r.await(ctx, func() bool {
-		for n, c := range r.counts {
-			if c.stored < until[n].added {
+	until := make([]int64, len(r.counts))
+	for n := range r.counts {
+		until[n] = r.counts[n].added.Load()
+	}
+	return r.stored.Await(ctx, func() bool {
+		for n := range r.counts {
+			if r.counts[n].stored.Load() < until[n] {
 				return false
 			}
 		}
 		return true
 	})
-}
-
-// await blocks until a condition on the counts holds, or ctx ends.
-func (r *Recorder) await(ctx context.Context, holds func() bool) error {
-	for {
-		r.mu.Lock()
-		if holds() {
-			r.mu.Unlock()
-			return nil
-		}
-		if r.changed == nil {
-			r.changed = make(chan struct{})
-		}
-		changed := r.changed
-		r.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -33,7 +33,10 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 	for maybeStored := false; ; {
 		base, err := s.Produce(ctx, s.Topic, s.Partition, encoded)
 		if err == nil {
-			s.Attempted(s, nil)
+			if s.failing {
+				s.failing = false
+				s.Attempted(s, nil)
+			}
 			s.stored(items, batch.Len(), base)
 			return
 		}
@@ -44,7 +47,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 		}
 		switch kind := failure.KindOf(err); {
 		case kind == failure.Retry, kind == failure.Denied && maybeStored:
-			maybeStored = true
+			maybeStored, s.failing = true, true
 			s.Attempted(s, err)
 		case kind == failure.TooLarge && !maybeStored:
 			s.split(ctx, items, err)
@@ -71,7 +74,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 // stored completes the items of a batch after the broker has stored it. records is the number of
 // records in the batch, and base is the offset of the first one.
 func (s *Sender) stored(items []*Item, records int, base int64) {
-	if end := s.End(); base < end {
+	if end := s.last.Next; base < end { // only Run changes last
 		s.Fail(fmt.Errorf("%w: a record was stored at offset %d of partition %d of topic %q, below the known end %d", ErrDataLost, base, s.Partition, s.Topic, end))
 		complete(items, 0, ErrDataLost)
 		return
@@ -82,8 +85,8 @@ func (s *Sender) stored(items []*Item, records int, base int64) {
 	s.last = last
 	s.wrote(Span{base, last.Next})
 	s.recordUnread()
-	s.since = time.Time{}
 	s.mu.Unlock()
+	s.working(false)
 	if s.Producer.ID >= 0 {
 		s.sequence = recordbatch.NextSequence(s.sequence, records)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -42,11 +43,13 @@ type Config struct {
 type Sender struct {
 	Config
 
+	created time.Time
+	since   atomic.Int64 // start of the batch in flight, or of the wait for Ready, in nanoseconds after created; 0 for none
+
 	mu           sync.Mutex
-	waiting      []*Item   // added, not in a batch yet
-	closed       error     // why Add fails; nil while it does not
-	used         Share     // by events that are admitted and not complete
-	since        time.Time // start of the batch in flight, or of the wait for Ready; zero for none
+	waiting      []*Item // added, not in a batch yet
+	closed       error   // why Add fails; nil while it does not
+	used         Share   // by events that are admitted and not complete
 	last         LastStored
 	known        int64         // the sender has written or read every record below this offset, or has it in unread; 0 before the first record
 	unread       Spans         // offsets that other writers have written, see TakeUnread
@@ -63,13 +66,14 @@ type Sender struct {
 	timestamp time.Time
 
 	// Used only by Run.
+	failing  bool // the last attempt failed
 	sequence int32
 	buffer   []byte
 }
 
 // New returns a Sender. The caller calls Run.
 func New(c Config) *Sender {
-	s := &Sender{Config: c, awake: make(chan struct{}, 1)}
+	s := &Sender{Config: c, created: time.Now(), awake: make(chan struct{}, 1)}
 	if c.Producer.ID < 0 {
 		s.sequence = recordbatch.NoSequence
 	}

@@ -11,7 +11,7 @@ type Share struct{ Events, Bytes int }
 func (s *Sender) Admit(bytes int, share Share, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stalled(now) || s.used.Events > 0 && (s.used.Events >= share.Events || s.used.Bytes+bytes > share.Bytes) {
+	if s.IsStalled(now) || s.used.Events > 0 && (s.used.Events >= share.Events || s.used.Bytes+bytes > share.Bytes) {
 		return false
 	}
 	s.used.Events++
@@ -27,22 +27,18 @@ func (s *Sender) Release(bytes int) {
 	s.used.Bytes -= bytes
 }
 
-func (s *Sender) stalled(now time.Time) bool { return !s.since.IsZero() && now.Sub(s.since) > s.Stall }
-
 // IsStalled reports whether the sender has waited too long for an acknowledgement, or for
 // [Config.Ready].
 func (s *Sender) IsStalled(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stalled(now)
+	since := s.since.Load()
+	return since != 0 && now.Sub(s.created)-time.Duration(since) > s.Stall
 }
 
 // working records that a batch, or a wait for [Config.Ready], starts or ends.
 func (s *Sender) working(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.since = time.Time{}
+	since := time.Duration(0)
 	if is {
-		s.since = time.Now()
+		since = time.Since(s.created)
 	}
+	s.since.Store(int64(since))
 }

@@ -24,9 +24,9 @@ func TestAdmission(t *testing.T) {
 		"it acknowledges nothing":         {has: Share{1, 1}, since: stallAfter + 1, bytes: 10},
 		"empty, and stalled all the same": {since: stallAfter + 1, bytes: 10},
 	} {
-		l := &Sender{Config: Config{Stall: stallAfter}, used: c.has}
+		l := &Sender{Config: Config{Stall: stallAfter}, created: now.Add(-time.Hour), used: c.has}
 		if c.since > 0 {
-			l.since = now.Add(-c.since)
+			l.since.Store(int64(time.Hour - c.since))
 		}
 		if got := l.Admit(c.bytes, share, now); got != c.want {
 			t.Errorf("%s: admitted %t, want %t", name, got, c.want)

@@ -103,10 +103,7 @@ func (s *Sender) RecordMarker(unread int64) {
 // flight, it leaves all offsets after the last known record to the next load, because the batch can
 // be stored there.
 func (s *Sender) TakeForeign(end int64) Spans {
-	s.mu.Lock()
-	sending := !s.since.IsZero()
-	s.mu.Unlock()
-	if sending {
+	if s.since.Load() != 0 {
 		end = 0
 	}
 	return s.TakeUnread(end)

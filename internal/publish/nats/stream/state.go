@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -15,15 +16,21 @@ import (
 
 // state is the readiness of the stream.
 type state struct {
-	mu         sync.Mutex
-	err        error     // why the stream is not ready; nil if it is
-	noted      error     // the last error that was reported outside of a call
-	denied     error     // the last permission error of this connection
-	connection int       // counts disconnections
-	created    time.Time // creation time of the stream, which identifies it
-	losses     uint64    // see [Conn.PossibleLosses]
-	led        leadership
-	changed    chan struct{} // closed at each change
+	current atomic.Pointer[phase] // never nil; changed while mu is held
+
+	mu      sync.Mutex
+	noted   error     // the last error that was reported outside of a call
+	denied  error     // the last permission error of this connection
+	created time.Time // creation time of the stream, which identifies it
+	losses  uint64    // see [Conn.PossibleLosses]
+	led     leadership
+}
+
+// phase is the readiness between two changes.
+type phase struct {
+	connection int           // counts disconnections
+	err        error         // why the stream is not ready; nil if it is
+	over       chan struct{} // closed at the next change
 }
 
 // set records the result of a check, unless the connection was lost since the check
@@ -31,26 +38,22 @@ type state struct {
 func (s *state) set(connection int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if connection == s.connection {
-		s.change(err)
+	if connection == s.current.Load().connection {
+		s.change(connection, err)
 	}
 }
 
 func (s *state) disconnected(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.connection++
 	s.losses++
 	s.noted, s.denied = err, nil
-	s.change(errors.New("not connected"))
+	s.change(s.current.Load().connection+1, errors.New("not connected"))
 }
 
-func (s *state) change(err error) {
-	s.err = err
-	if s.changed != nil {
-		close(s.changed)
-	}
-	s.changed = make(chan struct{})
+func (s *state) change(connection int, err error) {
+	before := s.current.Swap(&phase{connection, err, make(chan struct{})})
+	close(before.over)
 }
 
 // note records an error for WhyNotConnected and PermissionError. isNew is false for a repeated
@@ -68,9 +71,8 @@ func (s *state) note(err error) (isNew bool) {
 }
 
 func (s *state) get() (connection int, changed <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connection, s.changed, s.err
+	is := s.current.Load()
+	return is.connection, is.over, is.err
 }
 
 // found records the stream that a check found, and reports whether it replaces another stream.

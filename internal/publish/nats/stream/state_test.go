@@ -29,6 +29,7 @@ func TestTheBoundsOfAHang(t *testing.T) {
 // connection.
 func TestLateLook(t *testing.T) {
 	var s state
+	s.current.Store(&phase{over: make(chan struct{})})
 	s.set(0, nil)
 	s.disconnected(errors.New("broken"))
 	s.set(0, nil)
