@@ -110,7 +110,7 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 			{func(b *bench) {
 				i := b.informer(object("A", "1"))
 				i.cancel = func() { close(i.stopped) }
-				b.watched.removeExcept(nil)
+				b.replace(b.watched, []*informer{i}, nil)
 				b.drop(b.watched, i)
 			}, 1},
 		}, 0},
