@@ -121,7 +121,7 @@ func (syncedRegistration) HasSynced() bool { return true }
 
 // sync makes the bench's informers count as synced.
 func (b *bench) sync() {
-	for _, i := range b.watched.informers.all() {
+	for _, i := range b.watched.informers.All() {
 		i.registration = syncedRegistration{}
 	}
 }
@@ -184,7 +184,7 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	b.stubForwarder = stubForwarder{b.Set, c.Ledger.NewTerm()}
 	b.Comparer = newComparer(b.Set)
 	b.watched = b.newWatched(r, false, func() {})
-	b.watched.aligned = true
+	b.watched.alignment.Store(&alignment{complete: true})
 	namespaces := c.Namespaces.Include
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
@@ -194,9 +194,9 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.watched.informers.put(namespace, i)
+		b.watched.informers.Put(namespace, i)
 	}
-	b.Set.watched.put(r.GroupResource(), b.watched)
+	b.Set.watched.Put(r.GroupResource(), b.watched)
 	return b
 }
 
@@ -204,13 +204,13 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 func (b *bench) watch(t *testing.T, r event.Resource, followed bool) *watched {
 	t.Helper()
 	w := b.newWatched(r, followed, func() {})
-	w.aligned = true
+	w.alignment.Store(&alignment{complete: true})
 	i, err := b.newInformer(w, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.informers.put("", i)
-	b.Set.watched.put(r.GroupResource(), w)
+	w.informers.Put("", i)
+	b.Set.watched.Put(r.GroupResource(), w)
 	return w
 }
 

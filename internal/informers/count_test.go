@@ -36,7 +36,7 @@ func TestNobodyListsEveryKey(t *testing.T) {
 	b.namespaces.Put("default", map[string]string{"sync": "yes"})
 	b.namespaces.Put("other", nil)
 	b.namespaces.Synced()
-	i := b.watched.informers.all()[""]
+	i := b.watched.informers.All()[""]
 	store := &unlisted{SharedIndexInformer: i.shared}
 	i.shared = store
 	in := func(namespace, name, version string) *event.Object {

@@ -18,7 +18,7 @@ func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	s.reselect(w)
 	s.mu.Lock()
 	w.epoch = s.epochOf(r.GroupResource())
-	s.watched.put(r.GroupResource(), w)
+	s.watched.Put(r.GroupResource(), w)
 	s.mu.Unlock()
 	s.completeReferences()
 	s.log.Debug("informer starting", "resource", r.GroupResource().String(), "version", r.Version)
@@ -83,7 +83,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	}
 	first := !w.hasAligned()
 	var surplus, starting []*informer
-	for namespace, i := range w.informers.all() {
+	for namespace, i := range w.informers.All() {
 		if !slices.Contains(names, namespace) {
 			surplus = append(surplus, i)
 		}
@@ -126,7 +126,7 @@ func (s *Set) replace(w *watched, surplus, starting []*informer) {
 		return
 	}
 	s.reselect(w)
-	w.informers.change(func(m map[string]*informer) {
+	w.informers.Change(func(m map[string]*informer) {
 		for _, i := range surplus {
 			delete(m, i.namespace)
 		}
@@ -139,7 +139,7 @@ func (s *Set) replace(w *watched, surplus, starting []*informer) {
 // deny records and logs the namespaces to which access is denied. It reports whether any denial is
 // new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
-	now, before, after := s.config.Now(), w.denied, map[string]denial{} // no other goroutine writes w.denied
+	now, before, after := s.config.Now(), w.alignment.Load().denied, map[string]denial{}
 	for _, namespace := range sortedKeys(denied) {
 		d, known := before[namespace]
 		if !known {
@@ -155,10 +155,9 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	// A namespaced resource counts as aligned only after the namespaces are known.
-	w.denied, w.aligned = after, w.aligned || s.namespaces.Ready() == nil || !w.resource.Namespaced
+	complete := w.hasAligned() || s.namespaces.Ready() == nil || !w.resource.Namespaced
+	w.alignment.Store(&alignment{complete, after})
 	return news
 }
 

@@ -118,7 +118,7 @@ func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 // plans returns the watched resources, each in its watched version.
 func (s *Set) plans() map[schema.GroupResource]survey.Plan {
 	all := map[schema.GroupResource]survey.Plan{}
-	for gr, w := range s.watched.all() {
+	for gr, w := range s.watched.All() {
 		all[gr] = survey.Plan{Resource: w.resource, Followed: w.followed}
 	}
 	return all

@@ -45,7 +45,7 @@ func (s *Set) RaiseEpochs(to uint16) {
 // noteRaised requests startDueEpochs if the informers of a resource must restart. The caller holds
 // the lock.
 func (s *Set) noteRaised() {
-	for gr, w := range s.watched.all() {
+	for gr, w := range s.watched.All() {
 		if w.epoch < s.epochOf(gr) {
 			signal(s.raised)
 		}
@@ -58,7 +58,7 @@ func (s *Set) noteRaised() {
 func (s *Set) startDueEpochs(ctx context.Context) {
 	var due []*watched
 	s.mu.Lock()
-	s.watched.change(func(m map[schema.GroupResource]*watched) {
+	s.watched.Change(func(m map[schema.GroupResource]*watched) {
 		for gr, w := range m {
 			if w.epoch < s.epochOf(gr) {
 				due = append(due, w)

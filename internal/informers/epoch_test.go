@@ -20,7 +20,7 @@ func TestAnEpochIsOfAResource(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	aggregated := event.Resource{Group: "metrics.example.com", Version: "v1", Resource: "readings", Kind: "Reading"}
 	other := b.newWatched(aggregated, false, func() {})
-	b.Set.watched.put(aggregated.GroupResource(), other)
+	b.Set.watched.Put(aggregated.GroupResource(), other)
 	for _, to := range []uint16{1, 2, event.LastEpoch, event.LastEpoch + 1, 65535, 1} {
 		b.RaiseEpoch(aggregated.GroupResource(), to)
 	}

@@ -42,7 +42,7 @@ func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []surve
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.restarting = true
-	s.watched.change(func(m map[schema.GroupResource]*watched) {
+	s.watched.Change(func(m map[schema.GroupResource]*watched) {
 		take := func(all []schema.GroupResource) (taken []*watched) {
 			for _, gr := range all {
 				taken = append(taken, m[gr])

@@ -19,7 +19,7 @@ import (
 func TestALife(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBench(t, Config{}, testResource)
-	i := b.watched.informers.all()[""]
+	i := b.watched.informers.All()[""]
 	i.began = now
 	later := func() time.Time { now = now.Add(time.Minute); return now }
 	for _, c := range []struct {

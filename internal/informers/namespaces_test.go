@@ -216,8 +216,8 @@ func TestUpdateWhileUnselected(t *testing.T) {
 		b := newObject(t)
 		b.index(unselected()) // not reported yet
 		b.Unanswered(testKey, event.Acked{}, live("A", "1"))
-		i := b.watched.informers.all()[""]
-		b.watched.informers.change(func(m map[string]*informer) { delete(m, "") })
+		i := b.watched.informers.All()[""]
+		b.watched.informers.Change(func(m map[string]*informer) { delete(m, "") })
 		i.cancel = func() { close(i.stopped) }
 		b.drop(b.watched, i)
 		if n := b.ledger.DirtyLen(); n > 0 {
@@ -270,9 +270,9 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 		if len(names) != step.want || len(denied) > 0 {
 			t.Errorf("%d namespaces: informers of %q, denied %v; want %d", step.namespaces, names, denied, step.want)
 		}
-		w.informers.change(func(m map[string]*informer) { clear(m) })
+		w.informers.Change(func(m map[string]*informer) { clear(m) })
 		for _, name := range names {
-			w.informers.put(name, &informer{registration: syncedRegistration{}})
+			w.informers.Put(name, &informer{registration: syncedRegistration{}})
 		}
 	}
 }
@@ -332,8 +332,8 @@ func TestANamespaceThatIsSelectedForAMoment(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: selector(t, "sync=yes")}}, testResource)
 	b.namespaces.Put("covered", map[string]string{"sync": "yes"})
 	b.namespaces.Synced()
-	b.watched.informers.put("covered", b.watched.informers.all()[""])
-	b.watched.informers.change(func(m map[string]*informer) { delete(m, "") })
+	b.watched.informers.Put("covered", b.watched.informers.All()[""])
+	b.watched.informers.Change(func(m map[string]*informer) { delete(m, "") })
 	for _, namespace := range []string{"covered", "new"} {
 		b.namespaces.Put(namespace, map[string]string{"sync": "yes"})
 		if b.namespaceChanged(namespace); len(b.compared) > 0 {

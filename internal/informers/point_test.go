@@ -38,17 +38,17 @@ func TestSelection(t *testing.T) {
 			former.cancel = func() { close(former.stopped) }
 			b.drop(b.watched, former)
 		},
-		"an informer lists for the second time": func(b *bench) { b.forgetUnlisted(b.watched, b.watched.informers.all()[""]) },
+		"an informer lists for the second time": func(b *bench) { b.forgetUnlisted(b.watched, b.watched.informers.All()[""]) },
 		"an informer starts": func(b *bench) {
 			var running sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
-			b.watched.informers.change(func(m map[string]*informer) { clear(m) })
+			b.watched.informers.Change(func(m map[string]*informer) { clear(m) })
 			b.align(ctx, b.watched, &running)
 			cancel()
 			running.Wait()
 		},
 		"the cache loses an object": func(b *bench) {
-			b.onDelete(b.watched.informers.all()[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
+			b.onDelete(b.watched.informers.All()[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
 	b.add(object("A", "5"))
-	dropped := b.watched.informers.all()["default"]
-	b.watched.informers.change(func(m map[string]*informer) { delete(m, "default") })
+	dropped := b.watched.informers.All()["default"]
+	b.watched.informers.Change(func(m map[string]*informer) { delete(m, "default") })
 	var point ledger.Point
 	dropped.cancel = func() {
 		point = ledger.Point{Mark: b.ledger.Mark(r.GroupResource()), Selection: b.Selection(r.GroupResource())}
@@ -118,8 +118,8 @@ func TestDropEnqueuesAnUnansweredCreate(t *testing.T) {
 	b.add(o)
 	k := r.Key(o.Namespace, o.Name)
 	b.term.Unanswered(k, event.Acked{}, event.Acked{UID: "A", ResourceVersion: "5"}, &event.Change{Object: o}, b.Interest(k))
-	dropped := b.watched.informers.all()["default"]
-	b.watched.informers.change(func(m map[string]*informer) { delete(m, "default") })
+	dropped := b.watched.informers.All()["default"]
+	b.watched.informers.Change(func(m map[string]*informer) { delete(m, "default") })
 	dropped.cancel = func() { close(dropped.stopped) }
 	b.takeEnqueued()
 	b.drop(b.watched, dropped)
@@ -140,7 +140,7 @@ func TestPointOfTwoInformers(t *testing.T) {
 	b.sync()
 	at := time.Unix(100, 0)
 	for namespace, version := range map[string]string{"a": "9", "b": "12"} {
-		i := b.watched.informers.all()[namespace]
+		i := b.watched.informers.All()[namespace]
 		i.progress.List(0, true, true, at)
 		at = at.Add(time.Second)
 		i.shared.GetStore().Bookmark(version)
@@ -190,7 +190,7 @@ func TestPointCountsTheObjectsAtItsVersion(t *testing.T) {
 	b := newBench(t, Config{}, r)
 	b.watched.firstSync.Finish(t.Context())
 	b.sync()
-	i := b.watched.informers.all()[""]
+	i := b.watched.informers.All()[""]
 	i.progress.List(0, true, true, time.Now())
 	const changes = 20_000
 	var watching sync.WaitGroup
@@ -245,7 +245,7 @@ func TestPointOfAFollowedResource(t *testing.T) {
 	b.references.Learn(map[schema.GroupKind]event.Resource{{Group: "example.com", Kind: "parts"}: parts}, nil)
 	followed := b.watch(t, parts, true)
 	followed.firstSync.Finish(t.Context())
-	i := followed.informers.all()[""]
+	i := followed.informers.All()[""]
 	i.registration = syncedRegistration{}
 	i.progress.List(0, true, true, time.Now())
 	b.sync()

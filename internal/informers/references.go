@@ -110,7 +110,7 @@ func (s *Set) referencesListed() bool {
 	// A group whose discovery failed, or a resource that is being restarted, may have objects that refer
 	// to others.
 	complete := s.answer != nil && len(s.answer.Catalog.Failed) == 0 && !s.restarting
-	all := slices.Collect(maps.Values(s.watched.all()))
+	all := slices.Collect(maps.Values(s.watched.All()))
 	s.mu.RUnlock()
 	complete = complete && !slices.ContainsFunc(all, func(w *watched) bool { return !w.listed() })
 	for _, r := range s.references.Resources() {

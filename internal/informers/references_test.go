@@ -247,7 +247,7 @@ func TestReferencesAreCompleteWithoutAccess(t *testing.T) {
 	b.sync()
 	b.answer = &survey.Answer{Catalog: &discovery.Catalog{}}
 	w := b.newWatched(event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}, false, func() {})
-	b.Set.watched[w.groupResource()] = w
+	b.Set.watched.Put(w.groupResource(), w)
 	if b.completeReferences(); b.references.IsComplete() {
 		t.Fatal("complete before the informers of a resource have started")
 	}

@@ -32,9 +32,9 @@ func testReferencesDuringARestart(t *testing.T, epoch bool) {
 	restarted := b.watch(t, widgets, false) // not listed yet
 	b.sync()
 	followed := b.watch(t, parts, true)
-	followed.informers.all()[""].registration = syncedRegistration{}
+	followed.informers.All()[""].registration = syncedRegistration{}
 	part := object("A", "7")
-	_ = followed.informers.all()[""].shared.GetStore().Add(part)
+	_ = followed.informers.All()[""].shared.GetStore().Add(part)
 	gadget := object("G", "3")
 	gadget.References = []event.Reference{{Group: "example.com", Kind: "parts", Name: "other"}}
 	b.index(gadget)
@@ -45,10 +45,10 @@ func testReferencesDuringARestart(t *testing.T, epoch bool) {
 		}
 	}
 	b.answer = answer(widgets)
-	b.updateReferences(b.watched, b.watched.informers.all()[""])
+	b.updateReferences(b.watched, b.watched.informers.All()[""])
 	k := parts.Key(part.Namespace, part.Name)
 	restarted.cancel = func() { // while apply waits for the informers of widgets, those of gadgets sync
-		b.updateReferences(b.watched, b.watched.informers.all()[""])
+		b.updateReferences(b.watched, b.watched.informers.All()[""])
 		if v := b.Lookup(k); b.references.IsComplete() || len(v.Tombstones) > 0 {
 			t.Errorf("complete: %t, tombstones: %+v", b.references.IsComplete(), v.Tombstones)
 		}
@@ -96,7 +96,7 @@ func TestReplan(t *testing.T) {
 			selection := discovery.Selection{Include: []string{"widgets.example.com", "fish", "*.apps"}}
 			s := &Set{references: references.New(nil, nil)}
 			for _, r := range selection.Resolve(mustDiscover(t, c.before)).Watch {
-				s.watched.put(r.GroupResource(), &watched{resource: r})
+				s.watched.Put(r.GroupResource(), &watched{resource: r})
 			}
 			after := mustDiscover(t, c.after)
 			gone, stale, started := s.replan(&survey.Answer{Catalog: after, Resolution: selection.Resolve(after)})
@@ -121,7 +121,7 @@ func TestReplan(t *testing.T) {
 				}
 			}
 			for _, name := range append(names(gone), names(stale)...) {
-				for gr := range s.watched.all() {
+				for gr := range s.watched.All() {
 					if gr.Resource == name {
 						t.Errorf("%s is still watched", name)
 					}

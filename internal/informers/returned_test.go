@@ -43,7 +43,7 @@ func TestForgetUnlisted(t *testing.T) {
 	elsewhere := event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}.Key("default", "other")
 	b.ledger.Observe(elsewhere, nil, object("D", "3"), event.CauseWatch, false, b.config.Now())
 	b.takeEnqueued()
-	b.forgetUnlisted(b.watched, b.watched.informers.all()[""])
+	b.forgetUnlisted(b.watched, b.watched.informers.All()[""])
 	if got := b.takeEnqueued(); !slices.Equal(got, []event.Key{left}) {
 		t.Errorf("enqueued %v, want %v", got, left)
 	}
@@ -58,7 +58,7 @@ func TestForgetUnlisted(t *testing.T) {
 // the namespace, which may be removed.
 func TestDeniedBeforeTheFirstList(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, testResource)
-	i := b.watched.informers.all()["default"]
+	i := b.watched.informers.All()["default"]
 	if b.DescribeObject(testKey).Denied {
 		t.Error("denied before the first list")
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
+	"github.com/kuberelay/kuberelay/internal/informers/snapshot"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
@@ -121,7 +122,7 @@ type Set struct {
 	server      *history.Server
 	survey      survey.Survey
 
-	watched snapshot[schema.GroupResource, *watched] // changed while mu is held
+	watched snapshot.Map[schema.GroupResource, *watched] // changed while mu is held
 
 	mu         sync.RWMutex
 	epochs     map[schema.GroupResource]uint16 // see Epoch
@@ -210,9 +211,7 @@ func (s *Set) Unpublishable(k event.Key) {
 }
 
 // Watched returns the resources that have informers, in no particular order.
-func (s *Set) Watched() []schema.GroupResource {
-	return slices.Collect(maps.Keys(s.watched.all()))
-}
+func (s *Set) Watched() []schema.GroupResource { return slices.Collect(maps.Keys(s.watched.All())) }
 
 // Resources returns the watched resources with their versions and kinds, in no particular order.
 func (s *Set) Resources() []event.Resource {
@@ -239,9 +238,7 @@ func (s *Set) Settled(k event.Key) {
 	}
 }
 
-func (s *Set) watchedFor(gr schema.GroupResource) *watched {
-	return s.watched.all()[gr]
-}
+func (s *Set) watchedFor(gr schema.GroupResource) *watched { return s.watched.All()[gr] }
 
 // lastAnswer returns the answer that is in effect, or nil before the first answer.
 func (s *Set) lastAnswer() *survey.Answer {
@@ -252,7 +249,7 @@ func (s *Set) lastAnswer() *survey.Answer {
 
 // eachWatched calls f with every watched resource.
 func (s *Set) eachWatched(f func(*watched)) {
-	for _, w := range s.watched.all() {
+	for _, w := range s.watched.All() {
 		f(w)
 	}
 }

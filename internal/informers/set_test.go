@@ -31,7 +31,7 @@ func TestEveryNotificationIsEnqueued(t *testing.T) {
 		{"add", func() { b.add(object("C", "7")) }, "C.7", []string{"A", "B"}},
 		{"delete that the watch missed", func() {
 			b.index(object("D", "9")) // removes C from the indexer
-			b.onDelete(b.watched.informers.all()[""], cache.DeletedFinalStateUnknown{Key: "default/web", Obj: object("C", "7")})
+			b.onDelete(b.watched.informers.All()[""], cache.DeletedFinalStateUnknown{Key: "default/web", Obj: object("C", "7")})
 		}, "D.9", []string{"A", "B", "C"}},
 	} {
 		c.notify()
@@ -56,7 +56,7 @@ func TestEveryNotificationIsEnqueued(t *testing.T) {
 // object that a relist has shown to be missing.
 func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
-	b.onDelete(b.watched.informers.all()[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
+	b.onDelete(b.watched.informers.All()[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
 	if want := testResource.GroupResource(); !slices.Equal(b.compared, []schema.GroupResource{want}) {
 		t.Errorf("compared %v, want %v", b.compared, want)
 	}
@@ -101,7 +101,7 @@ func TestLookupOfWhatIsNotWatched(t *testing.T) {
 // because each change is logged.
 func TestFailing(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
-	i := b.watched.informers.all()[""]
+	i := b.watched.informers.All()[""]
 	i.began = time.Time{}
 	first, second := time.Unix(1, 0), time.Unix(2, 0)
 	forbidden := forbiddenError("configmaps", "")
@@ -158,7 +158,7 @@ func (aheadOf) LastSyncResourceVersion() string { return "9" }
 // existing object seemed to have left the selection.
 func TestVersionOfTheIndexer(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
-	b.watched.informers.all()[""].shared = aheadOf{b.watched.informers.all()[""].shared}
+	b.watched.informers.All()[""].shared = aheadOf{b.watched.informers.All()[""].shared}
 	b.list(object("A", "5"))
 	if got := b.DescribeObject(testKey).Version; got != "5" {
 		t.Errorf("a comparison takes version %q for seen, want 5", got)

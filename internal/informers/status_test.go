@@ -56,12 +56,12 @@ func TestMetrics(t *testing.T) {
 	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
 	now = now.Add(42 * time.Second)
 	b.Settle(testKey, live("A", "1"))
-	b.watched.informers.all()["default"].registration = syncedRegistration{}
+	b.watched.informers.All()["default"].registration = syncedRegistration{}
 	since := time.Unix(1000, 0)
-	for _, i := range b.watched.informers.all() {
+	for _, i := range b.watched.informers.All() {
 		i.began = since
 	}
-	b.watched.informers.all()["team-a"].setFailing(forbiddenError("configmaps", ""), since.Add(time.Minute))
+	b.watched.informers.All()["team-a"].setFailing(forbiddenError("configmaps", ""), since.Add(time.Minute))
 	b.answer = &survey.Answer{Catalog: &discovery.Catalog{Failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
 	b.failed = errors.New("no answer")
 	want := []string{
@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	b.watched.informers["default"].setFailing(errors.New("away"), since) // an earlier version showed only the last reason
+	b.watched.informers.All()["default"].setFailing(errors.New("away"), since) // an earlier version showed only the last reason
 	want = slices.Insert(want, 4, "informer_failing{failing,configmaps} 1")
 	want[slices.Index(want, "informer_state{forbidden,configmaps,degraded} 1")] = "informer_state{failing,configmaps,degraded} 1"
 	want[slices.Index(want, "informer_state_since_timestamp_seconds{configmaps} 1060")] = "informer_state_since_timestamp_seconds{configmaps} 1000"
@@ -87,8 +87,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	b.sync()
-	b.watched.informers.all()["default"].setFailing(nil, since)
-	b.watched.informers.all()["team-a"].setFailing(nil, since)
+	b.watched.informers.All()["default"].setFailing(nil, since)
+	b.watched.informers.All()["team-a"].setFailing(nil, since)
 	b.answer, b.failed = nil, nil
 	want = []string{
 		"dirty_objects{} 1", "informer_objects{configmaps} 2", "informer_state_since_timestamp_seconds{configmaps} 1000",
@@ -104,7 +104,7 @@ func TestMetrics(t *testing.T) {
 func TestMetricsBeforeTheInformersStart(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.config.Now = func() time.Time { return time.Unix(900, 0) }
-	b.Set.watched[testKey.GroupResource()] = b.newWatched(testResource, false, func() {})
+	b.Set.watched.Put(testKey.GroupResource(), b.newWatched(testResource, false, func() {}))
 	const want = "informer_state_since_timestamp_seconds{configmaps} 900"
 	if got := gathered(t, collector{b.Set}); !slices.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -169,12 +169,12 @@ func TestReasonIsBounded(t *testing.T) {
 func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	b.answer = &survey.Answer{}
-	b.watched.informers.all()["default"].registration = syncedRegistration{}
-	b.watched.informers.all()["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	b.watched.informers.All()["default"].registration = syncedRegistration{}
+	b.watched.informers.All()["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
 	if err := b.Ready(); err != nil {
 		t.Errorf("one of two is forbidden: %v", err)
 	}
-	b.watched.informers.all()["default"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	b.watched.informers.All()["default"].setFailing(forbiddenError("configmaps", ""), time.Now())
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list and watch") {
 		t.Errorf("both are forbidden: got %v, want the fix", err)
 	}
@@ -185,12 +185,12 @@ func TestReadyNamesAFewOfMany(t *testing.T) {
 	b.answer = &survey.Answer{}
 	for n := range 9 {
 		r := event.Resource{Version: "v1", Resource: fmt.Sprintf("r%d", n)}
-		b.Set.watched.put(r.GroupResource(), newBench(t, Config{}, r).watched)
+		b.Set.watched.Put(r.GroupResource(), newBench(t, Config{}, r).watched)
 	}
 	if err := b.Ready(); err == nil || err.Error() != "not synced: configmaps, r0, r1 and 7 more" {
 		t.Errorf("got %v", err)
 	}
-	b.Set.watched.change(func(m map[schema.GroupResource]*watched) { clear(m) })
+	b.Set.watched.Change(func(m map[schema.GroupResource]*watched) { clear(m) })
 	if err := b.Ready(); err != nil {
 		t.Errorf("nothing to watch: got %v", err)
 	}

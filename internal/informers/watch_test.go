@@ -245,12 +245,12 @@ func TestReadyBeforeDiscovery(t *testing.T) {
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "configmaps") {
 		t.Errorf("got %v, want that configmaps have not synced", err)
 	}
-	b.watched.informers.all()[""].setFailing(forbiddenError("configmaps", ""), time.Now())
+	b.watched.informers.All()[""].setFailing(forbiddenError("configmaps", ""), time.Now())
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list and watch") {
 		t.Errorf("got %v, want that nothing may be read", err)
 	}
 	b.sync()
-	b.watched.informers.all()[""].setFailing(failure, time.Now())
+	b.watched.informers.All()[""].setFailing(failure, time.Now())
 	if err := b.Ready(); err != nil {
 		t.Errorf("got %v, though all have synced", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
+	"github.com/kuberelay/kuberelay/internal/informers/snapshot"
 )
 
 // watched is a resource and the informers that cover it.
@@ -38,14 +39,16 @@ type watched struct {
 	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
 	everJoined chan struct{} // closed when joined was true for the first time
 	onceJoined sync.Once     // closes everJoined
+	redefined  chan struct{} // has a token when the resource must be listed again
 
-	redefined chan struct{} // has a token when the resource must be listed again
+	informers snapshot.Map[string, *informer] // by namespace; "" for all namespaces
+	alignment atomic.Pointer[alignment]       // never nil
+}
 
-	informers snapshot[string, *informer] // by namespace; "" for all namespaces
-
-	mu      sync.RWMutex
-	aligned bool              // the informers have started, or none is needed
-	denied  map[string]denial // by namespace; "" for all namespaces
+// alignment is the result of the last alignment of the informers with the namespaces to cover.
+type alignment struct {
+	complete bool              // the informers have started, or none is needed
+	denied   map[string]denial // by namespace; "" for all namespaces
 }
 
 // denial is the reason why a namespace of a resource, or the whole resource, is not watched.
@@ -59,8 +62,8 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 		resource: r, followed: followed, began: s.config.Now(), cancel: cancel, everJoined: make(chan struct{}),
 		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
-		denied:    map[string]denial{},
 	}
+	w.alignment.Store(&alignment{})
 	w.firstSync = firstsync.New(firstsync.Config{
 		Resource: r, Markers: s.config.Markers, Logger: s.log,
 		Len: func() int { return s.len(w) }, Left: func() int { return s.ledger.FirstSyncLeft(r.GroupResource()) },
@@ -72,7 +75,7 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
 
 func (w *watched) all() []*informer {
-	return slices.Collect(maps.Values(w.informers.all()))
+	return slices.Collect(maps.Values(w.informers.All()))
 }
 
 // keys returns the keys of all objects in the indexers.
@@ -90,7 +93,7 @@ func (w *watched) keys() iter.Seq[event.Key] {
 
 // informer returns the informer that covers a key, or nil if none does.
 func (w *watched) informer(k event.Key) *informer {
-	all := w.informers.all()
+	all := w.informers.All()
 	if i, ok := all[""]; ok {
 		return i
 	}
@@ -125,32 +128,23 @@ func signal(c chan<- struct{}) {
 
 // synced reports whether all selected objects are listed.
 func (w *watched) synced() bool {
-	w.mu.RLock()
-	denied := len(w.denied) > 0
-	w.mu.RUnlock()
-	return !denied && w.listed()
+	return len(w.alignment.Load().denied) == 0 && w.listed()
 }
 
 // isDenied reports whether no informer runs in a namespace because access is denied.
 func (w *watched) isDenied(namespace string) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	d, ok := w.denied[namespace]
+	d, ok := w.alignment.Load().denied[namespace]
 	return ok && namespace != "" && !errors.Is(d.err, discovery.ErrNotListed)
 }
 
-func (w *watched) hasAligned() bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.aligned
-}
+func (w *watched) hasAligned() bool { return w.alignment.Load().complete }
 
 // listed reports whether all readable objects are listed.
 func (w *watched) listed() bool {
 	if !w.hasAligned() {
 		return false
 	}
-	for _, i := range w.informers.all() {
+	for _, i := range w.informers.All() {
 		if !i.synced() {
 			return false
 		}
@@ -168,19 +162,19 @@ func (w *watched) isListing() bool {
 
 // has reports whether an informer covers exactly this namespace. "" means all namespaces.
 func (w *watched) has(namespace string) bool {
-	_, ok := w.informers.all()[namespace]
+	_, ok := w.informers.All()[namespace]
 	return ok
 }
 
 // isForbidden reports whether the watch of exactly this namespace is denied.
 func (w *watched) isForbidden(namespace string) bool {
-	i := w.informers.all()[namespace]
+	i := w.informers.All()[namespace]
 	return i != nil && apierrors.IsForbidden(i.status().Failing)
 }
 
 // coverage describes how the informers currently cover the resource.
 func (w *watched) coverage() discovery.Coverage {
-	all := w.informers.all()
+	all := w.informers.All()
 	_, everywhere := all[""]
 	separately := !everywhere && len(all) > 0
 	return discovery.Coverage{Everywhere: everywhere, Separately: separately, Working: everywhere && !w.isForbidden("")}
@@ -207,14 +201,13 @@ func (w *watched) statusOf(count func(*informer) int) []health.Status {
 		st.Objects = count(i)
 		all = append(all, st)
 	}
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	for namespace, d := range w.denied {
+	is := w.alignment.Load()
+	for namespace, d := range is.denied {
 		all = append(all, health.Status{
 			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})
 	}
-	if !w.aligned {
+	if !is.complete {
 		all = append(all, health.Status{Resource: w.resource, State: health.Starting, Since: w.began})
 	}
 	return all
