@@ -111,7 +111,7 @@ func All() []Check {
 	return slices.Concat(setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks())
 }
 
-// Run runs the checks of the configured sink.
+// Run runs all checks, except those that are only for a sink that is not configured.
 func Run(f Facts) Report {
 	r := Report{Cluster: f.Cluster, Status: OK, Checks: []Result{}}
 	count := map[Status]int{}

@@ -16,8 +16,8 @@ import (
 
 // Run discovers resources and starts and stops their informers until ctx ends. It returns when
 // everything that it started has ended. It returns an error only if the API server refuses the
-// credentials before the first successful discovery. Credentials that it refuses later may be
-// renewed.
+// credentials before the first successful discovery. If the API server refuses them later, Run
+// retries, because the credentials may be renewed.
 func (s *Set) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.stopAll()

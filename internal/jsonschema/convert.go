@@ -74,7 +74,7 @@ func (c *converter) convert(from schema) (schema, error) {
 		case "$ref":
 			name, ok := strings.CutPrefix(fmt.Sprint(value), componentsPrefix)
 			if !ok {
-				return nil, fmt.Errorf("the reference %v leads to no schema of the document", value)
+				return nil, fmt.Errorf("the reference %v does not point to a schema in the document", value)
 			}
 			to[keyword] = defsPrefix + name
 			err = c.addDefinition(name)
@@ -157,7 +157,7 @@ func (c *converter) convertValue(value any) (any, error) {
 func (c *converter) convertMembers(value any) (schema, error) {
 	members, ok := value.(schema)
 	if !ok {
-		return nil, fmt.Errorf("properties are %s", kindOf(value))
+		return nil, fmt.Errorf("properties must be an object, not %s", kindOf(value))
 	}
 	converted := schema{}
 	for name, member := range members {
@@ -172,7 +172,7 @@ func (c *converter) convertMembers(value any) (schema, error) {
 func (c *converter) convertList(value any) ([]any, error) {
 	list, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("a list of schemas is %s", kindOf(value))
+		return nil, fmt.Errorf("expected a list of schemas, not %s", kindOf(value))
 	}
 	converted := make([]any, len(list))
 	for i, s := range list {

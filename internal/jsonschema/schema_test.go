@@ -152,9 +152,9 @@ func TestOfRefuses(t *testing.T) {
 		{"{}", things, "has no schema of the kind Thing"},
 		{string(documentOf("{}")), gadgets, "has no schema of the kind Gadget"},
 		{string(documentOf(`{"$ref":"#/components/schemas/Absent"}`)), things, "the document has no schema Absent"},
-		{string(documentOf(`{"$ref":"https://example.com/s"}`)), things, "leads to no schema of the document"},
-		{string(documentOf(`{"properties":[]}`)), things, "properties are a list"},
-		{string(documentOf(`{"anyOf":{}}`)), things, "a list of schemas is"},
+		{string(documentOf(`{"$ref":"https://example.com/s"}`)), things, "does not point to a schema in the document"},
+		{string(documentOf(`{"properties":[]}`)), things, "properties must be an object, not a list"},
+		{string(documentOf(`{"anyOf":{}}`)), things, "expected a list of schemas, not"},
 	} {
 		if got, err := Of([]byte(tt.document), tt.r, event.DataObject); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %s, %v; want %q", tt.document, got, err, tt.want)

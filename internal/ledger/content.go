@@ -22,8 +22,9 @@ func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 }
 
 // Complete sets the fields of a change that come from the bus. last is the state that was read
-// from the bus, or nil. Complete also sets the resource if no informer watches it in the API version
-// of the last state anymore. It reports whether the bus already has the content of the change.
+// from the bus, or nil. If no informer watches the API version of the change's object anymore, Complete
+// derives the resource from the object. It reports whether the bus already has the content of the
+// change.
 func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool, err error) {
 	if last != nil && !isStateOf(last, c.Key, acked) {
 		last = nil

@@ -35,9 +35,9 @@ func (l *Ledger) MarkUnpublishable(key event.Key) {
 }
 
 // FirstSyncLeft returns the number of keys that the first sync of a resource waits for. The first
-// sync waits for each of its objects until the bus has the state. If the object is deleted or
-// deselected before then, the first sync waits for the next result for the key, because the bus may
-// be about to store a snapshot event of the object.
+// sync waits until the bus has the state of each of its objects. If an object is deleted or deselected
+// before then, the first sync waits until no publish of the key can be in flight, because the bus
+// may still store a snapshot event of the object.
 func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -44,8 +44,8 @@ func (p *pass) readObjects(ctx context.Context) error {
 	var failed atomic.Int32
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
-		// The API server may return other objects if access is denied in one namespace, or if an object
-		// cannot be converted. If it cannot reach etcd, every read fails with an internal error.
+		// If access is denied in one namespace, or an object cannot be converted, other reads may still
+		// succeed. If the API server cannot reach etcd, every read fails with an internal error.
 		if apierrors.IsForbidden(err) || apierrors.IsInternalError(err) && failed.Add(1) < maxFailed {
 			refused[n], err = err, nil
 		}
@@ -103,7 +103,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 		}
 	}
 	if err != nil {
-		return readResult{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
+		return readResult{}, fmt.Errorf("read %s from the API server: %w", of.key, err)
 	}
 	return answer, nil
 }

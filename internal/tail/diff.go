@@ -89,7 +89,7 @@ func diff(before, after []byte) (string, error) {
 	return renumbered(unified), err
 }
 
-// hunk matches a hunk header. It captures the first line and the number of lines of the old text,
+// hunk matches a hunk header. It captures the first line number and the number of lines of the old text,
 // the number of lines of the new text, and the parts of the header before and after the first line
 // of the new text.
 var hunk = regexp.MustCompile(`(?m)^(@@ -(\d+)(?:,(\d+))? \+)\d+((?:,(\d+))? @@)$`)
@@ -127,8 +127,8 @@ func head(version string) string {
 	return show("v" + version)
 }
 
-// toYAML formats an object like kubectl, except that it does not break long lines and does not quote
-// a multiline string because of tabs. It also returns the object's resourceVersion.
+// toYAML formats an object like kubectl, except that it does not break long lines, and keeps multiline
+// strings in block style even if they contain tabs. It also returns the object's resourceVersion.
 //
 // sigs.k8s.io/yaml is unsuitable: it parses JSON as YAML, so it rejects some characters that JSON
 // allows, and it rounds numbers.

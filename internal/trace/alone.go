@@ -23,7 +23,7 @@ func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 	}
 	switch {
 	case f.Role == Standby:
-		d.Bus.Error = "this forwarder is a standby, " + f.whoLeads("ask the leader, ")
+		d.Bus.Error = "this forwarder is a standby; " + f.whoLeads("ask the leader, ")
 	case f.Checkpoint != nil && f.Checkpoint.Foreign:
 		d.Bus.Error = "another writer's event is there, and the forwarder compares it with the cluster"
 	}

@@ -173,14 +173,14 @@ func (d Document) why(last Entry) Verdict {
 	}
 	switch w := f.Watch; {
 	case w == nil:
-		return verdict(WatchFailing, "waiting: no watch covers it yet%s", has)
+		return verdict(WatchFailing, "waiting: no watch covers the object yet%s", has)
 	case w.State == "degraded" && w.Error != nil:
 		return verdict(WatchFailing, "waiting: the watch of %s fails%s: %s%s", d.Object.Resource, d.lasting(w.Error.Since), w.Error.Message, has)
 	case w.Object == Unknown:
 		return verdict(StartingUp, "waiting: the first list of %s is not complete%s", d.Object.Resource, has)
 	}
 	if f.Role == Standby {
-		return verdict(Behind, "behind: %s%s; this forwarder is a standby, %s", d.present(), has, f.whoLeads("the leader is "))
+		return verdict(Behind, "behind: %s%s; this forwarder is a standby; %s", d.present(), has, f.whoLeads("the leader is "))
 	}
 	return d.waits(last)
 }

@@ -133,14 +133,14 @@ var cases = []struct {
 	{"deselected", set(filtered, func(d *Document) { d.Bus.State = Deselected }), Deselection, "not selected: KUBERELAY_FILTER is false; the bus has it as deselected"},
 	{"denied", set(forbidden, notOnBus), Forbidden, "not watched: access denied; the bus has no event of it"},
 	{"forwarder is silent and behind", set(changed, silent), Behind, "behind: the API server has version 815; the bus has version 812; the forwarder does not respond: refused"},
-	{"nobody leads", set(seen, func(d *Document) { d.Forwarder.Role, d.Forwarder.Error = Standby, "no space" }), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby, nobody is known to lead: no space"},
-	{"standby", set(seen, standby), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby, the leader is kuberelay-1"},
+	{"nobody leads", set(seen, func(d *Document) { d.Forwarder.Role, d.Forwarder.Error = Standby, "no space" }), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby; nobody is known to lead: no space"},
+	{"standby", set(seen, standby), Behind, "behind: the API server has version 815; the bus has version 812; this forwarder is a standby; the leader is kuberelay-1"},
 	{"starting", set(changed, func(d *Document) { d.Forwarder = Forwarder{Role: Starting, Error: "no API server"} }), StartingUp,
 		"waiting: the forwarder is starting: no API server; the bus has version 812"},
 	{"starting without a bus", set(changed, noBus, func(d *Document) {
 		d.Forwarder = Forwarder{Role: Starting, BusUnavailable: &Error{Message: "dial tcp"}}
 	}), BusUnavailable, "waiting: bus unavailable: dial tcp"},
-	{"no watch", set(changed, func(d *Document) { d.Forwarder.Watch = nil }), WatchFailing, "waiting: no watch covers it yet; the bus has version 812"},
+	{"no watch", set(changed, func(d *Document) { d.Forwarder.Watch = nil }), WatchFailing, "waiting: no watch covers the object yet; the bus has version 812"},
 	{"watch fails", set(changed, fails), WatchFailing, "waiting: the watch of deployments.apps fails for 60s: no leader; the bus has version 812"},
 	{"not listed", set(changed, func(d *Document) { d.Forwarder.Watch = &Watch{State: "starting", Object: Unknown} }), StartingUp,
 		"waiting: the first list of deployments.apps is not complete; the bus has version 812"},

@@ -30,11 +30,11 @@ type Object struct {
 }
 
 // Trace collects the facts and judges them. find has the settings. at is the address of the forwarder.
-// Its timeout also limits each response from the API server and the bus. The error is about the
-// command line. Other errors are in the document.
+// Its timeout also limits each response from the API server and the bus. Trace returns an error only
+// if the command line is wrong. All other errors are in the document.
 //
-// Trace reads the API server first. So by the time it reads the bus, the state from the API server has
-// either arrived or is still in flight.
+// Trace reads the API server before the bus. So if the bus lacks the state that the API server
+// returned, the bus is behind.
 func (o Object) Trace(ctx context.Context, find kubeconfig.Finder, at client.Address) (trace.Document, error) {
 	cfg := find.Settings
 	forwarder, err := at.Connect(cfg.Operations)
@@ -65,7 +65,7 @@ func askForwarder(ctx context.Context, c *client.Client, k event.Key, cluster st
 	var f trace.Forwarder
 	err := c.Read(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}, "cluster": {cluster}}, &f)
 	if err == nil && cluster != "" && f.Cluster != "" && f.Cluster != cluster {
-		err = fmt.Errorf("it forwards the cluster %s, and KUBERELAY_CLUSTER_NAME is %s; name another one with --address", f.Cluster, cluster)
+		err = fmt.Errorf("it forwards the cluster %s, but KUBERELAY_CLUSTER_NAME is %s; use --address to name another forwarder", f.Cluster, cluster)
 	}
 	if err != nil {
 		f = trace.Forwarder{Role: trace.Unreachable, Error: err.Error()}

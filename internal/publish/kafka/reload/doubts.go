@@ -66,9 +66,9 @@ const (
 	Erase                   // remove the entry, because the partition has no entry of the object
 )
 
-// Remedy decides about the record of a key. last is the position of the object's last event, or 0
-// if there is none. found points to the entry of that event. It is nil until the event has been
-// read, and points to a zero entry if the topic does not hold the event.
+// Remedy decides what to do about the record of a key. last is the position of the object's last
+// event, or 0 if there is none. found points to the entry of that event. It is nil until the event
+// has been read, and points to a zero entry if the topic does not hold the event.
 func (d *Doubts) Remedy(key string, last uint64, found *record.Entry) Remedy {
 	doubt := d.Last[key]
 	switch {

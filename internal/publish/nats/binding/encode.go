@@ -26,8 +26,8 @@ const (
 // after a rejected publish.
 var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "sequence", "digest", "time"}
 
-// Encode returns the message of an event, without subject and reply. h must be empty. It becomes the
-// header of the message.
+// Encode returns the message of an event, without subject and reply. It uses h, which must be empty,
+// as the header of the message.
 func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 	if m.Acked.Deleted || m.Marker {
 		h.set(keyValueHeader, keyValueDelete)
@@ -70,7 +70,8 @@ var headers = sync.Pool{New: func() any {
 	return &Header{make(natsgo.Header, headerCapacity), make([]string, 0, headerCapacity)}
 }}
 
-// Free empties h and returns it to the pool. The caller must not use the message afterwards.
+// Free empties h and returns it to the pool. The caller must not use a message with this header
+// afterwards.
 func (h *Header) Free() {
 	clear(h.h)
 	clear(h.values)

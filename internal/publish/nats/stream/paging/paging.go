@@ -1,5 +1,5 @@
-// Package paging reads the subjects of a stream page by page while the stream changes. It does not
-// connect to a server.
+// Package paging lists the subjects of a stream page by page, even while the stream changes. The
+// caller fetches the pages.
 package paging
 
 import (
@@ -45,9 +45,9 @@ func Read(fetch func(offset int) (Page, error), found func(subject string)) erro
 		case err != nil:
 			return err
 		case page.Total == 0:
-			return nil // no subject is in the list all the time
+			return nil // no subject was in the list during the whole call
 		case page.Limit < 2:
-			return fmt.Errorf("the server lists %d subjects in pages of %d, need pages of at least 2", page.Total, page.Limit)
+			return fmt.Errorf("the server lists %d subjects in pages of %d; need pages of at least 2", page.Total, page.Limit)
 		case requests == 1:
 			overlap = max(1, page.Limit/1000)
 			maxRequests = spareRequests + 2*(page.Total/page.Limit)
