@@ -85,7 +85,7 @@ func busCases() []decision {
 		}), OK, "every 2 minutes"},
 		{"nats-stream-replicas", "one copy before", "", before(func(f *Facts) {
 			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, true, 1
-		}), Warning, "num_replicas=1 (KUBERELAY): a server that crashes"},
+		}), Warning, "num_replicas=1 (KUBERELAY): if the server crashes"},
 		{"nats-stream-replicas", "three before", "", before(func(f *Facts) {
 			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, true, 3
 		}), OK, "with 3 replicas"},

@@ -55,7 +55,8 @@ type Result struct {
 // deletes, or ctx ends, or another process writes one of the objects. It retries deletes that the bus
 // doesn't acknowledge. It deletes nothing if a later release wrote to the bus in an unknown format.
 func Run(ctx context.Context, c Config) (Result, error) {
-	r := &retirement{Config: c, known: ledger.New().NewTerm()}
+	l := ledger.New()
+	r := &retirement{Config: c, ledger: l, known: l.NewTerm()}
 	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
@@ -82,6 +83,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 // retirement is the state of one Run.
 type retirement struct {
 	Config
+	ledger  *ledger.Ledger
 	known   *ledger.Term
 	deleted atomic.Int64
 }
@@ -92,7 +94,7 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	f := forward.New(forward.Config{
-		Informers: departed{r.known, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
+		Informers: departed{r.ledger, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
 		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // no informer or later event can provide another state
 		Builder: r.Builder, Go: func(f func()) { go f() }, Now: r.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -181,18 +183,20 @@ func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 // departed stands in for the informers of the retired cluster. It reports every object on the bus as
 // deleted.
 type departed struct {
-	known *ledger.Term
-	now   func() time.Time
+	ledger *ledger.Ledger
+	now    func() time.Time
 }
 
 var _ forward.Informers = departed{}
 
 // Lookup implements [forward.Informers].
 func (d departed) Lookup(k event.Key) event.View {
-	acked, now := d.known.Get(k), d.now()
-	v := event.View{Epoch: acked.Epoch, Outlived: event.Outlived{Position: acked.Position}, Observed: now, Cause: event.CauseReconcile}
-	if acked.UID != "" {
-		v.Tombstones = []event.Tombstone{{UID: acked.UID, Confirmed: true, Observed: now, Cause: event.CauseReconcile}}
+	now := d.now()
+	v := event.View{Observed: now, Cause: event.CauseReconcile}
+	d.ledger.Describe(k, &v)
+	v.Epoch, v.Outlived = v.Acked.Epoch, event.Outlived{Position: v.Acked.Position}
+	if v.Acked.UID != "" {
+		v.Tombstones = []event.Tombstone{{UID: v.Acked.UID, Confirmed: true, Observed: now, Cause: event.CauseReconcile}}
 	}
 	return v
 }

@@ -26,7 +26,8 @@ import (
 
 // Informers provides the state of the cluster.
 type Informers interface {
-	// Lookup returns the current view of a key. It does not block.
+	// Lookup returns the current view of a key, with its record in the ledger (see
+	// [ledger.Ledger.Describe]). It does not block.
 	Lookup(event.Key) event.View
 	// Reported returns a version up to which every change of this key is in the views that Lookup
 	// returns, or "" if unknown. It does not block.
