@@ -19,7 +19,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.drain()
 	q.RetryNow()
 	q.Resume()
-	defer context.AfterFunc(ctx, q.end)()
+	stop := context.AfterFunc(ctx, q.end)
 	select {
 	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
 	case <-q.finished:
@@ -29,10 +29,12 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.close()
 	select {
 	case <-q.finished:
-		return nil
 	case <-ctx.Done():
+	}
+	if !stop() {
 		return ErrDrainDeadline
 	}
+	return nil
 }
 
 func (q *priorityQueue) drain() {

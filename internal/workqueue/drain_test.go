@@ -122,19 +122,26 @@ func TestDrainHandsOutKeysInBackoff(t *testing.T) {
 	})
 }
 
+// TestDrainEndsAtItsDeadline verifies that no key is handed out after the deadline, and that Run then
+// returns.
 func TestDrainEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := testQueue(), &recorder{}
-		stop := start(t, q, r.handle)
-		q.Add(key(1))
+		q, r := limited(1, 1, 1), &recorder{}
+		start(t, q, r.handle)
+		for n := range 3 {
+			q.Add(key(n))
+		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := q.Drain(ctx); !errors.Is(err, ErrDrainDeadline) {
 			t.Errorf("got %v, want %v", err, ErrDrainDeadline)
 		}
-		stop()
-		r.finish(key(1), Result{})
+		r.finish(key(0), Result{})
+		<-q.finished
+		if got := r.handed(); got != 1 || q.Len() != 2 {
+			t.Errorf("handed out %d times with %d keys left, want 1 and 2", got, q.Len())
+		}
 	})
 }
 
