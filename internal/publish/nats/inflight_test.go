@@ -210,3 +210,27 @@ func TestPending(t *testing.T) {
 		t.Errorf("after all were acknowledged: %v", err)
 	}
 }
+
+// TestFlights verifies that a flight is taken out of its slot once, only by its own token, and that no
+// flight stays after close.
+func TestFlights(t *testing.T) {
+	s := newFlights(1)
+	first := &flight{slot: <-s.free}
+	if !s.put(first) {
+		t.Fatal("rejected before close")
+	}
+	late := first.token
+	if s.takeIf(func(*flight) bool { return false }) != nil || s.take(late) != first || s.take(late) != nil {
+		t.Error("the flight is not taken out exactly once")
+	}
+	second := &flight{slot: first.slot}
+	if s.put(second); s.take(late) != nil {
+		t.Error("a late response took the next flight of the slot")
+	}
+	if got := s.close(); len(got) != 1 || got[0] != second || s.take(second.token) != nil {
+		t.Errorf("close returned %v", got)
+	}
+	if third := (&flight{slot: first.slot}); s.put(third) || s.take(third.token) != nil {
+		t.Error("a flight is left after close")
+	}
+}
