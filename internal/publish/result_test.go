@@ -96,6 +96,20 @@ func TestMetrics(t *testing.T) {
 	NewMetrics(nil, "bus").Count(ResultStored) // registered nowhere
 }
 
+// TestConditionChangesBeforeTheWait verifies that Await notices a change between its check and its wait.
+func TestConditionChangesBeforeTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Condition
+		calls := 0
+		if err := c.Await(t.Context(), func() bool {
+			calls++
+			return calls > 1 // changed by another goroutine, without a goroutine to wake
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pending

@@ -151,4 +151,9 @@ func TestAWatchThatBeginsWithAList(t *testing.T) {
 	if floor, last := h.shown.floor, h.last.Load(); floor != "9" || last.version != "5" {
 		t.Errorf("floor %q, last %+v; want 9 and 5", floor, last)
 	}
+	h.Listed("3") // after a restore, versions are lower
+	h.Shown(watch.Event{Type: watch.Added, Object: stored("4")})
+	if last := h.last.Load(); last.version != "4" {
+		t.Errorf("last %+v, want 4", last)
+	}
 }

@@ -390,3 +390,25 @@ func TestABatchIsLimited(t *testing.T) {
 		}
 	})
 }
+
+// TestAttempted verifies that a sender reports every failed attempt, and the first success after one.
+func TestAttempted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts, got := 0, []error(nil)
+		p := &partition{fault: func(stored bool) error {
+			if attempts++; !stored && attempts <= 2 {
+				return kafkago.LeaderNotAvailable
+			}
+			return nil
+		}}
+		l, _ := testSender(t, p, func(s *Sender) { s.Attempted = func(_ *Sender, err error) { got = append(got, err) } })
+		o := &answers{}
+		for _, key := range []string{"a", "b", "c"} {
+			l.Add(o.item(key))
+			time.Sleep(time.Minute) // on the synctest clock
+		}
+		if want := []error{kafkago.LeaderNotAvailable, kafkago.LeaderNotAvailable, nil}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
