@@ -65,7 +65,8 @@ func (a *Advisor) Denied(err error, needs ...Permission) error {
 	return err
 }
 
-// AddACL describes the ACL to add and the command that adds it.
+// AddACL describes the ACL to add and the command that adds it. If Advisor.IAM is set, it describes
+// the action that the IAM policy must allow.
 func (a *Advisor) AddACL(p Permission) string {
 	on, flag := p.resource+" "+p.name, " --"+p.resource+" "+quote(p.name)
 	if p.resource == "cluster" {
