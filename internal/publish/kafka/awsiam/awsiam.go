@@ -35,7 +35,7 @@ type Options struct {
 	Region  string   // KUBERELAY_KAFKA_AWS_REGION
 	Brokers []string // as host:port; the names of MSK brokers contain the region
 	Logger  *slog.Logger
-	now     func() time.Time // the clock of a test
+	now     func() time.Time // the clock; tests replace it
 }
 
 // Mechanism authenticates connections. It is safe for concurrent use.
