@@ -125,7 +125,8 @@ func (o Options) validateSASL() error {
 	return nil
 }
 
-// validateAddr does not quote an address that could contain credentials.
+// validateAddr returns an error if an address is not host:port. The error does not quote an address
+// that could contain credentials.
 func validateAddr(a string) error {
 	if strings.Contains(a, "@") {
 		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS contains credentials: put the password into a file " +
