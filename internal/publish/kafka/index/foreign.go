@@ -10,8 +10,11 @@ import (
 
 // ForeignRecord is a record of another writer with the key of one of the cluster's objects.
 type ForeignRecord struct {
-	Entry     record.Entry // has only the place and the time of a record that is not an event, unless a takeover set Entry.Foreign
-	Tombstone bool         // the record is a tombstone, or a delete with its tombstone after it
+	// Entry is the entry of the record. If the record is not an event, Entry has only its place and
+	// time. If a takeover found such a record, Entry.Foreign is set, and the other fields describe
+	// the last event before the record.
+	Entry     record.Entry
+	Tombstone bool // the record is a tombstone, or a delete with its tombstone after it
 
 	found bool // [Foreign.Unanswered] has set the position in the index to that of this record
 }

@@ -47,7 +47,8 @@ func (x *Index) Position(id ID) uint64 {
 	return x.last[id]
 }
 
-// BeginMarker marks a marker as busy. A marker has no expected position.
+// BeginMarker marks a marker as busy, or returns false if it is busy already. A marker has no
+// expected position.
 func (x *Index) BeginMarker(id ID) (ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -76,8 +77,8 @@ func (x *Index) Remove(id ID) {
 	delete(x.last, id)
 }
 
-// Found sets the position of an object's last event, unless the index has a later event in the same
-// partition, or the object has an event in flight. It reports whether it set the position.
+// Found sets the position of an object's last event, unless the index has this position or a later
+// one in the same partition, or the object is busy. It reports whether it set the position.
 func (x *Index) Found(id ID, position uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
