@@ -34,5 +34,6 @@ func (b bounds) lost(now bounds) bool {
 	return now.start > b.start || now.end < b.end || now.at.Sub(b.at) > publish.MaxAway
 }
 
-// misses reports whether the bounds exclude records from the offset next on.
+// misses reports whether a read that continues at the offset next may miss records, because the log
+// starts after it or ends before it.
 func (b bounds) misses(next int64) bool { return next < b.start || next > b.end }

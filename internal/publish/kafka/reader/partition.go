@@ -197,7 +197,8 @@ func (p *partition) readLasts(ctx context.Context, until int64, t *target) error
 // isWanted reports whether a record belongs to the selected cluster.
 func (b *Bus) isWanted(r broker.Record) bool { return bytes.HasPrefix(r.Key, b.prefix) }
 
-// deliver passes one record to the target. It returns the error of yield, if any.
+// deliver passes one record to the target, unless yield or CaughtUp has failed. It returns their error,
+// if any.
 func (p *partition) deliver(t *target, r broker.Record) error {
 	if !p.b.isWanted(r) {
 		return nil
@@ -209,7 +210,7 @@ func (p *partition) deliver(t *target, r broker.Record) error {
 	t.delivered++
 	past := r.Offset < p.from
 	switch {
-	case t.err != nil: // yield failed, possibly in another partition
+	case t.err != nil: // possibly from another partition
 	case err != nil && past:
 	case err != nil:
 		if t.opts.Foreign != nil {

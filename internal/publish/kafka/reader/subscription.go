@@ -42,8 +42,8 @@ const (
 )
 
 // subscription is the state of one call of Subscribe. Each partition has its own goroutine, which
-// ends only if the partition cannot be read, or if yield fails. The next poll decides how to
-// continue a partition.
+// ends only with the subscription, or if the partition cannot be read. In the latter case, the next
+// poll decides how to continue the partition.
 type subscription struct {
 	b       *Bus
 	target  target
@@ -57,7 +57,7 @@ type subscription struct {
 	stopped []stopped
 
 	ended  chan stopped  // from the goroutines of partitions
-	failed chan struct{} // signals that yield failed
+	failed chan struct{} // signals that yield or CaughtUp failed
 }
 
 // stopped is a partition whose goroutine ended with err. until is the argument of follow.
@@ -109,7 +109,7 @@ func (s *subscription) notify(err error) {
 }
 
 // poll starts to read new partitions and continues those that stopped. It returns an error if the
-// brokers do not respond.
+// brokers do not respond, if the read of a partition failed, or if records may be lost.
 func (s *subscription) poll(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
