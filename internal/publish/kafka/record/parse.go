@@ -35,7 +35,7 @@ type Kind int
 
 // The kinds of checkpoint records.
 const (
-	Ignored Kind = iota // a record of another cluster, or a marker of the checkpoint topic itself
+	Ignored Kind = iota // an invalid record, a record of another cluster, a removed state, or a marker of the checkpoint topic itself
 	OfEvent             // has the entry of a key
 	OfTopic             // has the state of a topic
 	Removed             // the key no longer has an entry
@@ -123,8 +123,8 @@ func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, erro
 	return e, p.check(key, e)
 }
 
-// ofObject returns the entry for an object's event, without its partition and offset. If the event
-// has the type of a marker, the caller rejects it because of its key.
+// ofObject returns the entry for an object's event, without its place and Time. If the event has the
+// type of a marker, the caller rejects it because of its key.
 func ofObject(r broker.Record) (Entry, error) {
 	attribute, _, err := binding.Attributes(r.Headers, r.Value)
 	if err != nil {
@@ -132,7 +132,7 @@ func ofObject(r broker.Record) (Entry, error) {
 	}
 	switch t := event.Type(attribute("type")); t {
 	case event.WriterStarted, event.ClusterClaimed, event.SnapshotStarted, event.SnapshotCompleted:
-		return Entry{Type: t, ID: attribute("id")}, nil // the caller checks the key
+		return Entry{Type: t, ID: attribute("id")}, nil
 	}
 	acked, err := event.AckedFrom(attribute)
 	return EntryOf(acked, "", 0, 0), err
