@@ -61,7 +61,8 @@ const maxOffset = math.MaxInt64 >> 1
 // records contain no whole batch, because brokers cut off a response at the requested size. The
 // batch shares the bytes of the records.
 //
-// The batch has its offsets even if it cannot be read. Then [Encoded.Open] returns the reason.
+// If the batch cannot be read, it has its offsets as far as they are known, and [Encoded.Open] returns
+// the reason.
 func Cut(records []byte) (b Encoded, rest []byte, ok bool) {
 	if len(records) <= magicAt {
 		return Encoded{}, nil, false

@@ -118,9 +118,9 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// failed returns the error to report if the source fails with err or, if err is nil, if the batch
-// contradicts itself. It returns [ErrLarge], [ErrTooLarge] and [ErrMalformed] unchanged. Any other
-// err means that the batch is malformed.
+// failed returns the error that Next reports for a batch. err is the error of the source, or nil if
+// the batch contradicts itself. failed returns [ErrLarge], [ErrTooLarge] and [ErrMalformed]
+// unchanged. Any other err means that the batch is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {
 	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):

@@ -100,8 +100,8 @@ type resetter interface {
 var (
 	gunzips = sync.Pool{New: func() any { return new(gzip.Reader) }}
 	unlz4s  = sync.Pool{New: func() any { return lz4Reader{lz4.NewReader(nil)} }}
-	// RFC 8878 (3.1.1.1.2) recommends that decoders support windows of at least this size. The
-	// default of Java producers is 2 MiB. With a concurrency of 1, a decoder runs no goroutine, so
+	// RFC 8878 (3.1.1.1.2) recommends that decoders support windows of at least 8 MiB. The default
+	// of Java producers is 2 MiB. With a concurrency of 1, a decoder runs no goroutine, so
 	// the pool may drop it without closing it.
 	unzstds = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
