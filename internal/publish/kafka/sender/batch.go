@@ -12,9 +12,9 @@ type Item struct {
 	// Tombstone, if set, is the next record of the partition. Both records are always in one batch,
 	// and brokers store and truncate whole batches.
 	Tombstone *recordbatch.Record
-	// Done is called exactly once, with the offset of the record or with an error. If the
-	// chain of the error includes [publish.ErrNotSent], the record is not stored. The items
-	// of one partition complete in the order of their offsets.
+	// Done is called exactly once, with the offset of the record or with an error, unless
+	// [Sender.Withdraw] removes the item. If the chain of the error includes [publish.ErrNotSent],
+	// the record is not stored. The items of one partition complete in the order of their offsets.
 	Done func(offset int64, err error)
 }
 

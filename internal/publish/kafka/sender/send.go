@@ -93,8 +93,9 @@ func (s *Sender) stored(items []*Item, records int, base int64) {
 	complete(items, base, nil)
 }
 
-// split sends the halves of a batch that the broker rejected as too large. The rejected
-// batch used no sequence numbers.
+// split sends the halves of a batch that the broker rejected as too large. The rejected batch used
+// no sequence numbers. If the batch has only one item, split completes the item with
+// [publish.ErrTooLarge].
 func (s *Sender) split(ctx context.Context, items []*Item, err error) {
 	if len(items) == 1 {
 		items[0].Done(0, fmt.Errorf("%w: %w", publish.ErrTooLarge, err))

@@ -28,7 +28,7 @@ type Config struct {
 	Ready     func(ctx context.Context) error // blocks while no batch may be sent; nil for no limit
 	Stall     time.Duration                   // age of an unacknowledged batch at which the sender counts as stalled
 	Fail      func(error)                     // ends the session
-	Attempted func(s *Sender, err error)      // called after an attempt that succeeded or that will be repeated
+	Attempted func(s *Sender, err error)      // called after each attempt that will be repeated, and after the next one that succeeds
 	Sent      func(records, bytes int)        // called for every batch, for the metrics
 	Marker    func(unread int64)              // records the session's marker of an event partition; nil for the checkpoint topic
 }
@@ -51,7 +51,7 @@ type Sender struct {
 	closed       error   // why Add fails; nil while it does not
 	used         Share   // by events that are admitted and not complete
 	last         LastStored
-	known        int64         // the sender has written or read every record below this offset, or has it in unread; 0 before the first record
+	known        int64         // every record below this offset was written by the sender, was read by the session, or is in unread; 0 before the first record
 	unread       Spans         // offsets that other writers have written, see TakeUnread
 	markedUnread int64         // Unread in the recorded entry of the session's marker
 	awake        chan struct{} // wakes Run after Add
@@ -80,7 +80,8 @@ func New(c Config) *Sender {
 	return s
 }
 
-// Add appends a record. It does not block.
+// Add appends an item. After Run has ended, Add completes the item with an error instead. It does not
+// block.
 func (s *Sender) Add(it *Item) {
 	s.mu.Lock()
 	closed := s.closed

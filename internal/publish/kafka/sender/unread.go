@@ -68,8 +68,8 @@ func (s *Sender) RecordRead(unanswered int64) {
 	}
 }
 
-// TakeUnread removes and returns the unread offsets below end. Some of them can belong to batches
-// in flight.
+// TakeUnread removes and returns all unread offsets. end is the end of the log. Some of the offsets
+// can belong to batches in flight.
 func (s *Sender) TakeUnread(end int64) Spans {
 	s.mu.Lock()
 	defer s.mu.Unlock()
