@@ -85,7 +85,7 @@ func (s *Reader) Report(topic string, partition int, offset int64, err error) {
 
 // EntryOf returns the checkpoint entry for a record of an event topic. For the tombstone of a
 // delete, it returns the entry of the delete. For any other tombstone, it returns the zero entry.
-// ok is false if the record is not valid.
+// If the record is not valid, EntryOf reports it and returns false.
 func (s *Reader) EntryOf(r broker.Record, topic string, partition int) (e record.Entry, ok bool) {
 	e, err := s.parser.Event(r, topic, partition)
 	if err != nil {
