@@ -10,7 +10,7 @@
 //     returns the use of the topic.
 //  3. It takes the event topics with [Checkpoint.Take] and writes its markers to them. Then it
 //     writes the records of [Checkpoint.SetAside] for all other topics.
-//  4. It gives each [Topic] the bounds of its log ([Topic.Begin]), and reads the ranges that
+//  4. It sets the bounds of each partition's log with [Topic.Begin], and reads the ranges that
 //     [Partition.Next] returns until nothing is left to read.
 //  5. It looks up the events of [Topic.Lookups], and writes the records of [Topic.Update]. From
 //     then on, [Topic.Entries] has the last event of every key.
