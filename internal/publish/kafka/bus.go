@@ -168,8 +168,8 @@ func (b *Bus) watch(s *session) {
 	}
 }
 
-// probe returns nil if a broker responds for the topic. It returns errOtherMarker if another
-// writer may have taken over.
+// probe returns an error if no broker responds for the topic. For the checkpoint topic, it also returns
+// errOtherMarker if another writer may have taken over.
 func (b *Bus) probe(s *session, topic string) error {
 	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
 	defer cancel()
@@ -229,8 +229,8 @@ func (b *Bus) Ready() error {
 	return b.phase.Load().err
 }
 
-// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
-// retry cannot fix: [ErrMisconfigured] or [publish.ErrGone].
+// Wait blocks until the bus is ready, or returns an error if ctx ends or the bus is closed. It
+// returns early with an error that a retry cannot fix: [ErrMisconfigured] or [publish.ErrGone].
 func (b *Bus) Wait(ctx context.Context) error {
 	for {
 		is := b.phase.Load()

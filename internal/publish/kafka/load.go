@@ -129,8 +129,9 @@ func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error
 	})
 }
 
-// check ends the session if a partition no longer holds the last record that the session wrote to
-// it, or the session's marker.
+// check reads the bounds of the topics' partitions into l. If a partition no longer holds the last
+// record that the session wrote to it, or the session's marker, check ends the session and returns
+// an error.
 func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
 	defer cancel()
@@ -213,7 +214,7 @@ func (l *loading) take(key []byte, e entry) error {
 	acked, outcome := l.start.Take(e, l.s.index.Position(id))
 	_, k, err := event.ParsePartitionKey(string(key))
 	if outcome == reload.Skip || err != nil {
-		return nil //nolint:nilerror // a removed marker
+		return nil //nolint:nilerror // the key is that of a removed marker
 	}
 	if outcome == reload.Lost && e.Topic == l.b.topics.Template.Of(k) { // the last event can have the same position in another topic
 		l.s.index.Lost(id, e.Position())

@@ -59,10 +59,10 @@ type Options struct {
 	// error includes [ErrMisconfigured] if a retry cannot succeed.
 	Admit func(event.Claim) error
 
-	// Permit, if set, is called before a takeover and before each batch. An error prevents the
-	// write. Permit is necessary because brokers reject only a writer that was replaced. They do
-	// not reject a writer that is about to replace another one. If [Options.Idempotent] is off,
-	// they reject no writer.
+	// Permit, if set, is called before a takeover and before each attempt to write a batch. An error
+	// prevents the write. Brokers cannot replace this check: they reject a writer only after another
+	// one took over, and they let any process take over. If [Options.Idempotent] is off, they reject
+	// no writer.
 	Permit func() error
 
 	AckTimeout  time.Duration // time after which a publish fails, even if the message may be stored; the default is 10 s

@@ -51,9 +51,10 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 }
 
 // Purge removes the checkpoint entry of an object whose last event, a delete, is at the given
-// position. If no tombstone follows the delete yet, because [Options.Tombstones] is off, Purge
-// first writes one to a compacted topic. It can be repeated. It takes at most [Options.AckTimeout].
-// A tombstone that is not acknowledged by then can be stored later.
+// position. It does nothing if the last event is at another position, or if an event of the object
+// is in flight. If no tombstone follows the delete yet, because [Options.Tombstones] is off, Purge
+// first writes one to a compacted topic. It takes at most [Options.AckTimeout]. A tombstone that is
+// not acknowledged by then can be stored later.
 //
 // Purge keeps the entry of the newest event that the session recorded in a partition, and returns
 // [event.ErrNewest] for it. The next writer learns only from that entry how far the log must reach.
@@ -70,7 +71,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return fmt.Errorf("purge %s: %w", k, errOpening)
 	}
 	if _, _, ok := s.index.Begin(id, upTo); !ok {
-		return nil // the object has a later event, or one in flight
+		return nil
 	}
 	partition := binding.Partition(key, t.spread)
 	if t.newest[partition].Load() == publish.Offset(upTo) {

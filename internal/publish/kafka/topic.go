@@ -125,11 +125,12 @@ func (s *session) opened() []*topic {
 	return all
 }
 
-// unknownEvery is the number of probes between two inspections of topics that are
-// probably not Kuberelay's.
+// unknownEvery is the number of probes between two inspections of the unseen topics that the
+// checkpoint topic does not name. These are probably not Kuberelay's.
 const unknownEvery = 60
 
-// openUnseen opens the unseen topics that are now visible.
+// openUnseen starts to open the unseen topics that are now visible, and forgets those that are not
+// Kuberelay's.
 func (b *Bus) openUnseen(s *session, turn int) {
 	unseen := s.unseenTopics()
 	if len(unseen) == 0 {
