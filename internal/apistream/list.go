@@ -32,9 +32,11 @@ func (l *List) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// readList reads a list. It holds the text of at most one item in memory, apart from the buffer:
+// readList reads a list:
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{...},"items":[{...},...]}
+//
+// Apart from the buffer, it holds the text of at most one item in memory.
 func readList(r io.Reader, decode Decode) (*List, error) {
 	list, in := &List{}, &values{window{r: r, max: maxObject}}
 	defer in.giveBack()

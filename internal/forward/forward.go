@@ -132,7 +132,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ledger.ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ledger.ReasonGone:
-			acked.Position = 0 // no object exists that could have outlived the delete at this position
+			acked.Position = 0 // no object exists, so settling forgets that one outlived the delete
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
 			if !acked.Live() {

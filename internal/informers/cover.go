@@ -221,8 +221,8 @@ func (s *Set) drop(w *watched, i *informer) {
 
 // abandon forgets the reported states of the matching keys of a resource, although the bus may lack
 // them. It changes [Set.Selection] first, so a consistency point that waits for these states is
-// discarded. It holds the lock, so [Set.Point] takes no new point until the states are forgotten. The
-// first sync no longer waits for the keys.
+// discarded. It holds w.abandoning, so [Set.Point] takes no new point until the states are forgotten.
+// The first sync no longer waits for the keys.
 //
 // It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
 // deselection during a list, and a key on hold or with a stale state waits for a notification.

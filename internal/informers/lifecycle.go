@@ -35,8 +35,8 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	}
 }
 
-// replan returns three groups of resources. See [survey.Answer.Changes]. It removes gone and stale
-// resources from s.watched, but their informers are still running.
+// replan removes the gone and stale resources from s.watched, but their informers still run. It also
+// returns the resources to start. See [survey.Answer.Changes].
 func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
 	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())
 	s.mu.Lock()

@@ -86,8 +86,8 @@ type Config struct {
 	// background work, such as the first list and a resync. They must not block.
 	Enqueue, EnqueueLowPriority func(event.Key)
 
-	// Compare is called when a resource has synced or is no longer served. It requests a
-	// comparison of the bus with the cluster. It must not block.
+	// Compare requests a comparison of the bus with the cluster for a resource, for example when the
+	// resource has synced or is no longer served. It must not block.
 	Compare func(schema.GroupResource)
 
 	// Discovered is called when the result of the first discovery is in effect. From then on, a
@@ -203,7 +203,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Unpublishable records that the bus refuses the current state of a key, so that a first sync does
+// Unpublishable records that the current state of a key cannot be published, so that a first sync does
 // not wait for that state.
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)

@@ -17,7 +17,7 @@ type attempts struct {
 	// change is the change of that last attempt, or nil if the bus showed an object before it. The
 	// forwarder publishes the change until the bus answers, even if the informers forget the object.
 	change *event.Change
-	all    []event.Acked // all attempts, including removals, to recognize them on the bus
+	all    []event.Acked // the last maxAttempts attempts, including removals, to recognize them on the bus
 }
 
 // maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,
@@ -65,8 +65,9 @@ func (a *attempts) show(uid string) bool {
 	return a != nil && (a.uid == uid || slices.ContainsFunc(a.all, func(e event.Acked) bool { return e.UID == uid && !e.Deleted }))
 }
 
-// uidFor returns the UID that the attempts may have left on the bus, or "" if there is none. It can
-// return the UID of acked: if an attempt removed that UID, the object may be selected again.
+// uidFor returns the attempted UID for [Decide]: the UID that the bus may show because of an attempt,
+// or "" if there is none. If all attempts are removals, one of them may have removed the UID of acked.
+// Then uidFor returns that UID, so that Decide publishes the object again if it is selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }
 	switch {

@@ -26,8 +26,9 @@ import (
 // The answer to a foreign writer is a repair: the forwarder publishes the state of the object
 // again, with a new ID. It repairs each foreign event once.
 
-// ReasonForeign: the bus has an event of another writer. A consistent read decides whether
-// to publish the state of the object again.
+// ReasonForeign: the last event on the bus may come from another writer. The ledger adopts the event
+// if its origin is legitimate. Otherwise a consistent read decides whether to publish the state of the
+// object again.
 const ReasonForeign Reason = "foreign"
 
 // ReasonUnseen: the bus has an event of another writer, and the informers may still report its object
@@ -38,8 +39,9 @@ const ReasonUnseen Reason = "unseen"
 // if the bus no longer has it. ours means that shown has the UID, version and digest of one of this
 // forwarder's attempts.
 //
-// If shown has the state of the object or is an expected event, DecideForeign returns the entry to
-// adopt. Otherwise it returns the change that repairs the event, or neither if it cannot decide yet.
+// If shown has the state of the object, or can come from an attempt or from another forwarder of this
+// cluster, DecideForeign returns the entry to adopt. Otherwise it returns the change that repairs the
+// event, or neither if it cannot decide yet.
 func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Stored, ours bool) (adopt *event.Acked, c *event.Change, reason Reason) {
 	a, live := shown.Acked, v.Live
 	tombstone, gone := v.Tombstone(acked.UID)
@@ -120,9 +122,11 @@ func isPresent(v event.View, a event.Acked) bool {
 
 // isBetween reports whether an event follows the last known event and precedes the live state, or
 // the last state of a deleted object. Another forwarder can publish such an event. This forwarder
-// publishes the later state after it. If the delete of the last known object is due, the event can also
-// have the live version with other content, for example from before a definition gained a default. A
-// delete after that event would be in the wrong order.
+// publishes the later state after it.
+//
+// If the delete of the last known object is due, the event can also have the live version of its
+// successor with other content, for example from before a definition gained a default. That is enough,
+// because a delete that is published after such an event would be in the wrong order.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -161,10 +165,11 @@ func isSameVersion(a, acked event.Acked) bool {
 	return a.Live() && acked.Live() && a.Epoch == acked.Epoch && a.ResourceVersion == acked.ResourceVersion
 }
 
-// isOfAnother reports whether another forwarder can have published an event for another object: one
-// that had the name after the last known object and is gone. If the name is free now, only a removal
-// can be such an event. If an object has the name now, this forwarder still has to publish the event
-// of that object. isOfAnother also returns true if the bus has no event and none is known.
+// isOfAnother reports whether an event can come from another forwarder and belong to an object that
+// had the name after the last known object and is gone. If the last known object is not deleted on the
+// bus, or the name is free now, the event must be a removal. Otherwise any event will do, because this
+// forwarder publishes the live object after it. isOfAnother also returns true if the bus has no event
+// and none is known.
 //
 // Our watch may not have shown the other object: our watch can be behind the other forwarder's
 // watch, and a list does not contain an object that was created and deleted before the list.
@@ -196,8 +201,9 @@ func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	return revision.IsEarlier(last, a.ResourceVersion) && (live == nil || revision.IsEarlier(a.ResourceVersion, live.ResourceVersion))
 }
 
-// isLastState reports whether another forwarder can have published the removal shown. If so, the
-// removal has the last state that our watch showed, or an earlier state.
+// isLastState reports whether another forwarder can have published the removal shown: the removal has
+// the last state that our watch showed, or another state for which [isEarlierRemoval] returns true.
+// isLastState returns true if one of the states has no content to compare.
 func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool {
 	o := shown.Object
 	if t.Object == nil || t.Object.Digest.None() || o == nil || o.Body.None() {
@@ -209,9 +215,9 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 // isEarlierRemoval reports whether a removal can have another state than the last one that our
 // watch showed, whose version is last. A deselected event can have any selected state after acked.
 // A delete can have the state of acked if its forwarder missed the later states. That state is
-// usually earlier than last, but can also be later than any state that our watch has shown. A text
-// digest cannot be computed from the published form, so only the digest of a deselected event is
-// compared.
+// usually earlier than last, but can also be later than any state that our watch has shown. If acked
+// has a text digest, which cannot be computed from the published form, only a deselected event can
+// match, by its own digest.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {

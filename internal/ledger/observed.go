@@ -130,7 +130,7 @@ func (d *dirty) confirmed() event.Outlived {
 	return *d.outlived
 }
 
-// Describe copies the record of a key into a view. Call it after the view has its object.
+// Describe copies the record of a key into a view. The caller must have set v.Live.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

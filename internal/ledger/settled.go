@@ -79,9 +79,8 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	return reported
 }
 
-// Settle records that the bus needs no new event for the current state of a key. The bus need not
-// have acknowledged that version, because it may differ from the acknowledged version only in
-// unpublished fields.
+// Settle records that the bus needs no new event for the current state of a key. acked can have an
+// earlier version, if the current state differs from it only in unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
@@ -93,10 +92,10 @@ func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	})
 }
 
-// Unanswered records that a publish of a key is unacknowledged, so sent may be on the bus. sent is
-// the zero value if the bus certainly did not store it. While the bus is down, many UIDs can use
-// one name in turn, so Unanswered keeps only the tombstones whose delete must be published. c is
-// the change that was sent.
+// Unanswered records that a publish of a key is unacknowledged. sent is the event that may be on the
+// bus, or the zero value if the bus certainly did not store it. c is the change that was sent. While
+// the bus is down, many UIDs can use one name in turn, so Unanswered keeps only the tombstones whose
+// delete must be published.
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Change, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {

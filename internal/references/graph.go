@@ -26,8 +26,8 @@ type Objects interface {
 	// valid.
 	References(event.Key) ([]event.Reference, bool)
 
-	// Find returns the owner of an object, or nil if the informers do not have the owner. Presence
-	// says whether they may show it later.
+	// Find returns the object of a key, or nil if the informers do not have it. Presence says whether
+	// they may show it soon.
 	Find(event.Key) (*event.Object, Presence)
 
 	// ReferenceChanged is called when an object becomes referred to, or is no longer referred to.

@@ -44,7 +44,7 @@ func (t *term) sync(ctx context.Context, k event.Key, done func(workqueue.Result
 	t.forwarder.Sync(ctx, k, func(again bool, err error) { done(workqueue.Result{Again: again, Err: err}) })
 }
 
-// publish hands the event of a key to the bus, unless the cluster's name has another owner.
+// publish counts the event of a key against the limits of the queue, and hands it to the bus.
 func (t *term) publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	t.queue.Hold(m.Key, len(m.Data))
 	t.bus.Publish(ctx, m, done)
@@ -53,14 +53,16 @@ func (t *term) publish(ctx context.Context, m *event.Message, done func(position
 // A key without a change begins its path at the reconciler, which compares a resource's objects on
 // the bus with the cluster.
 
-// compare is called by the informers when a resource has synced or is no longer served.
+// compare requests a comparison of a resource for the informers. Outside of a term it does nothing.
 func (r *Relay) compare(gr schema.GroupResource) {
 	if t := r.term.Load(); t != nil {
 		t.reconciler.CompareResource(gr)
 	}
 }
 
-// discovered is called by the informers when discovery has completed.
+// discovered requests a comparison of every resource that has objects on the bus. The informers call
+// it when the first discovery is in effect, and whenever all references have become known. The first
+// call also warns about published fields that are known to hold secrets.
 func (r *Relay) discovered() {
 	r.warned.Do(func() { r.shape.Warn(r.informers.Resources(), r.Logger) })
 	if t := r.term.Load(); t != nil {

@@ -79,7 +79,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 		tasks.Go(func() { t.resolver.Run(ctx) })
 	}
 	if t.Settings.Leader.Election {
-		t.compareAll() // no informer calls compare for a resource that is no longer served
+		t.compareAll() // when a term begins, the informers call compare only for watched resources
 		tasks.Go(func() { t.reloadOnce(ctx) })
 	}
 	return tasks, lost

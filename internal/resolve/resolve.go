@@ -30,8 +30,7 @@ type Config struct {
 	// Publish publishes a point and waits for its acknowledgement.
 	Publish func(context.Context, event.Point) error
 
-	// Compare requests a comparison of a resource. A comparison that decides about every object calls
-	// Compared.
+	// Compare requests a comparison of a resource, which must run in [Resolver.Comparing].
 	Compare func(schema.GroupResource)
 
 	Interval time.Duration // minimum time between two points of a resource
@@ -124,7 +123,8 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 }
 
 // Comparing calls compare, which compares a resource and reports whether it decided about every object.
-// The comparison is for the selection before it: the selection may change meanwhile.
+// If it did, Comparing records the selection from before the comparison, because the selection may
+// have changed during the comparison.
 func (r *Resolver) Comparing(gr schema.GroupResource, compare func() (decided bool)) {
 	if selection := r.Informers.Selection(gr); compare() {
 		r.compared(gr, selection)

@@ -72,8 +72,8 @@ func (s *Shapes) Warn(watched []event.Resource, log *slog.Logger) {
 func (s *Shapes) HasFilter() bool { return s.filter != nil }
 
 // Unmatched returns the settings that match nothing in these resources: the entries of
-// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS without a resource, and the resources whose
-// objects the filter can never select.
+// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS that apply to none of the resources, and the
+// resources whose objects the filter can never select.
 func (s *Shapes) Unmatched(watched []event.Resource) (drop, hash, filtered []string) {
 	for _, r := range watched {
 		if s.filter != nil && s.filter.Never(r) {

@@ -38,7 +38,7 @@ type priorityQueue struct {
 	all     budget             // all keys that handlers hold
 	low     budget             // the low-priority keys among them
 	window  window             // the limit of low
-	pace    pace               // the rests of low-priority keys
+	pace    pace               // makes low-priority keys rest while objects change
 	sent    map[item]time.Time // when the events of low-priority keys in flight were published
 	granted item               // the key that the next Pop returns; the zero value for none
 
@@ -139,7 +139,7 @@ func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, known := q.keys[key]
-	if s.place = queued; !known { // an earlier back-off of the key ended, although nothing changed since
+	if s.place = queued; !known { // a back-off ended after the key had been handled
 		s.priority = low
 		q.leaveBacklog(key)
 	}

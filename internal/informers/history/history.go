@@ -93,9 +93,9 @@ func (h *History) Listed(version string) {
 	h.last.Store(nil)
 }
 
-// Opened records that a watch is open, when it was requested, and the number of seconds after which the
-// API server ends it. stops is the result of [History.Stops] before the request. If the watch was told to end since
-// then, a doubtful history stays doubtful.
+// Opened records that a watch is open. asked is the time of the request, and seconds the time after
+// which the API server ends the watch. stops is the result of [History.Stops] before the request. If no
+// watch was told to end since then, the history is no longer doubtful.
 func (h *History) Opened(asked time.Time, seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,18 +125,18 @@ func (h *History) Shown(e watch.Event) {
 	}
 }
 
-// Continue proves, before a watch continues at a version, that the API server still has the same
-// history. If the last watch did not end at its timeout, the API server may have been unavailable,
-// and etcd may have been restored from a backup. Once the restored cluster has made as many changes
-// as the restore lost, the API server accepts the old version as one of its own. Without the proof,
-// the indexer would then show lost objects forever.
+// Continue returns the version from which the next watch may continue. version is the one that
+// client-go asks for. Unless the last watch ended at its timeout, Continue first proves that the API
+// server still has the same history: the API server may have been unavailable, and etcd may have been
+// restored from a backup. Once the restored cluster has made as many changes as the restore lost, the
+// API server accepts the old version as one of its own. Without the proof, the indexer would then show
+// lost objects forever.
 //
 // The proof is that the API server's history contains the last change that a watch showed, at the
 // version of that change. This proves the history up to that version, and no further, even if a
-// bookmark had a later version. So the watch continues from the version of the last change. It
-// cannot continue from an earlier version, because it would repeat changes. Without a proof,
-// Continue returns the error that makes client-go list again. A new list is always correct but
-// costs more.
+// bookmark had a later version. So the watch continues from the version of the last change, or from
+// version if that is earlier. Without a proof, Continue returns the error that makes client-go list
+// again. A new list is always correct but costs more.
 //
 // The watch also cannot continue if the API server may serve unchanged objects differently, for
 // example after a change of their definition or after an upgrade. A watch shows only changes.

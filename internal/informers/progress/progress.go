@@ -23,7 +23,7 @@ type Progress struct {
 	sync.Mutex
 	received uint64    // number of objects that client-go received from lists and watches
 	handled  uint64    // number of these objects for which the handler was called
-	listed   uint64    // received when the last list was complete
+	listed   uint64    // the value of received when the last list was complete
 	empty    bool      // the last list had no objects
 	version  string    // of the last object handled
 	at       time.Time // when that object was handled

@@ -55,7 +55,8 @@ func (b *Bus) attach(k publish.Bus) {
 	b.PossibleLosses, b.Probes = k.PossibleLosses, true
 }
 
-// Ready returns nil while the bus is reachable and this process has read no claim of another cluster.
+// Ready returns nil while the bus is reachable, unless this process has read on the bus that another
+// cluster took the name or that a later release took over.
 func (b *Bus) Ready() error {
 	if err := b.claim.taken(); err != nil {
 		return err
@@ -63,7 +64,8 @@ func (b *Bus) Ready() error {
 	return b.Publisher.Ready()
 }
 
-// Publish publishes unless this process has read a claim of another cluster.
+// Publish publishes, unless this process has read on the bus that another cluster took the name or
+// that a later release took over.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	if err := b.claim.taken(); err != nil {
 		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
