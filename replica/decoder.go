@@ -24,10 +24,11 @@ const TruncatedAnnotation = event.TruncatedAnnotation
 type decoder struct {
 	gvr  schema.GroupVersionResource
 	of   reflect.Type            // the struct type
-	kind schema.GroupVersionKind // for empty; from the prototype or from an object, preferably in the version of gvr
+	kind schema.GroupVersionKind // kind that empty sets: that of the prototype or of a decoded object, preferably in the version of gvr
 }
 
-// newDecoder returns an error if the prototype is not a pointer to a struct with metadata.
+// newDecoder returns a decoder into the type of the prototype, or into unstructured objects if the
+// prototype is nil. It returns an error if the prototype is not a pointer to a struct with metadata.
 func newDecoder(gvr schema.GroupVersionResource, prototype runtime.Object) (*decoder, error) {
 	if prototype == nil {
 		prototype = &unstructured.Unstructured{}

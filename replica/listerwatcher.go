@@ -28,8 +28,8 @@ type Options struct {
 	Object runtime.Object
 
 	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have selected
-	// objects of only one cluster, because objects of several clusters can have the same name. Other
-	// clusters may have deletes on the bus, and markers as long as they have no objects.
+	// objects of only one cluster, because objects of several clusters can have the same name. The bus
+	// may also have deletes and markers of clusters without objects.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -180,10 +180,11 @@ func (lw *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return lw.WatchWithContext(context.Background(), o)
 }
 
-// WatchWithContext returns a watch that continues after a list or bookmark of this ListerWatcher. If
-// the options have no resourceVersion, or if they have SendInitialEvents, the watch begins with the
-// current state. For any other resourceVersion, WatchWithContext returns status 410 (Expired). It
-// honors AllowWatchBookmarks and TimeoutSeconds. The watch ends when ctx ends.
+// WatchWithContext returns a watch. With the resourceVersion of a list of this ListerWatcher, or of the
+// last bookmark of a watch that timed out, the watch continues there. This works once for each list or
+// bookmark, within a few minutes. If the resourceVersion is empty or 0, or SendInitialEvents is true,
+// the watch begins with the current state. For any other resourceVersion, WatchWithContext returns
+// status 410 (Expired). It honors AllowWatchBookmarks and TimeoutSeconds. The watch ends when ctx ends.
 func (lw *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := check(o); err != nil {
 		return nil, err

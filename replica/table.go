@@ -39,7 +39,7 @@ func newTable(d *decoder, selector labels.Selector) *table {
 	return &table{decoder: d, labels: selector, entries: map[event.Key]entry{}, packer: event.NewPacker()}
 }
 
-// change is the last event of an object.
+// change is the content of an event of an object.
 type change struct {
 	key       event.Key
 	removed   bool
@@ -50,9 +50,9 @@ type change struct {
 }
 
 // claim reports whether a change belongs to the cluster of the table. If no cluster is selected, the
-// table takes the cluster of the first object. If the table then has no objects and another cluster has
-// a selected object, the table switches to that cluster. Otherwise the remaining deletes of a removed
-// cluster could decide.
+// table takes the cluster of the first object. When the table has no objects and another cluster has a
+// selected object, the table switches to that cluster, because the first cluster may be gone. Selected
+// objects of two clusters are an error.
 func (t *table) claim(cluster string, c change) (ours bool, err error) {
 	switch {
 	case cluster == t.cluster:

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// validateBuiltIn rejects settings that the built-in server ignores, and an address at which
-// others can reach the server without credentials.
+// validateBuiltIn checks the settings of the built-in server. It rejects settings that the server
+// ignores, and an address at which others can reach the server without credentials.
 func (c *Config) validateBuiltIn(p *problems) {
 	for _, v := range []struct{ name, value string }{
 		{"KUBERELAY_NATS_CREDS_FILE", c.NATS.CredsFile},

@@ -40,7 +40,7 @@ const (
 )
 
 // Config is the configuration by topic. The tags envconfig and default belong to package envconfig.
-// [Field] describes the others.
+// The tag decides marks the settings that [Config.Digests] covers. [Field] describes the other tags.
 type Config struct {
 	Watch      Watch      `title:"What is watched"`
 	Content    Content    `title:"What is sent" note:"docs/choosing.md has examples, the syntax of paths and the functions of expressions, and explains what happens when these settings change."`

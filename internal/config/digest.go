@@ -26,8 +26,9 @@ func (c Config) Digests(salt string) map[string]string {
 	return all
 }
 
-// Differing returns the variables whose digest differs from the given one. It skips variables
-// that only one of the two releases knows.
+// Differing returns the variables whose digest differs from that in digests, which another process
+// made with the same salt. It skips variables for which only one of the processes has a digest, because
+// the other can be of another release.
 func (c Config) Differing(salt string, digests map[string]string) []string {
 	differ := []string{}
 	for name, is := range c.Digests(salt) {

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// topicName is the rule of Kafka (Topic.java), except "." and "..".
+	// topicName is the rule of Kafka (Topic.java), except that it also matches "." and "..".
 	topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 	plainBroker = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?$`)

@@ -47,8 +47,8 @@ func (c *Config) validate(p *problems) {
 // BuiltInServer reports whether the settings ask for the built-in NATS server.
 func (c *Config) BuiltInServer() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
 
-// validate checks that the times make an election safe: a leader must stop by itself before
-// another can start.
+// validate checks the names, and that the times make an election safe: a leader must stop by itself
+// before another can start.
 func (l *Leader) validate(p *problems) {
 	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
 	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"

@@ -53,7 +53,7 @@ func NewFile[T any](setting string, log *slog.Logger, load func() (T, error)) (*
 	return f, nil
 }
 
-// Get reads the file and returns its content. If it can't read the file, it logs a warning and returns
+// Get reads the file and returns its content. If the file is unusable, Get logs a warning and returns
 // the last content.
 func (f *File[T]) Get() T {
 	f.mu.Lock()

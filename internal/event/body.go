@@ -108,7 +108,7 @@ func (p *Packer) keep(sample []byte) {
 	p.samples = append(p.samples, sample)
 }
 
-// take removes all samples, and returns the last of them.
+// take removes all samples, and returns the newest ones: as many as a dictionary has.
 func (p *Packer) take() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

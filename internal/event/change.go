@@ -155,8 +155,9 @@ const MaxSkew = time.Hour
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt corrects Time with the time at which the bus stored the event. Before the call, Time
-// comes from the attributes of the event.
+// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far ahead
+// of that time, or if the event is a removal and was stored later. Before the call, Time comes from the
+// attributes of the event.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
@@ -177,8 +178,8 @@ func (a Acked) NotBefore(observed, now time.Time) time.Time {
 
 // Before returns the checkpoint entry of an object whose last known event is a, and whose last event
 // on the bus is the foreign event e. The content of e is not trusted. For a known object, the entry
-// takes only the position and the time of e. For an unknown object, the entry also takes the UID of
-// e and whether e is a removal, but no version.
+// takes only the position of e, and its time if that is later. For an unknown object, the entry also
+// takes the UID of e and whether e is a removal, but no version.
 func (a Acked) Before(e Acked) Acked {
 	if a.UID == "" {
 		a = Acked{UID: e.UID, Deleted: e.Deleted}
@@ -263,7 +264,7 @@ func ResourceOf(k Key, last *Object) Resource {
 // Stored is an event of an object, read from a bus.
 type Stored struct {
 	Acked     Acked
-	Object    *Object // nil if only the headers were read
+	Object    *Object // nil if only the headers were read, or the data is invalid
 	Truncated Body    // the data of a truncated event, whose Object has no body
 }
 

@@ -31,8 +31,8 @@ type Message struct {
 	// specversion, type, datacontenttype and partitionkey. No value is empty.
 	Attributes []Attribute
 
-	// Data is JSON: the Kubernetes object, or its change if the attribute dataschema is
-	// [SchemaChange].
+	// Data is JSON: the Kubernetes object, its change if the attribute dataschema is [SchemaChange],
+	// or the data of a marker.
 	Data []byte
 
 	memory *[]byte // pooled memory of Data, or nil

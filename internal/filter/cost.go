@@ -30,7 +30,8 @@ type costs struct{ library.CostEstimator }
 
 var _ interpreter.ActualCostEstimator = (*costs)(nil)
 
-// CallCost returns nil for the default cost of cel-go.
+// CallCost returns the cost that Kubernetes counts, or leastCost if that is higher. nil stands for the
+// default cost of cel-go.
 func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	cost := c.CostEstimator.CallCost(function, overload, args, result)
 	least := leastCost(function, args, result)
@@ -41,8 +42,8 @@ func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.V
 	return &higher
 }
 
-// leastCost returns the minimum cost of a call according to the sizes of its values. It returns 0
-// if the cost does not depend on sizes, or if the other estimators already consider them.
+// leastCost returns the minimum cost of a call according to the sizes of its values. It returns 0 if
+// the cost does not depend on sizes, or if Kubernetes or cel-go already considers them.
 func leastCost(function string, args []ref.Val, result ref.Val) uint64 {
 	switch function {
 	case operators.Add:
@@ -131,7 +132,8 @@ func comparisons(factor float64, a, b ref.Val) int {
 // quantity, so a larger one is costly. It is also useless, because they cap a quantity at about 1e19.
 const maxExponent = 1000
 
-// quantitySize returns math.MaxInt for a quantity with a larger exponent, such as 1e999999999.
+// quantitySize returns math.MaxInt for a quantity whose exponent exceeds maxExponent, such as
+// 1e999999999, and 0 for any other quantity.
 func quantitySize(args []ref.Val) int {
 	s, _ := args[0].(types.String)
 	exponent := string(s[strings.LastIndexAny(string(s), "eE")+1:])

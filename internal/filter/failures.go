@@ -16,7 +16,7 @@ import (
 type Failures struct {
 	log   *slog.Logger
 	total *prometheus.CounterVec
-	first sync.Map // of resources, each a failure
+	first sync.Map // the first failure of each resource
 }
 
 // NewFailures registers the counter with r, or nowhere if r is nil.

@@ -51,9 +51,11 @@ type Result struct {
 	Claimed bool  // the claim of the cluster name says that the cluster is forgotten
 }
 
-// Run deletes all objects of the cluster from the bus. It blocks until the bus has acknowledged all
-// deletes, or ctx ends, or another process writes one of the objects. It retries deletes that the bus
-// doesn't acknowledge. It deletes nothing if a later release wrote to the bus in an unknown format.
+// Run publishes a delete of every object of the cluster, and retries deletes that the bus doesn't
+// acknowledge. When the bus has acknowledged all of them, Run purges the events of objects that were
+// deleted longer ago than the retention, and records in the claim that the cluster is forgotten. Run
+// ends early if ctx ends, another process writes one of the objects, or the connection closes
+// permanently. It deletes nothing if a later release wrote to the bus in an unknown format.
 func Run(ctx context.Context, c Config) (Result, error) {
 	l := ledger.New()
 	r := &retirement{Config: c, ledger: l, known: l.NewTerm()}
@@ -117,8 +119,8 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 	return all.Wait()
 }
 
-// publish publishes and counts deletes. It stops the run if the bus has an event that Run hasn't loaded,
-// or if the connection to the bus is permanently closed.
+// publish returns a function that publishes and counts deletes. The function stops the run if the bus
+// has an event that Run hasn't loaded, or if the connection to the bus is permanently closed.
 func (r *retirement) publish(stop context.CancelCauseFunc) forward.Publish {
 	return func(ctx context.Context, m *event.Message, done func(uint64, error)) {
 		r.Bus.Publish(ctx, m, func(position uint64, err error) {

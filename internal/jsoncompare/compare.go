@@ -95,7 +95,8 @@ type place struct {
 	descend       bool   // the difference is within the value
 }
 
-// visit reports the places that have the same parent.
+// visit reports the places, which have the same parent. It descends into a place instead if the
+// difference is within the value.
 func (c *comparison) visit(places []place, depth int) {
 	if !c.spend(storedWork * len(places)) {
 		c.stopped = true

@@ -41,7 +41,8 @@ func (f Finder) Config() (*rest.Config, error) {
 	return kube, FollowToken(kube, f.Logger)
 }
 
-// Load is [Finder.Config] without [FollowToken].
+// Load is [Finder.Config] without [FollowToken] for a cluster of the kubeconfig or of the pod. The
+// configuration for a cluster of a source already follows its token.
 func (f Finder) Load() (*rest.Config, error) {
 	if f.Settings.Fleet.Source() != "" {
 		f.Logger = slog.New(slog.DiscardHandler)

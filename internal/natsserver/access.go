@@ -24,7 +24,8 @@ import (
 type Access struct {
 	// User and PasswordFile, or TokenFile, are the credentials that a client must present
 	// (KUBERELAY_NATS_USER, KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE). If they are
-	// empty, a client must present the token in the file [TokenFile], which Start creates.
+	// empty and Anonymous is false, Start creates a token in the file that the function [TokenFile]
+	// names, and a client must present that token.
 	User, PasswordFile, TokenFile string
 	// Anonymous admits every client (KUBERELAY_NATS_ALLOW_ANONYMOUS).
 	Anonymous bool
@@ -65,7 +66,8 @@ type authenticator struct {
 
 var _ server.Authentication = (*authenticator)(nil)
 
-// authenticator reads the credentials. If the settings have none, it creates a token.
+// authenticator returns the authenticator for a server with this directory. If clients need
+// credentials and the settings have none, authenticator creates the token file.
 func (a Access) authenticator(storeDir string, log *slog.Logger) (*authenticator, error) {
 	r := &authenticator{user: a.User, ready: make(chan struct{}), readers: readerPermissions(cmp.Or(a.Stream, "KUBERELAY"), cmp.Or(a.SubjectPrefix, "kuberelay"))}
 	setting, file := "KUBERELAY_DATA_DIR", TokenFile(storeDir)

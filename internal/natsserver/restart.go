@@ -40,7 +40,8 @@ func (s *Server) supervise() {
 	}
 }
 
-// nextDelay returns the pause before a restart, from the last pause and the time since the restart after it.
+// nextDelay returns the pause before a restart. last is the pause before the previous restart, or 0 if
+// there was none. ran is the time since then.
 func (o Options) nextDelay(last, ran time.Duration) time.Duration {
 	if last == 0 || ran > maxRestartDelay {
 		return o.restartDelay

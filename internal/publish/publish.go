@@ -56,8 +56,8 @@ type Publisher interface {
 // ErrTooLarge means that a message exceeds the size limit of the bus.
 var ErrTooLarge = errors.New("message exceeds the size limit of the bus")
 
-// ErrNotSent means that a message was not sent: the bus was not ready, or the publisher is
-// closed.
+// ErrNotSent means that a message was not sent to the bus, for example because the bus was not ready
+// or the publisher is closed.
 var ErrNotSent = errors.New("not sent")
 
 // ErrGone is in the chain of Ready's error if the connection has ended and this publisher

@@ -44,8 +44,8 @@ func (f *failure) Unwrap() error { return f.err }
 // Failure returns err with the given result, for [ResultOf].
 func Failure(r Result, err error) error { return &failure{r, err} }
 
-// ResultOf returns the result of a publish that ended with err. For nil, that is ResultStored.
-// Errors of this package have their own results, and they take precedence over the result of
+// ResultOf returns the result of a publish that ended with err. For nil, that is ResultStored. A
+// [ConflictError] and [ErrTooLarge] have their own results, which take precedence over the result of
 // [Failure]. Any other error is ResultError.
 func ResultOf(err error) Result {
 	if err == nil {

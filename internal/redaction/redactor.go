@@ -78,9 +78,9 @@ func (r *Redactor) SecretData(secret map[string]any) {
 // that isPublic lists.
 //
 // Annotations can contain copies of objects that tools applied, and passwords that people noted:
-// former passwords, parts of a larger value, or encoded passwords. A search for the Secret's values
-// can't find all of these. Its result would also reveal whether a guess in an annotation matches a
-// value.
+// former passwords, parts of a larger value, or encoded passwords. Hashing only those that contain one
+// of the Secret's values would miss some of these. It would also reveal whether a guess in an
+// annotation matches a value.
 func (r *Redactor) SecretMetadata(secret map[string]any) {
 	metadata, _ := secret["metadata"].(map[string]any)
 	for _, section := range []string{"labels", "annotations"} {

@@ -1,5 +1,5 @@
-// Package sinks converts the settings of a forwarder into options to write to its bus, to read the bus
-// as a subscriber, and to inspect the bus.
+// Package sinks converts the settings of a forwarder into options to write to its bus, and to read the
+// bus as a subscriber. It also inspects the bus.
 //
 // The package guarantees that the forwarder and the commands use the same bus if they have the same
 // settings. It never writes to a bus. It doesn't check the settings: package config does.

@@ -35,8 +35,8 @@ func (f Filter) markers() bool { return f.Markers || len(f.Namespaces) == 0 && l
 // maxSubjects limits the number of subjects that the NATS server matches against each message.
 const maxSubjects = 32
 
-// Subjects returns NATS subject filters that match all selected events, and as few others as
-// possible. As JetStream requires, no two of the filters overlap.
+// Subjects returns at most maxSubjects NATS subject filters, which match all selected events and
+// possibly others. As JetStream requires, no two of the filters overlap.
 func (f Filter) Subjects(prefix string) []string {
 	var all []string
 	for _, cluster := range f.Clusters {

@@ -45,7 +45,7 @@ func ParseSelector(text string) (Selector, error) {
 	return s, nil
 }
 
-// ParseNamespace checks the name of a namespace.
+// ParseNamespace returns s, or an error if no namespace can have this name.
 func ParseNamespace(s string) (string, error) {
 	if len(validation.IsDNS1123Label(s)) > 0 {
 		return "", errors.New("not the name of a namespace; use lower-case letters, digits and -, at most 63")
@@ -53,7 +53,7 @@ func ParseNamespace(s string) (string, error) {
 	return s, nil
 }
 
-// ParseCluster checks the name of a cluster.
+// ParseCluster returns s, or an error if no cluster can have this name.
 func ParseCluster(s string) (string, error) {
 	if !clusterName.MatchString(s) {
 		return "", errors.New("not the name of a cluster; use letters, digits, . _ and -, with a letter or digit first")
@@ -61,7 +61,7 @@ func ParseCluster(s string) (string, error) {
 	return s, nil
 }
 
-// clusterName matches the values that KUBERELAY_CLUSTER_NAME can have.
+// clusterName matches the values that KUBERELAY_CLUSTER_NAME can have, and longer ones.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 func newSelector(r selector.Selector) Selector {

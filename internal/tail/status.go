@@ -26,8 +26,8 @@ const (
 	waitingForBus
 )
 
-// notify receives the reason why no events arrive from the subscription, or nil when the
-// subscription works.
+// notify tells the user why no events arrive. The subscription calls it with the reason, or with nil
+// when it works.
 func (s *Status) notify(err error) {
 	was := s.state
 	switch {

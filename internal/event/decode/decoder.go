@@ -70,9 +70,9 @@ func (d *Decoder) Decode(text []byte) (*event.Object, error) {
 // Read makes an Object from the next value. List items usually have no apiVersion and kind. The
 // Object then takes those of the resource. The caller can modify the text after Read returns.
 //
-// The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind or
-// a metadata field is duplicated or has the wrong type. An object without a name is also an error.
-// An error never contains the content of the object.
+// The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind,
+// metadata, or the name, namespace, uid or resourceVersion in metadata is duplicated or has the wrong
+// type. An object without a name is also an error. An error never contains the content of the object.
 func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	var f fields
 	hasMetadata := false

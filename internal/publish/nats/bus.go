@@ -22,7 +22,7 @@ type Bus struct {
 	conn    *stream.Conn
 
 	risks   atomic.Pointer[[]publish.Risk] // found by the last check of the stream
-	answers atomic.Uint64                  // number of responses to publishes
+	answers atomic.Uint64                  // number of responses that onReply received
 	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
 	replies *natsgo.Subscription           // subscription to the reply subjects
 	flights *flights

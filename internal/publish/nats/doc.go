@@ -20,13 +20,14 @@
 //     message.
 //   - Logs and errors contain no message contents and no credentials.
 //
-// The package does not guarantee the following:
+// Limits:
 //
 //   - An acknowledgement is not an fsync. By default, a NATS server syncs every two minutes. The
 //     operator decides what survives a power loss: replicas in separate zones, or sync_interval:
 //     always.
-//   - It does not change the settings of an existing stream, which others may use. Wrong settings
-//     are an error that names the fix.
+//   - If an existing stream has wrong settings, the package returns an error that names the fix. It
+//     does not change the settings, because others may use the stream. Only the stream of the built-in
+//     server has no other users, so the package corrects it.
 //
 // Events use the CloudEvents NATS protocol binding. See package binding.
 package nats

@@ -17,7 +17,7 @@ type flight struct {
 	sent    time.Time
 	reading bool // the flight waits for the last message of its subject
 
-	token    uint64    // in the reply subject; the slot is the remainder of a division by the number of slots
+	token    uint64    // in the reply subject; token modulo the number of slots is the slot
 	slot     uint64    // held from the wait for the in-flight limit until the completion
 	deadline time.Time // when the wait for the response times out
 }
@@ -42,11 +42,12 @@ func newFlights(limit int) *flights {
 	return s
 }
 
-// put puts f into its slot under a new token. It returns false after close.
+// put puts f into its slot under a new token. It returns false after close, unless close has taken f
+// out of the slot.
 func (s *flights) put(f *flight) bool {
 	f.token = s.last.Add(1)*uint64(len(s.slots)) + f.slot
 	s.slots[f.slot].Store(f)
-	return !s.closed.Load() || s.take(f.token) == nil // otherwise close takes f, or has taken it
+	return !s.closed.Load() || s.take(f.token) == nil
 }
 
 // take removes and returns the flight with the token. It returns nil if the flight was taken out

@@ -148,7 +148,7 @@ func (i *Inspection) inspectClaim(ctx context.Context, c *stream.Conn, want Opti
 	i.ClaimErr = err
 }
 
-// inspectUser compares the permissions of the user with those in docs/permissions.md.
+// inspectUser finds out which of the permissions in docs/permissions.md the user lacks.
 func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Options) {
 	var user struct {
 		Data server.UserInfo `json:"data"`

@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Load reads the last event of every object of the cluster and yields its checkpoint entry. It reads
-// only headers and skips markers.
+// Load reads the last event of every object of the cluster and yields its checkpoint entry. It uses
+// only headers, and skips markers.
 //
 // If the leader of the stream holds events of an object during the whole load, Load yields the
 // object's last event as of the start, or a later one. If the object is written or purged meanwhile,

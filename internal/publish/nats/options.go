@@ -19,7 +19,7 @@ var ErrMisconfigured = stream.ErrMisconfigured
 // Shared is a connection that several buses use.
 type Shared = stream.Shared
 
-// ContentMode is the layout of a CloudEvent in a message.
+// ContentMode is the layout of a CloudEvent in a message (KUBERELAY_CONTENT_MODE).
 type ContentMode string
 
 const (
@@ -29,7 +29,7 @@ const (
 	Structured ContentMode = "structured"
 )
 
-// Options configures a Bus. The comment of each field names its environment variable.
+// Options configures a Bus. The comments name the environment variables that set the fields.
 type Options struct {
 	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
 	// unnecessary.
@@ -71,10 +71,11 @@ type Options struct {
 	// replaced writer until the new writer publishes to the same subject.
 	Permit func() error
 
-	// AckTimeout is how long to wait for an acknowledgement. If 0, it is 10 s.
+	// AckTimeout is how long to wait for an acknowledgement (KUBERELAY_NATS_ACK_TIMEOUT). If 0, it is
+	// 10 s.
 	AckTimeout time.Duration
-	// MaxInFlight is the maximum number of messages without an acknowledgement. At the limit,
-	// Publish blocks. If 0, it is 512.
+	// MaxInFlight is the maximum number of messages without an acknowledgement
+	// (KUBERELAY_NATS_MAX_IN_FLIGHT). At the limit, Publish blocks. If 0, it is 512.
 	MaxInFlight int
 
 	// Invalid, if set, receives the messages that are not valid Kuberelay events.

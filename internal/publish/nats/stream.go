@@ -51,8 +51,9 @@ func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
 func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 
-// ensureStream creates the stream, or checks the existing one. Several forwarders may do this
-// concurrently. An error with ErrMisconfigured in its chain is permanent.
+// ensureStream creates the stream, or checks the existing one. It corrects wrong settings only on the
+// built-in server. Several forwarders may call it concurrently. An error with ErrMisconfigured in its
+// chain is permanent.
 func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	want := b.opts.streamConfig()
 	s, err := c.JS.Stream(ctx, want.Name)

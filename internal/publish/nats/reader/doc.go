@@ -1,5 +1,5 @@
-// Package reader reads a NATS JetStream stream as any subscriber can. It knows nothing about the
-// writer. So a verification that uses this package does not share the writer's mistakes.
+// Package reader reads a NATS JetStream stream as any subscriber can. It uses no state of the writer,
+// so a verification that uses this package sees what the stream holds, not what the writer believes.
 //
 // The package guarantees:
 //
@@ -7,6 +7,6 @@
 //     restart.
 //   - Messages that are not Kuberelay events are reported separately from events.
 //
-// The package writes nothing and creates no stream. It does not return messages that the stream
-// drops before it reads them.
+// The package stores no messages and creates no stream. It does not return messages that the stream
+// dropped before the package could read them.
 package reader

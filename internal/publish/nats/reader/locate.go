@@ -67,7 +67,8 @@ func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error
 	return last, nil
 }
 
-// resume continues after the cursor at the first lookup of the stream.
+// resume sets the position to that of the cursor. If the stream has lost messages since, resume sets
+// the position to 0, or returns an error if UntilLost is set.
 func (s *subscription) resume(info *jetstream.StreamInfo) error {
 	c := s.opts.Cursor
 	s.seen = c.Positions[publish.Log{}]

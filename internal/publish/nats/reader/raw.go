@@ -25,8 +25,9 @@ func (b *Bus) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yiel
 	return s.run(ctx)
 }
 
-// LoadRaw yields the last message of each subject that matches the filter, without its data. It may
-// yield a subject twice. Then the last call counts. LoadRaw returns an error of yield unchanged.
+// LoadRaw yields the last message of each subject that matches the filter. A message may lack its
+// data. LoadRaw may yield a subject twice. Then the last call counts. LoadRaw returns an error of yield
+// unchanged.
 func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error) error {
 	var failed error
 	received, err := b.conn.Load(ctx, filter, func(m *stream.Message) error {

@@ -17,9 +17,9 @@ import (
 // does not yield events that the stream dropped in the meantime (the stream keeps
 // KUBERELAY_NATS_HISTORY events per object), or acknowledged events that the stream lost.
 //
-// Subscribe waits for an unreachable server and for a stream that does not exist. An error that a
-// retry cannot fix ([ErrMisconfigured]) ends a subscription that has read no events. A subscription
-// that has read events keeps retrying.
+// Subscribe waits for an unreachable server and for a stream that does not exist. Until it has begun
+// to read, an error that a retry cannot fix ([ErrMisconfigured]) ends it. After that, it keeps
+// retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	if len(o.Filters) == 0 {
 		o.Filters = []string{b.conn.Opts.Subjects()}

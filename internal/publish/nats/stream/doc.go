@@ -1,6 +1,6 @@
-// Package stream is a connection to one stream of NATS JetStream, which the writer and the readers
-// of the stream share. The package connects, keeps checking the stream, follows the credential
-// files, and reads messages.
+// Package stream connects to one stream of NATS JetStream. The writer and the readers of the stream
+// both use it. The package keeps checking the stream, follows the credential files, and reads
+// messages.
 //
 // The package guarantees:
 //
@@ -15,5 +15,5 @@
 //     leaves the connection to the others.
 //   - Logs and errors contain no message contents and no credentials.
 //
-// The package itself publishes nothing and changes nothing. [Hooks.Check] may create the stream.
+// The package itself stores no messages and does not change the stream. [Hooks.Check] may create it.
 package stream

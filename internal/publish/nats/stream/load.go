@@ -24,10 +24,10 @@ const (
 	forgetTimeout    = time.Second
 )
 
-// Load calls take with the last message of each subject that matches the filter, without its data.
-// If purged is not nil, Load also calls purged with each subject that it has passed to take and for
-// which the leader then has no message. Load returns the number of messages that the consumer delivered.
-// An error of take or purged ends the load.
+// Load calls take with the last message of each subject that matches the filter. A message may lack
+// its data. If purged is not nil, Load also calls purged with each subject that it has passed to take
+// and for which the leader then has no message. Load returns the number of messages that the consumer
+// delivered. An error of take or purged ends the load.
 //
 // If the leader of the stream holds messages of a subject during the whole load, Load calls take with
 // the subject's last message as of the start, or with a later one. It does not call purged with the
@@ -127,7 +127,7 @@ type loading struct {
 	purged   func(string) error   // called with each subject whose messages were purged; may be nil
 
 	received uint64          // number of messages; a gap in the server's numbering reveals a lost message
-	seen     map[string]bool // by subject of the received messages, whether the leader's list has the subject
+	seen     map[string]bool // subjects of the received messages; true if the leader's list has the subject
 }
 
 func (l *loading) run(ctx context.Context) error {

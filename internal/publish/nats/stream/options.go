@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 )
 
-// Options configures a Conn. The comment of each field names its environment variable.
+// Options configures a Conn. The comments name the environment variables that set the fields.
 type Options struct {
 	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). InProcess makes them
 	// unnecessary.
@@ -48,7 +48,7 @@ type Options struct {
 	// (KUBERELAY_NATS_TLS_SERVER_NAME). If empty, it is the host in the URL.
 	ServerName string
 
-	// AckTimeout is how long to wait for a response. If 0, it is 10 s.
+	// AckTimeout is how long to wait for a response (KUBERELAY_NATS_ACK_TIMEOUT). If 0, it is 10 s.
 	AckTimeout time.Duration
 	// InboxPrefix is the prefix of reply subjects. If empty, it is "_INBOX".
 	InboxPrefix string

@@ -19,7 +19,7 @@ type state struct {
 	current atomic.Pointer[phase] // never nil; changed while mu is held
 
 	mu      sync.Mutex
-	noted   error     // the last error that was reported outside of a call
+	noted   error     // the last error that a callback of the client reported
 	denied  error     // the last permission error of this connection
 	created time.Time // creation time of the stream, which identifies it
 	losses  uint64    // see [Conn.PossibleLosses]
@@ -229,8 +229,8 @@ func (c *Conn) Check(ctx context.Context) error {
 	return err
 }
 
-// WhyNotConnected returns the reason for a missing connection. The client reports that in several
-// places.
+// WhyNotConnected returns why there is no connection: the last error of the client, or else the last
+// error that a callback of the client reported.
 func (c *Conn) WhyNotConnected() error {
 	c.state.mu.Lock()
 	err := c.state.noted
