@@ -82,8 +82,9 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 	return cmd
 }
 
-// memoryLimit returns the memory limit of the forwarder in bytes, or 0 if there is none. text is the
-// value of --memory-limit.
+// memoryLimit returns the memory limit of the forwarder in bytes, or 0 if none is known. text is the
+// value of --memory-limit. If it is "", the limit is that of this container. With pre, this container
+// is not that of the forwarder, so its limit does not count.
 func memoryLimit(text string, pre bool) (int64, error) {
 	if text != "" {
 		q, err := resource.ParseQuantity(text)
@@ -94,7 +95,7 @@ func memoryLimit(text string, pre bool) (int64, error) {
 	}
 	limit, err := memlimit.FromCgroup()
 	if pre || err != nil || limit > 1<<62 { // without cgroups, there is no limit
-		return 0, nil //nolint:nilerror // as documented
+		return 0, nil //nolint:nilerror // no limit is known
 	}
 	return int64(limit), nil
 }

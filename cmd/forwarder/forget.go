@@ -158,8 +158,8 @@ type resourceCount struct {
 	objects  int
 }
 
-// surveyOf reads the bus. If the bus has no events of this cluster, it returns an error that names the
-// other clusters.
+// surveyOf counts the objects that the bus has of the configured cluster. If the bus has no event of
+// the cluster, surveyOf returns an error that names the other clusters.
 func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
 	cfg.Event.ClusterName = "" // so that an error can name the other clusters
@@ -194,7 +194,7 @@ func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, readin
 	return s, nil
 }
 
-// write prints the objects per resource.
+// write prints the number of objects per resource, and the age of the newest event.
 func (s survey) write(w io.Writer, now time.Time) error {
 	fmt.Fprintf(w, "cluster %s: %d objects on the bus", strconv.Quote(s.cluster), s.total)
 	if !s.newest.IsZero() {

@@ -124,8 +124,8 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 	return p, nil
 }
 
-// run reads the bus and prints its objects. Its error names the objects, resources and clusters that it
-// could not print.
+// run reads the bus and prints the selected objects. Its error names the objects, resources and
+// clusters that the bus does not have, and the messages that are not the state of an object.
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
 	cfg.Event.ClusterName = "" // so that an error can name the other clusters

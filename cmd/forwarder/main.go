@@ -3,8 +3,9 @@
 // Environment variables configure the forwarder (docs/configuration.md). "forwarder help environment"
 // lists them. "forwarder help exit-codes" lists the exit codes.
 //
-// A second SIGTERM or SIGINT stops it at once, with exit code 1. Nothing is lost: the next start
-// publishes the changes that the bus has not acknowledged.
+// On SIGTERM or SIGINT, it publishes the remaining changes and stops. A second signal stops it at once,
+// with exit code 1. Nothing is lost: the next start publishes the changes that the bus has not
+// acknowledged.
 package main
 
 import (
@@ -75,8 +76,8 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return exitFailure
 }
 
-// unlessStopped returns the error of a command that runs until a signal stops it. The stop itself is no
-// error. Every other command fails if a signal interrupts it.
+// unlessStopped returns err, or nil if err only means that a signal stopped the command. It is for
+// commands that run until a signal. Every other command fails if a signal interrupts it.
 func unlessStopped(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil

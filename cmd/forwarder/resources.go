@@ -173,7 +173,8 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	return of.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 }
 
-// resourceOf returns the resource with a name. Its errors suggest resources or versions that the
+// resourceOf returns the one resource that asked matches, in the given version. If version is "", the
+// resource has the version that a forwarder watches. Errors suggest resources or versions that the
 // cluster serves.
 func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resource, error) {
 	matched := catalog.Match(asked)

@@ -76,8 +76,8 @@ func statusFiles(d status.Document) ([]file, error) {
 	return files, nil
 }
 
-// bus inspects the stream or the topics with the settings of this environment. It skips the bus if
-// these settings can't be the settings of the forwarder's bus.
+// bus returns the part that inspects the stream or the topics with the settings of this environment.
+// It skips the part if there is neither, or if these settings can't be those of the forwarder's bus.
 func (c Collector) bus(d status.Document) part {
 	p, cfg := part{name: "bus"}, c.Settings
 	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")

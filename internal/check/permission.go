@@ -30,7 +30,6 @@ const (
 	leaseGroup      = "coordination.k8s.io"
 )
 
-// definitionRights and the functions after it each return the rights that one check needs.
 func definitionRights() []Right {
 	var all []Right
 	for _, verb := range []string{"get", "list", "watch"} {

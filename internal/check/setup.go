@@ -2,7 +2,7 @@ package check
 
 const configuration = "configuration"
 
-// setupChecks returns the checks of this machine.
+// setupChecks returns the checks of the configuration.
 func setupChecks() []Check {
 	const group = "configuration"
 	return []Check{

@@ -52,7 +52,7 @@ const (
 )
 
 // Explain finds out which resources a forwarder with this configuration would watch if it started
-// now. An error means that the API server did not respond.
+// now. An error means that the API server did not respond, or refused the credentials.
 func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	reviews := &cachedReviews{next: c.Reviews, answers: map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview{}}
 	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}

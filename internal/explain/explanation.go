@@ -135,7 +135,7 @@ type NotServed struct {
 	Detail string `json:"detail"`
 }
 
-// FailingGroup is an API group, or "" for the core group.
+// FailingGroup is an API group whose discovery fails. Group is "" for the core group.
 type FailingGroup struct {
 	Group string `json:"group"`
 	Error string `json:"error"`

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// cachedReviews sends each review once. After the first error, it sends no more reviews.
+// cachedReviews remembers the answer to each review. After the first error, it sends no more reviews.
 type cachedReviews struct {
 	next discovery.AccessReviews
 

@@ -78,7 +78,7 @@ func text(err error) string {
 }
 
 // run runs one Relay after another until ctx ends. It starts a new Relay at once when the
-// kubeconfig changes, and after a back-off when the Relay ended with an error.
+// kubeconfig changes, and after a back-off when a Relay could not start or ended by itself.
 func (m *member) run(ctx context.Context) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
@@ -280,7 +280,7 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// failing names the clusters that are not copied.
+// failing returns how many clusters are copied, and the names of clusters that are not.
 func (f *Fleet) failing() string {
 	var names []string
 	all := f.sorted()

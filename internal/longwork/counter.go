@@ -26,7 +26,8 @@ type Counter struct {
 	done, total atomic.Int64
 }
 
-// Begin begins a piece of work, and End ends it. Several pieces can run at the same time.
+// Begin begins a piece of work, and End ends it. Several pieces can run at the same time. If no other
+// piece is running, Begin sets the counter to 0.
 func (c *Counter) Begin() {
 	if c != nil && c.running.Add(1) == 1 {
 		c.done.Store(0)

@@ -39,7 +39,7 @@ type Tracker struct {
 type run struct {
 	began   time.Time
 	samples []sample
-	most    int64     // the highest total
+	most    int64     // the highest total or amount done
 	logged  time.Time // when it was last logged, zero for never
 	shown   int64     // Amount.Done at that time
 }

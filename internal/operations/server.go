@@ -145,8 +145,8 @@ func (e Endpoints) handler() http.Handler {
 	})))
 	mux.Handle("GET /readyz", e.checks(e.Ready))
 	mux.Handle("GET /healthz", e.checks(e.Live))
-	// These paths need the right to get /metrics, because the ClusterRole system:discovery lets
-	// everyone get all paths below /api/.
+	// These paths need the right to get /metrics, because the ClusterRole system:discovery lets every
+	// authenticated user get all paths below /api/.
 	if e.Status != nil {
 		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", answer(e.Status)))
 	}

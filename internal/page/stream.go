@@ -25,8 +25,8 @@ const (
 // message is one message of a stream, in wire format. Streams share messages.
 type message []byte
 
-// frame contains the messages of one second, for all streams. A frame reuses a message of the previous
-// frame if the content is unchanged.
+// frame contains the messages of one second, for all streams of a view. A frame reuses a message of the
+// previous frame if the content is unchanged.
 type frame struct {
 	second                int64
 	status, rates, events *message

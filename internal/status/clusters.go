@@ -46,7 +46,8 @@ func (d Document) clustersSummary() string {
 	return fmt.Sprintf("%s, %s watched, %s, %s", counted(len(d.Clusters), "cluster"), counted(resources, "resource"), counted(objects, "object"), onTheWay(dirty))
 }
 
-// Row describes one of several clusters in one line. It has no age. The JSON field names are stable.
+// Row describes one of several clusters in one line. It has times but no ages, so that it
+// stays equal while nothing changes. The JSON field names are stable.
 type Row struct {
 	Cluster  string `json:"cluster"`
 	Level    Level  `json:"level"`

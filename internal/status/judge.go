@@ -40,8 +40,8 @@ const (
 	BusCanLose         Reason = "bus_can_lose"
 )
 
-// The limits at which a state becomes a finding, or a warning becomes critical. A watch receives a
-// bookmark about once a minute.
+// The limits at which a state becomes a finding, or a warning becomes critical. Without changes,
+// bookmarks advance the consistency point about once a minute.
 const (
 	toleratedFailure  = time.Minute
 	toleratedUnsent   = time.Minute

@@ -44,7 +44,8 @@ func (r Resource) failures() (denied, failing Resource) {
 	return denied, failing
 }
 
-// isPartlyForbidden reports whether the resource is readable in a namespace.
+// isPartlyForbidden reports whether access is allowed in at least one of the namespaces that have
+// their own watch.
 func (r Resource) isPartlyForbidden() bool { return r.ForbiddenNamespaces < r.Namespaces }
 
 // inNamespaces describes in how many namespaces access to the resources is denied. It returns "" if

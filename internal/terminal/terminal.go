@@ -16,8 +16,8 @@ import (
 )
 
 // Escape replaces each unprintable character except newlines with \uXXXX. In JSON, these characters occur
-// only inside strings, so the JSON keeps its meaning. If b has only printable characters and newlines,
-// Escape returns b itself.
+// only inside strings, so the JSON keeps its meaning. If b has only printable ASCII characters and
+// newlines, Escape returns b itself.
 func Escape(b []byte) []byte {
 	first := 0
 	for first < len(b) && (' ' <= b[first] && b[first] <= '~' || b[first] == '\n') {

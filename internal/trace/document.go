@@ -102,7 +102,7 @@ const (
 type Forwarder struct {
 	Role    Role   `json:"role"`
 	Address string `json:"address,omitempty"` // of the forwarder that the command asked
-	Error   string `json:"error,omitempty"`   // why the forwarder is unreachable or starting, or why a standby cannot renew the lease that nobody holds
+	Error   string `json:"error,omitempty"`   // why the forwarder is unreachable or starting; if nobody is known to hold the lease, why a standby cannot read or renew it
 	Cluster string `json:"cluster,omitempty"`
 	Holder  string `json:"holder,omitempty"` // of the lease
 

@@ -155,7 +155,8 @@ func (c *candidate) contradicts(o observation) bool {
 	return s.present && o.cluster.present && s.uid == o.cluster.uid && (s.version == o.cluster.version || !c.returns)
 }
 
-// denies reports whether the last event is the delete of an object that exists.
+// denies reports whether the last event removes an object that exists, although the object can't have
+// left the selection and returned.
 func (c *candidate) denies(o observation) bool {
 	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
 }
@@ -195,8 +196,8 @@ func sameContent(s sighting, e replica.Event) bool {
 	return e.Content == s.content
 }
 
-// isAlike reports whether the sighting and the event have the same API version, so that their data
-// can be compared.
+// isAlike reports whether the data of the sighting and the event can be compared: they have the same
+// API version, or the event names none.
 func isAlike(s sighting, e replica.Event) bool { return e.API == "" || s.api == e.API }
 
 func sameData(s sighting, e replica.Event) bool {

@@ -33,9 +33,9 @@ const (
 	listTries      = 5   // attempts; a list of many pages can outlive the history that it needs
 )
 
-// cluster reads the API server. Every response is consistent: a request names no resourceVersion,
-// so the API server doesn't serve it from a stale cache. Only a list of the past names a
-// resourceVersion, and returns exactly that version.
+// cluster reads the API server. Every response is consistent: a request for the current state names
+// no resourceVersion, so the API server doesn't serve it from a stale cache. A list of the past
+// names a resourceVersion, and returns exactly that version.
 type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
@@ -219,8 +219,9 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 	}
 }
 
-// readPage reads one item after the other, because an item can be nested as deep as the parser
-// allows for a whole text.
+// readPage calls each for every item of a page, and returns the resourceVersion and the continue
+// token of the list. It parses one item after the other, because an item can be nested as deep as
+// the parser allows for a whole text.
 func readPage(r resource, body []byte, each func(item) error) (version, next string, err error) {
 	var metadata struct{ ResourceVersion, Continue string }
 	d := json.NewDecoder(bytes.NewReader(body))

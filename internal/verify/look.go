@@ -15,7 +15,7 @@ import (
 // sighting is the state of one key in the cluster.
 type sighting struct {
 	present bool
-	left    bool // the object exists, but its content is not selected; only uid is set then
+	left    bool // the object exists, but its content is not selected, so present is false
 	uid     string
 	version string // of the object, or of the list if the object is absent; "" if the resource is not served
 	asOf    string // the version of the list; "" if the resource is not served
@@ -82,7 +82,8 @@ func (c *cluster) see(r resource, i item) sighting {
 	return s
 }
 
-// selectsContent strips an object and reports whether its content is selected.
+// selectsContent strips an object as [normal.Form.Strip] does, and reports whether the settings
+// select it by its content.
 func (c *cluster) selectsContent(r resource, t tree) bool {
 	c.form.Strip(r.GroupVersion().String(), r.Kind, t)
 	shape := c.shapeOf(r)

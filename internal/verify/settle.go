@@ -41,7 +41,7 @@ func (v *verification) settle(ctx context.Context) error {
 	return nil
 }
 
-// round reads every candidate once, unless the selection can't be read at the moment.
+// round reads and judges every candidate, unless the selection can't be read at the moment.
 func (v *verification) round(ctx context.Context) error {
 	if err := v.lookAtScope(ctx); err != nil {
 		return err

@@ -219,8 +219,8 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 	return found, err
 }
 
-// findExtra makes a candidate of each object on the bus that no list returned, or whose resource
-// the cluster does not serve.
+// findExtra makes a candidate of each object on the bus that no list returned, unless the object is
+// out of scope, and of each object whose resource the cluster does not serve.
 func (v *verification) findExtra() {
 	v.follower.Live(func(k event.Key, mark uint32) {
 		gr := k.GroupResource()

@@ -156,7 +156,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	switch {
 	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.BuiltInServer():
 	case cfg.Event.Sink == config.SinkKafka:
-		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name without a claim
+		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // the inspection needs a name, and this one has no claim
 		var watched []schema.GroupResource
 		for _, r := range f.Selection.Watched() {
 			watched = append(watched, r.Resource.GroupResource())

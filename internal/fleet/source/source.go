@@ -45,9 +45,9 @@ type Cluster struct {
 type Source interface {
 	// Read returns the clusters, ordered by name.
 	Read(ctx context.Context) ([]Cluster, error)
-	// Watch calls found with all clusters at once and after each change. It calls failed with each
-	// error of the source, and with nil when the source works again. It blocks until ctx ends. It
-	// makes no concurrent calls.
+	// Watch calls found with all clusters: first when it has read them, and then at least after each
+	// change. It calls failed with each error of the source, and with nil when the source works. It
+	// blocks until ctx ends. It makes no concurrent calls.
 	Watch(ctx context.Context, found func([]Cluster), failed func(error))
 }
 

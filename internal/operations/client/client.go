@@ -1,8 +1,9 @@
 // Package client asks a running forwarder for the documents that package operations serves.
 //
-// An [Address] has the values of a command's flags. The settings are the defaults. Errors name the
-// flag or the variable to correct. The client sends a token only over TLS, and follows no redirect.
-// It never repeats a request on its own, except in [Client.Await].
+// An [Address] has the values of a command's flags. If the flags name no forwarder, the client asks the
+// one that listens at KUBERELAY_LISTEN_ADDR on this machine. Errors name the flag or the variable to
+// correct. The client sends a token only over TLS, and follows no redirect. It never repeats a request
+// on its own, except in [Client.Await].
 package client
 
 import (
@@ -28,14 +29,15 @@ const (
 	maxReasonBytes = 1 << 10 // limit for the text of a refusal
 )
 
-// ErrNoToken is the beginning of an error. The path that the token must be allowed to get follows it.
+// ErrNoToken means that the request had no token, or that its token is invalid or may not get the path.
+// In the text of an error, the path follows it.
 var ErrNoToken = errors.New("pass --token-file with a token that may get")
 
 // ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
-// refusalError means that the request got no usable content, although the forwarder may be running. Every
-// other error means that the forwarder may be down.
+// refusalError means that the request failed for a reason that does not suggest that the forwarder is
+// down, such as a wrong token or an unexpected response. Every other error means that it may be down.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
@@ -67,7 +69,7 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 }
 
 // Await requests the status until the verdict is ok, the wait is over, or ctx ends. An error becomes a
-// document that shows it. refused means that the last response was not a status document.
+// document that shows it. refused means that the last request failed with a [refusalError].
 func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) (d status.Document, refused bool) {
 	over := time.After(wait)
 	ticker := time.NewTicker(statusInterval)

@@ -40,9 +40,9 @@ type Form struct {
 // the hash of a value at a path.
 type Project func(t wire.Tree, hash func(path []string, v any) any)
 
-// OfCluster brings a stripped object into the form that the bus must have. Without the key, hashes
-// can't be compared, so each of them becomes the same text. Project is nil if every field is
-// published.
+// OfCluster brings an object that [Form.Strip] has stripped into the form that the bus must have.
+// Without the key, hashes can't be compared, so each of them becomes the same text. project is nil
+// if every field is published.
 func (f Form) OfCluster(resource string, t tree, project Project) {
 	o := objectAt(resource, t)
 	if project != nil {

@@ -102,8 +102,8 @@ func (f Form) secretOfCluster(o object, t tree) {
 	}
 }
 
-// secretOfBus marks what should be a hash in an event of a Secret and is not. It reports whether
-// there is anything to mark.
+// secretOfBus decodes the base64 in data, and marks what should be a hash in an event of a Secret
+// and is not. It reports whether there is anything to mark.
 func secretOfBus(t tree) (plain bool) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)
@@ -124,7 +124,7 @@ func secretOfBus(t tree) (plain bool) {
 		fields, _ := metadata[section].(tree)
 		for name, v := range fields {
 			s, _ := v.(string)
-			if !slices.Contains(readable, name) && (!isHash(name) || v != nil && !isHash(s)) { // a patch removes a name without a value
+			if !slices.Contains(readable, name) && (!isHash(name) || v != nil && !isHash(s)) { // v is nil for a name that a patch removes
 				fields[name], plain = notRedacted, true
 			}
 		}

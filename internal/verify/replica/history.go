@@ -16,7 +16,8 @@ import (
 //
 // A message can be missing for a legitimate reason. The stream keeps depth messages of an object,
 // and drops the oldest when another arrives. The forwarder purges the events of a deleted object
-// after the retention. So two consecutive messages that history receives aren't always neighbors.
+// after the retention. So two consecutive messages that history receives aren't always neighbors:
+// messages between them can be missing.
 //
 // A violation of a rule about neighbors is certain if the first of the two messages is still on the
 // stream when the second arrives, because dropping and purging begin with the oldest message.
@@ -134,8 +135,8 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 
 // repair turns the problems of the messages up to the one that e repairs into foreign events,
 // because another writer can have published several. It drops the doubts about these messages. If
-// history hasn't seen the message that e repairs, repair changes nothing and returns false.
-// Otherwise a message that the bus lost would count as foreign.
+// history hasn't seen the message that e repairs, repair changes nothing and returns false, so that
+// a message that the bus lost does not count as foreign.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(position uint64) bool {
 		return position <= e.Repairs && publish.Partition(position) == publish.Partition(e.Repairs)
@@ -227,8 +228,8 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 	h.markers[at] = id
 }
 
-// markerLog identifies a sequence of markers in which each one follows the last: a subject on NATS,
-// and a key in one partition on Kafka. On Kafka, every partition has the consistency points.
+// markerLog identifies the place of markers that have an order: a subject on NATS, and a key in one
+// partition on Kafka. On Kafka, every partition has the consistency points.
 type markerLog struct {
 	subject   string
 	partition int

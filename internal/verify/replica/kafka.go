@@ -26,7 +26,7 @@ type topics interface {
 
 var _ topics = (*reader.Bus)(nil)
 
-// kafkaSource reads a topic on demand. Each read goes to the ends of the partitions.
+// kafkaSource reads topics on demand. Each read goes to the ends of the partitions.
 type kafkaSource struct {
 	topics
 	place

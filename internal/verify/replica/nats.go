@@ -166,7 +166,8 @@ func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (
 // await waits until the follower has read up to the position that end returns, and reports whether
 // it had to wait. The message at that position may be removed from the bus before it is read, so
 // await calls end again if no message arrives within recheckInterval. It waits for the lowest
-// position, because the end of a busy stream can move faster than the follower reads.
+// position that end has returned, because the end of a busy stream can move faster than the
+// follower reads.
 func (s natsSource) await(ctx context.Context, f *Follower, end func(context.Context) (uint64, error)) (waited bool, err error) {
 	goal, progress, since := uint64(math.MaxUint64), uint64(0), time.Now()
 	for {

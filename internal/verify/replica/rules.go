@@ -47,11 +47,11 @@ func regression(last, e Event) string {
 }
 
 // follows describes how e violates a rule for events that directly follow each other. It returns ""
-// if there is none. purge reports whether a purge between the two explains the violation. A purge
+// if e violates none. purge reports whether a purge between the two explains the violation. A purge
 // removes events up to a delete.
 func follows(last, e Event) (detail string, purge bool) {
 	switch same := e.UID == last.UID; {
-	case e.ID == last.ID: // of a delete: regression reports the others
+	case e.ID == last.ID: // e is a delete, because regression has reported any other event
 		return fmt.Sprintf("id %q occurs twice", e.ID), false
 	case !same && last.Live():
 		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.Type.Begins()

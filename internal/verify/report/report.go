@@ -16,7 +16,8 @@ type Kind string
 const (
 	// Missing means that the object exists in the cluster, but not on the bus.
 	Missing Kind = "missing"
-	// Stale means that the bus has another state of the object than the cluster.
+	// Stale means that the bus has another version of the object than the cluster, or an object with
+	// another uid.
 	Stale Kind = "stale"
 	// Extra means that the object exists on the bus, but not in the cluster.
 	Extra Kind = "extra"
@@ -61,12 +62,12 @@ type Report struct {
 	OtherVersion int `json:"otherVersion"`
 	// Settings lists the variables that decide the content of the bus and differ from the settings
 	// of the forwarder that wrote to it. A difference can be the cause of a problem. The caller of
-	// Run sets Settings.
+	// verify.Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched lists the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
-	// Unlisted lists the resources that could not be read. If it is not empty, Run also returns an
-	// error.
+	// Unlisted lists the resources that could not be read. If it is not empty, verify.Run also
+	// returns an error.
 	Unlisted []Unlisted `json:"unlisted"`
 }
 
@@ -113,7 +114,7 @@ type Problem struct {
 	Kind      Kind   `json:"problem"`
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace"`
-	Name      string `json:"name"`           // "" if the problem concerns a whole resource
+	Name      string `json:"name"`           // "" if the problem concerns no single object
 	Cluster   string `json:"clusterVersion"` // resourceVersion in the cluster, "" if absent or irrelevant
 	Bus       string `json:"busVersion"`     // resourceVersion on the bus, "" if there is none
 	Position  uint64 `json:"position"`       // of the message, 0 without one

@@ -15,7 +15,7 @@ type Object struct {
 	Name      string
 }
 
-// Kind is the kind of a message.
+// Kind says whether a message is an event of an object or a marker, and which kind of marker.
 type Kind int
 
 // The kinds. Only the Object of [OfObject] identifies an object.
