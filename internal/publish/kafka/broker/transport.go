@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -257,6 +258,7 @@ type conn struct {
 
 	t            *transport
 	ignoredClear bool // SetDeadline has ignored the call that clears the deadline before the SASL login
+	responded    bool // the first bytes have arrived
 }
 
 func (t *transport) track(raw net.Conn) (net.Conn, error) {
@@ -269,6 +271,28 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	}
 	t.conns[c] = struct{}{}
 	return c, nil
+}
+
+// maxFirstResponse limits the size of the first response, to a request for the supported API versions, in
+// bytes. It has 6 bytes for each of about a hundred requests.
+const maxFirstResponse = 1 << 20
+
+// tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.
+const tlsAlert = 0x15
+
+var errNotKafka = errors.New("the server does not respond like a Kafka broker; check the host and the port")
+
+// Read implements [net.Conn]. It rejects the response of a server that is not a Kafka broker, such as a web
+// server. kafka-go would take the first bytes for a size, and allocate gigabytes.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.responded && n >= 4 {
+		c.responded = true
+		if b[0] != tlsAlert && binary.BigEndian.Uint32(b) > maxFirstResponse {
+			return 0, errNotKafka
+		}
+	}
+	return n, err
 }
 
 // SetDeadline implements [net.Conn]. It ignores the first call that clears the deadline. kafka-go sets
