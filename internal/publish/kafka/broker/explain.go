@@ -58,7 +58,7 @@ func (t *transport) explain(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case failure.IsTimeout(err) && (network == nil || network.Op != "dial"):
-		return fmt.Errorf("%s did not respond in time: %w", where, err)
+		return fmt.Errorf("%s did not respond in time: %w%s", where, err, t.notKafkaHint())
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s closed the connection: %w%s", where, err, t.hangUpHint())
 	}
@@ -76,6 +76,15 @@ func (t *transport) hangUpHint() string {
 		return " (that port may require KUBERELAY_KAFKA_SASL_MECHANISM, or a certificate: KUBERELAY_KAFKA_TLS_CERT_FILE)"
 	}
 	return ""
+}
+
+// notKafkaHint says why no broker has responded. kafka-go retries a connection that fails, without the
+// error.
+func (t *transport) notKafkaHint() string {
+	if t.reached.Load() || !t.notKafka.Load() {
+		return ""
+	}
+	return " (another server responds: check the host and the port)"
 }
 
 // explainAuthentication describes a failed authentication and the setting to check.

@@ -3,23 +3,64 @@ package broker
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
+	"time"
 )
 
-// TestNotAKafkaBroker verifies that a connection rejects the first response of a server that is not a
-// Kafka broker, and passes that of a broker and a TLS alert.
-func TestNotAKafkaBroker(t *testing.T) {
-	for response, want := range map[string]error{
-		"HTTP/1.1 400 Bad Request\r\n":     errNotKafka,
-		"INFO {\"server_id\":\"N\"}\r\n":   errNotKafka,
-		"\x00\x00\x00\x0a\x00\x00\x00\x01": nil,
-		"\x15\x03\x03\x00\x02\x02\x46":     nil,
+// TestFirstResponse verifies that a connection rejects the first response of a server that is not a
+// Kafka broker. It accepts the response of a broker, in one part or several, and a TLS alert.
+func TestFirstResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts []string
+		want  error
+	}{
+		"web server":    {[]string{"HTTP/1.1 400 Bad Request\r\n"}, errNotKafka},
+		"NATS server":   {[]string{`INFO {"server_id":"N"}`}, errNotKafka},
+		"broker":        {[]string{"\x00\x00\x00\x0a\x00\x00\x00\x01"}, nil},
+		"several parts": {[]string{"\x00\x00\x00", "\x0a\x00\x00\x00\x01"}, nil},
+		"TLS alert":     {[]string{"\x15\x03\x03\x00\x02\x02\x46"}, nil},
 	} {
 		server, client := net.Pipe()
-		go func() { _, _ = server.Write([]byte(response)) }()
-		if _, err := (&conn{Conn: client}).Read(make([]byte, 4096)); !errors.Is(err, want) {
-			t.Errorf("%q: got %v, want %v", response, err, want)
+		go func() {
+			for _, part := range c.parts {
+				_, _ = server.Write([]byte(part))
+			}
+		}()
+		conn := &conn{Conn: client, t: &transport{}}
+		for _, part := range c.parts {
+			n, err := conn.Read(make([]byte, 4096))
+			if !errors.Is(err, c.want) || err == nil && n != len(part) {
+				t.Errorf("%s: got %d bytes and %v, want %v", name, n, err, c.want)
+			}
 		}
 		server.Close()
+	}
+}
+
+// TestAnotherServer verifies that the error about a server that is not a Kafka broker says so.
+func TestAnotherServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Write([]byte("INFO {" + strings.Repeat(" ", 100) + "}\r\n"))
+		}
+	}()
+	c, err := New(Options{Addrs: []string{l.Addr().String()}, RequestTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Brokers(t.Context()); err == nil || !strings.Contains(err.Error(), "check the host and the port") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -49,11 +49,12 @@ type transport struct {
 	files *credential.Watcher
 	auth  login.Mechanism // nil without SASL
 
-	reached atomic.Bool // a broker has responded before
-	closing context.Context
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	renewal sync.Mutex // held while the pool is replaced
+	reached  atomic.Bool // a broker has responded before
+	notKafka atomic.Bool // a server that is not a broker has responded
+	closing  context.Context
+	stop     context.CancelFunc
+	workers  sync.WaitGroup
+	renewal  sync.Mutex // held while the pool is replaced
 
 	pool   atomic.Pointer[pool] // changed while mu is held
 	closed atomic.Bool          // set while mu is held
@@ -280,17 +281,17 @@ const maxFirstResponse = 1 << 20
 // tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.
 const tlsAlert = 0x15
 
-var errNotKafka = errors.New("the server does not respond like a Kafka broker; check the host and the port")
+var errNotKafka = errors.New("the response is not from a Kafka broker")
 
 // Read implements [net.Conn]. It rejects the response of a server that is not a Kafka broker, such as a web
 // server. kafka-go would take the first bytes for a size, and allocate gigabytes.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if !c.responded && n >= 4 {
-		c.responded = true
-		if b[0] != tlsAlert && binary.BigEndian.Uint32(b) > maxFirstResponse {
-			return 0, errNotKafka
-		}
+	isFirst := !c.responded
+	c.responded = c.responded || n > 0
+	if isFirst && n >= 4 && b[0] != tlsAlert && binary.BigEndian.Uint32(b) > maxFirstResponse {
+		c.t.notKafka.Store(true)
+		return 0, errNotKafka
 	}
 	return n, err
 }
