@@ -124,7 +124,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		f.Go(func() { f.syncForeign(ctx, key, acked, done) })
 		return
 	}
-	change, reason := ledger.Decide(view, acked, view.Attempted)
+	change, reason := ledger.Decide(view)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		f.outcomes.of(key.GroupResource()).resolve(key)

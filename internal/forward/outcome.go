@@ -64,7 +64,7 @@ func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
 	d := Description{Acked: view.Acked, Unpublishable: view.Unpublishable, Reason: ledger.ReasonForeign}
 	if !d.Acked.Foreign {
-		_, d.Reason = ledger.Decide(view, view.Acked, view.Attempted)
+		_, d.Reason = ledger.Decide(view)
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {

@@ -27,7 +27,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Decide(c.view, c.acked, "")
+				decide(c.view, c.acked, "")
 			}
 		})
 	}

@@ -51,8 +51,7 @@ const (
 	ReasonCreated Reason = "created"
 )
 
-// Decide returns the change to publish for one key, and the reason. v is the state that the
-// informers show, and acked is the last event that the bus acknowledged. Decide is a pure function.
+// Decide returns the change to publish for one key, and the reason. Decide is a pure function.
 // The section "The decision" in docs/delivery.md contains the decision table. The comments of the
 // reasons describe the cases that the table leaves out.
 //
@@ -62,12 +61,12 @@ const (
 // One call returns at most one change. After a delete, the caller calls Decide again, because
 // another UID may have taken the name.
 //
-// attempted is the UID of an earlier unacknowledged publish, or "". If the informers have forgotten
-// that UID, Decide returns the unacknowledged change again. If that UID is gone and the bus may show
-// it, Decide returns its last state once more, so that the bus certainly has the UID. The delete
-// follows. If that UID is live, the bus may have another event than acked, so Decide returns a change
-// even if acked has the live state.
-func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
+// If the informers have forgotten the attempted UID, Decide returns the unacknowledged change again.
+// If that UID is gone and the bus may show it, Decide returns its last state once more, so that the
+// bus certainly has the UID. The delete follows. If that UID is live, the bus may have another event
+// than the acknowledged one, so Decide returns a change even if that event has the live state.
+func Decide(v event.View) (*event.Change, Reason) {
+	acked, attempted := v.Acked, v.Attempted
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
 		return nil, ReasonStale
 	}

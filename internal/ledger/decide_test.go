@@ -436,7 +436,7 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change, reason := Decide(c.view, c.acked, c.attempted)
+			change, reason := decide(c.view, c.acked, c.attempted)
 			got := want{reason: reason}
 			if change != nil {
 				got = want{reason: reason, typ: change.Type, previous: change.Previous}
@@ -453,7 +453,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	view := event.View{Tombstones: []event.Tombstone{{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}}
-	change, _ := Decide(view, live("A", "10"), "")
+	change, _ := decide(view, live("A", "10"), "")
 	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
 	}
@@ -463,7 +463,7 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	view.Epoch = 2
 	acked := live("A", "10")
 	acked.Epoch = 1
-	if change, _ = Decide(view, acked, ""); change.Epoch != 1 {
+	if change, _ = decide(view, acked, ""); change.Epoch != 1 {
 		t.Errorf("epoch is %d, want 1, that of the last state", change.Epoch)
 	}
 }
@@ -471,15 +471,15 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 // TestDecideSetsAfter verifies that an object that is deselected and selected again in the same
 // version gets a different event ID each time.
 func TestDecideSetsAfter(t *testing.T) {
-	out, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
-	back, _ := Decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
-	changed, _ := Decide(event.View{Live: object("A", "13")}, deselected("A", "12"), "")
-	unsure, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, deselected("A", "12"), "A")
+	out, _ := decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
+	back, _ := decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
+	changed, _ := decide(event.View{Live: object("A", "13")}, deselected("A", "12"), "")
+	unsure, _ := decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, deselected("A", "12"), "A")
 	if out.After != 7 || back.After != 8 || changed.After != 0 || unsure.After != 8 {
 		t.Errorf("after %d, %d, %d and %d, want 7, 8, 0 and 8", out.After, back.After, changed.After, unsure.After)
 	}
-	outlived, _ := Decide(event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 8}}, deleted("A", "12"), "")
-	unsure, _ = Decide(event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, deleted("A", "12"), "A")
+	outlived, _ := decide(event.View{Live: object("A", "12"), Outlived: event.Outlived{Position: 8}}, deleted("A", "12"), "")
+	unsure, _ = decide(event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, deleted("A", "12"), "A")
 	if outlived.After != 8 || unsure.After != 8 {
 		t.Errorf("outlived a delete: after %d and %d, want 8 and 8", outlived.After, unsure.After)
 	}
@@ -501,13 +501,13 @@ func TestDecideSetsBefore(t *testing.T) {
 		"it is of another UID":           {object("A", "11"), object("B", "10"), live("A", "10"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change, _ := Decide(event.View{Live: c.live, Before: c.before}, c.acked, "")
+			change, _ := decide(event.View{Live: c.live, Before: c.before}, c.acked, "")
 			if change == nil || (change.Before != nil) != c.want {
 				t.Errorf("got %+v, want a previous state: %v", change, c.want)
 			}
 		})
 	}
-	if change, _ := Decide(event.View{Live: object("A", "11"), Before: object("A", "10")}, event.Acked{}, ""); change.Before != nil {
+	if change, _ := decide(event.View{Live: object("A", "11"), Before: object("A", "10")}, event.Acked{}, ""); change.Before != nil {
 		t.Error("a create has a previous state")
 	}
 }
@@ -535,7 +535,7 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)
 			v.Version, v.Epoch = c.version, c.epoch
-			if change, got := Decide(v, live("A", "4"), ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
+			if change, got := decide(v, live("A", "4"), ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
 				t.Errorf("got %s and %+v, want %s", got, change, c.want)
 			}
 		})
@@ -547,10 +547,16 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 // to its former content. The bus kept the content of the update until the next refresh.
 func TestDecideAfterAnUnansweredUpdate(t *testing.T) {
 	v, acked := view(projected("A", "7", 1)), projectedAcked("A", "2", 1)
-	if change, got := Decide(v, acked, "A"); got != ReasonUpdated || change == nil {
+	if change, got := decide(v, acked, "A"); got != ReasonUpdated || change == nil {
 		t.Errorf("got %s, want the update", got)
 	}
-	if change, got := Decide(v, acked, ""); got != ReasonUnchanged || change != nil {
+	if change, got := decide(v, acked, ""); got != ReasonUnchanged || change != nil {
 		t.Errorf("got %s and %+v, want nothing without an attempt", got, change)
 	}
+}
+
+// decide is Decide for a key with a last event on the bus and an attempted UID.
+func decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
+	v.Acked, v.Attempted = acked, attempted
+	return Decide(v)
 }

@@ -154,7 +154,7 @@ func TestACopyOfAnAttemptWithOtherData(t *testing.T) {
 		if is == nil {
 			t.Fatal("an attempt is not adopted")
 		}
-		if _, reason := Decide(view(now), *is, ""); reason != want {
+		if _, reason := decide(view(now), *is, ""); reason != want {
 			t.Errorf("after an attempt with the data of %s: %s, want %s", of, reason, want)
 		}
 	}

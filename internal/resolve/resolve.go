@@ -40,7 +40,6 @@ type Config struct {
 
 // Checkpoint provides the last known event on the bus for each object.
 type Checkpoint interface {
-	Get(event.Key) event.Acked
 	Entries(schema.GroupResource) iter.Seq2[event.Key, event.Acked]
 }
 
@@ -222,25 +221,25 @@ func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
 func (r *Resolver) agrees(gr schema.GroupResource) bool {
 	agrees := true
 	r.Informers.Clean(gr, func(k event.Key) bool {
-		agrees = r.hasState(k, r.Checkpoint.Get(k))
+		agrees = r.hasState(k)
 		return agrees
 	})
 	for k, acked := range r.Checkpoint.Entries(gr) {
 		if !agrees {
 			return false
 		}
-		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k, acked)
+		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k)
 	}
 	return agrees
 }
 
 // hasState reports whether the bus has the state of a key. An object that only an earlier
 // configuration selected may stay on the bus.
-func (r *Resolver) hasState(k event.Key, acked event.Acked) bool {
+func (r *Resolver) hasState(k event.Key) bool {
 	view := r.Informers.Lookup(k)
-	change, reason := ledger.Decide(view, acked, "")
+	change, reason := ledger.Decide(view)
 	switch {
-	case acked.Foreign || change != nil:
+	case view.Acked.Foreign || change != nil:
 		return false
 	case reason == ledger.ReasonAwait: // gone or not selected; only a comparison finds out which
 		return r.isCompared(k.GroupResource())

@@ -24,6 +24,7 @@ type stubInformers struct {
 	dirty     map[event.Key]bool
 	marked    map[event.Key]bool // dirty at the last mark
 	looked    func()             // called before each lookup of a key
+	known     *ledger.Ledger     // the events on the bus
 
 	lost      uint64 // events that the bus is known to have lost
 	recreated bool   // the bus was recreated and not loaded since
@@ -46,7 +47,7 @@ func (s *stubInformers) Marked(p ledger.Point) ledger.Point               { s.ma
 func (s *stubInformers) Reached(ledger.Point) bool                        { return len(s.marked) == 0 }
 func (s *stubInformers) Clean(schema.GroupResource, func(event.Key) bool) {}
 func (s *stubInformers) IsClean(k event.Key) bool                         { s.looked(); return !s.dirty[k] }
-func (s *stubInformers) Lookup(event.Key) event.View                      { return event.View{} }
+func (s *stubInformers) Lookup(k event.Key) (v event.View)                { s.known.Describe(k, &v); return v }
 
 func configMapKey(name string) event.Key {
 	return event.Key{Resource: configMaps.Resource, Namespace: "default", Name: name}
@@ -55,7 +56,8 @@ func configMapKey(name string) event.Key {
 // newStubResolver returns a Resolver with one object on the bus that no informer shows. The last
 // result counts the comparisons that the Resolver requests.
 func newStubResolver() (*Resolver, *stubInformers, *int) {
-	s, asked, c := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}}, 0, ledger.New().NewTerm()
+	s, asked := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}, known: ledger.New()}, 0
+	c := s.known.NewTerm()
 	c.Put(configMapKey("gone"), event.Acked{UID: "gone", ResourceVersion: "1", Position: 2})
 	return New(Config{
 		Informers: s, Checkpoint: c, Losses: func() (uint64, bool) { return s.lost, !s.recreated }, Compare: func(schema.GroupResource) { asked++ },
