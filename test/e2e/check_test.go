@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/internal/check"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -213,7 +214,7 @@ func TestCheckPermissions(t *testing.T) {
 func TestCheckKafka_Slow(t *testing.T) {
 	const name = "checked"
 	broker, as := guardedBroker(t, name)
-	admin := &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}
+	admin := kafkabrokertest.Client(t, broker.Addr())
 	cp := cluster.ControlPlane(t)
 	namespace := quietNamespace(t, newUser(t, cp))
 	settings := as("forwarder", "w-password", namespace)

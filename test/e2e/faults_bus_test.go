@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
@@ -131,7 +132,7 @@ accounts: {
 func (x *faultTable) plantOnKafka(t *testing.T) {
 	const name = "faults"
 	broker, as := guardedBroker(t, name)
-	admin := &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}
+	admin := kafkabrokertest.Client(t, broker.Addr())
 	cp := cluster.ControlPlane(t)
 	namespace := quietNamespace(t, newUser(t, cp))
 	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password", namespace))

@@ -36,7 +36,8 @@ func TestKafkaPermissions_Slow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader := &kafkago.Client{Addr: kafkago.TCP(broker.AddrOf(kafkabroker.SASLPlaintext)), Transport: &kafkago.Transport{SASL: mechanism}}
+	reader := kafkabrokertest.Client(t, broker.AddrOf(kafkabroker.SASLPlaintext))
+	reader.Transport.(*kafkago.Transport).SASL = mechanism
 	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // the checkpoint topic is hidden from readers
 		produced, err := reader.Produce(t.Context(), &kafkago.ProduceRequest{
 			Topic: topic, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{Value: kafkago.NewBytes([]byte("{}"))}),
@@ -60,7 +61,7 @@ func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, a
 		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
 	})
 	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
-	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
+	createACLs(t, kafkabrokertest.Client(t, broker.Addr()), parseACLs(t, commands))
 	return broker, func(user, password, namespace string) map[string]string {
 		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
 			"RESOURCES": "configmaps", "NAMESPACES": namespace,

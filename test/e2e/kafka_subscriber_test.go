@@ -31,7 +31,9 @@ func (r record) kind() string {
 
 // readTopic reads a topic from its start to its current end. It returns the records by key.
 func readTopic(ctx context.Context, addr, topic string) (map[string][]record, error) {
-	client := &kafkago.Client{Addr: kafkago.TCP(addr)}
+	transport := &kafkago.Transport{}
+	defer transport.CloseIdleConnections()
+	client := &kafkago.Client{Addr: kafkago.TCP(addr), Transport: transport}
 	meta, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
 	if err == nil {
 		err = meta.Topics[0].Error

@@ -156,7 +156,7 @@ func tableOnKafka(t *testing.T) tableBus {
 		},
 		forgets: func(t *testing.T) {
 			t.Helper()
-			client := kafkago.Client{Addr: kafkago.TCP(s.addr)}
+			client := kafkabrokertest.Client(t, s.addr)
 			answer, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{s.name, s.name + ".checkpoint"}})
 			if err == nil {
 				err = errors.Join(answer.Errors[s.name], answer.Errors[s.name+".checkpoint"])

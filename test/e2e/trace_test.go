@@ -272,7 +272,7 @@ func TestTraceGroup(t *testing.T) {
 	if _, err := fmt.Sscanf(d.Bus.Position, "%d:%d", &partition, &offset); err != nil {
 		t.Fatal(err)
 	}
-	client := &kafkago.Client{Addr: kafkago.TCP(s.addr)}
+	client := kafkabrokertest.Client(t, s.addr)
 	commit := func(next int) {
 		t.Helper()
 		res, err := client.OffsetCommit(t.Context(), &kafkago.OffsetCommitRequest{

@@ -421,7 +421,9 @@ func TestMorePartitions(t *testing.T) {
 
 func (w *writers) kafka() *kafkago.Client {
 	// Without a timeout, brokers get two seconds to create or delete a topic.
-	return &kafkago.Client{Addr: kafkago.TCP(w.opts.Broker.Addrs...), Transport: &kafkago.Transport{}, Timeout: limit}
+	client := kafkabrokertest.Client(w.t, w.opts.Broker.Addrs...)
+	client.Timeout = limit
+	return client
 }
 
 func (w *writers) addPartitions(count int32) {

@@ -122,7 +122,7 @@ func TestATopicMayNotBeSeenForAWhile(t *testing.T) {
 	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = login.Plain, "forwarder", password
 	o.Topic, o.CheckpointTopic, o.Partitions = "kr.{resource}", "checkpoint", 1
 	w := &writers{t, o}
-	admin := &kafkago.Client{Addr: kafkago.TCP(kb.Addr()), Transport: &kafkago.Transport{}}
+	admin := kafkabrokertest.Client(t, kb.Addr())
 	for _, resource := range []kafkago.ResourceType{kafkago.ResourceTypeTopic, kafkago.ResourceTypeTransactionalID} {
 		allow(t, admin, resource, "*")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/subject"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // TestALostClaimIsRenewed verifies that the next checkpoint load publishes the claim again after
@@ -73,7 +74,7 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 	bus := onKafka(t)
 	c := bus.settled("uid-1", "")
 	before := c.bus.PossibleLosses()
-	client := &kafkago.Client{Addr: kafkago.TCP(bus.cfg.Kafka.Brokers...)}
+	client := kafkabrokertest.Client(t, bus.cfg.Kafka.Brokers...)
 	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{bus.cfg.Kafka.Topic}}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkpoints := bus.cfg.Kafka.Topic + ".checkpoint"
-	client := &kafkago.Client{Addr: kafkago.TCP(bus.cfg.Kafka.Brokers...)}
+	client := kafkabrokertest.Client(t, bus.cfg.Kafka.Brokers...)
 	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{checkpoints}}); err != nil {
 		t.Fatal(err)
 	}

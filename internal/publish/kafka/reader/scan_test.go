@@ -98,7 +98,7 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 	s := b.Scan()
 	put(t, w, "a", 1, 2, 3)
 	scanned(t, s)
-	client := &kafka.Client{Addr: kafka.TCP(kafkabrokertest.Shared(t).Addr())}
+	client := kafkabrokertest.Client(t, kafkabrokertest.Shared(t).Addr())
 	if _, err := client.DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.Topic}}); err != nil {
 		t.Fatal(err)
 	}

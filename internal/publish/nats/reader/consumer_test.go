@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestProgressStart verifies that Progress returns where a consumer began, because the server
-// reports the messages before that as acknowledged.
-func TestProgressStart(t *testing.T) {
+// busWithMessage returns a Bus of a new stream, and the acknowledgement of the stream's only message.
+func busWithMessage(t *testing.T) (*Bus, jetstream.Stream, *jetstream.PubAck) {
+	t.Helper()
 	s := natstest.Start(t)
 	nc, err := natsgo.Connect(s.URL)
 	if err != nil {
@@ -32,16 +32,23 @@ func TestProgressStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message, err := stream.GetMsg(t.Context(), ack.Sequence)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := message.Time.Add(time.Nanosecond)
 	b, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Stream: "KUBERELAY", SubjectPrefix: "kuberelay"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
+	return b, stream, ack
+}
+
+// TestProgressStart verifies that Progress returns where a consumer began, because the server
+// reports the messages before that as acknowledged.
+func TestProgressStart(t *testing.T) {
+	b, stream, ack := busWithMessage(t)
+	message, err := stream.GetMsg(t.Context(), ack.Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := message.Time.Add(time.Nanosecond)
 	for name, c := range map[string]struct {
 		jetstream.ConsumerConfig
 		skips func(publish.Start) bool

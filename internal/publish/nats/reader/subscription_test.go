@@ -7,11 +7,9 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
-	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // lossy returns messages 1 and 3, as if the second message was lost on its way, and then an error.
@@ -39,29 +37,7 @@ func TestSubscribeGap(t *testing.T) {
 // TestSnapshotOfAStreamThatLostItsEnd verifies that a subscription doesn't wait for positions that the
 // stream has lost. Otherwise its snapshot would never end.
 func TestSnapshotOfAStreamThatLostItsEnd(t *testing.T) {
-	server := natstest.Start(t)
-	nc, err := natsgo.Connect(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	created, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ack, err := js.Publish(t.Context(), "kuberelay.a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Connect(t.Context(), Options{URLs: []string{server.URL}, Stream: "KUBERELAY", SubjectPrefix: "kuberelay"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	b, created, ack := busWithMessage(t)
 	caught := false
 	s := subscription{
 		b: b, started: true, created: created.CachedInfo().Created, seen: ack.Sequence + 1, reached: ack.Sequence + 2, until: ack.Sequence + 3,

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/segmentio/kafka-go"
+
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
@@ -142,6 +144,16 @@ type TopicCreator interface {
 }
 
 var _, _ TopicCreator = (*kafkabroker.Broker)(nil), (*Broker)(nil)
+
+// Client returns a client of the brokers at the addresses, with connections of its own, which close when
+// the test ends. The connections of kafka-go's default transport never close. When another server gets
+// the port of a broker that has ended, kafka-go takes the server's bytes for the length of a list, and
+// allocates gigabytes.
+func Client(t testing.TB, addrs ...string) *kafka.Client {
+	transport := &kafka.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &kafka.Client{Addr: kafka.TCP(addrs...), Transport: transport}
+}
 
 // TopicName returns a topic name that begins with prefix, in lowercase. Each call returns another name,
 // so a test that is repeated on the shared broker starts with an empty topic. The prefix can be the
