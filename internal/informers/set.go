@@ -32,9 +32,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/decode"
+	"github.com/kuberelay/kuberelay/internal/informers/cow"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
-	"github.com/kuberelay/kuberelay/internal/informers/snapshot"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
@@ -122,7 +122,7 @@ type Set struct {
 	server      *history.Server
 	survey      survey.Survey
 
-	watched snapshot.Map[schema.GroupResource, *watched] // changed while mu is held
+	watched cow.Map[schema.GroupResource, *watched] // changed while mu is held
 
 	mu         sync.RWMutex
 	epochs     map[schema.GroupResource]uint16 // see Epoch

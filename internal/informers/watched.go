@@ -15,9 +15,9 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/cow"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
-	"github.com/kuberelay/kuberelay/internal/informers/snapshot"
 )
 
 // watched is a resource and the informers that cover it.
@@ -41,8 +41,8 @@ type watched struct {
 	onceJoined sync.Once     // closes everJoined
 	redefined  chan struct{} // has a token when the resource must be listed again
 
-	informers snapshot.Map[string, *informer] // by namespace; "" for all namespaces
-	alignment atomic.Pointer[alignment]       // never nil
+	informers cow.Map[string, *informer] // by namespace; "" for all namespaces
+	alignment atomic.Pointer[alignment]  // never nil
 }
 
 // alignment is the result of the last alignment of the informers with the namespaces to cover.

@@ -93,9 +93,9 @@ func (h *History) Listed(version string) {
 	h.last.Store(nil)
 }
 
-// Opened records that a watch is open. asked is the time of the request, and seconds the time after
-// which the API server ends the watch. stops is the result of [History.Stops] before the request. If no
-// watch was told to end since then, the history is no longer doubtful.
+// Opened records that a watch is open, when it was requested, and the number of seconds after which the
+// API server ends it. stops is the result of [History.Stops] before the request. If the watch was told
+// to end since then, a doubtful history stays doubtful.
 func (h *History) Opened(asked time.Time, seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

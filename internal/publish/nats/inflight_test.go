@@ -234,3 +234,26 @@ func TestFlights(t *testing.T) {
 		t.Error("a flight is left after close")
 	}
 }
+
+// TestSweepDuringRejections verifies, with the race detector, that a sweep can read the messages in flight
+// while their rejections are handled.
+func TestSweepDuringRejections(t *testing.T) {
+	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster})
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	sweeping, stop := context.WithCancel(t.Context())
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() {
+		for sweeping.Err() == nil {
+			bus.sweep(time.Time{}) // no message is late
+		}
+	})
+	for range 100 {
+		_, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 99))
+		if conflict := new(publish.ConflictError); !errors.As(err, &conflict) {
+			t.Errorf("got %v, want a conflict", err)
+		}
+	}
+	stop()
+	sweeper.Wait()
+	checkFree(t, bus)
+}

@@ -1,5 +1,5 @@
-// Package snapshot provides a map for many readers and rare changes.
-package snapshot
+// Package cow provides a copy-on-write map, for many readers and rare changes.
+package cow
 
 import (
 	"maps"
