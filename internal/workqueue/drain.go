@@ -19,7 +19,6 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.drain()
 	q.RetryNow()
 	q.Resume()
-	stop := context.AfterFunc(ctx, q.end)
 	select {
 	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
 	case <-q.finished:
@@ -29,12 +28,11 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.close()
 	select {
 	case <-q.finished:
+		return nil
 	case <-ctx.Done():
-	}
-	if !stop() {
+		q.end()
 		return ErrDrainDeadline
 	}
-	return nil
 }
 
 func (q *priorityQueue) drain() {
