@@ -43,7 +43,7 @@ func (b Body) into(memory []byte) ([]byte, error) {
 
 // Packer compresses the objects of one resource for a cache. It builds a dictionary from some of
 // them. Objects of one type have most of their text in common, so a dictionary halves their memory
-// (docs/sizing.md). Several goroutines can use a Packer at once.
+// (docs/sizing.md). A Packer is safe for concurrent use.
 //
 // A nil Packer does not compress.
 type Packer struct {
@@ -108,7 +108,7 @@ func (p *Packer) keep(sample []byte) {
 	p.samples = append(p.samples, sample)
 }
 
-// take removes all samples, and returns the newest ones: as many as a dictionary has.
+// take removes all samples and returns the newest ones, at most as many as one dictionary uses.
 func (p *Packer) take() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

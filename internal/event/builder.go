@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Builder builds the CloudEvents of one cluster. Its zero value is not usable. Several
-// goroutines can use a Builder at once.
+// Builder builds the CloudEvents of one cluster. Its zero value is not usable. A Builder is safe
+// for concurrent use.
 type Builder struct {
 	// Cluster is the cluster name in the attributes source and partitionkey. It must not be empty.
 	Cluster string
@@ -17,7 +17,7 @@ type Builder struct {
 	// Data is the form of the data in object events. The zero value means [DataObject].
 	Data DataForm
 
-	// Reshape converts a state that was read from the bus to the current form. See
+	// Reshape converts a state read from the bus into the current form. See
 	// decode.Converter.Reshape. If Reshape is nil, such states are published unchanged.
 	Reshape func(Resource, *Object) *Object
 }
@@ -92,8 +92,8 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}, nil
 }
 
-// reshape converts a state that was read from the bus to the current form. An earlier configuration
-// or release may have published that state in another form.
+// reshape converts a state read from the bus into the current form. An earlier configuration or
+// release may have published that state in another form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o

@@ -68,9 +68,9 @@ type Change struct {
 	// controller, or if Kuberelay does not resolve owners.
 	Owner *Owner
 
-	// Epoch is the epoch of the resource. A new epoch begins each time the history of the resource
-	// goes back, because etcd was restored from a backup. It also begins when another cluster takes
-	// over the name. See [Claim.Epoch].
+	// Epoch is the epoch of the resource. A new epoch begins when the resource's history is rolled
+	// back because etcd was restored from a backup, and when another cluster takes over the name.
+	// See [Claim.Epoch].
 	Epoch uint16
 
 	// Previous is the resourceVersion of the object's last acknowledged event, or "" for
@@ -115,8 +115,8 @@ func (c Change) before() *Object {
 	return b
 }
 
-// ErrNewest is the error of a purge that must keep the object's last event for now, because it is
-// the newest event of its partition. A purge can remove this event after the bus stores a newer
+// ErrNewest is the error of a purge that must keep the object's last event for now, because that
+// event is the newest of its partition. A purge can remove the event after the bus stores a newer
 // one.
 var ErrNewest = errors.New("the event is the newest of its partition")
 
@@ -147,17 +147,16 @@ type Acked struct {
 	Position uint64
 }
 
-// MaxSkew is the maximum time by which the clock of a writer may be ahead of another clock. A time
-// that is further ahead is ignored. Otherwise, all later events of the object would need that time
-// or a later one.
+// MaxSkew is the maximum by which a writer's clock may be ahead of another clock. A time further
+// ahead is ignored, because all later events of the object would need that time or a later one.
 const MaxSkew = time.Hour
 
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far ahead
-// of that time, or if the event is a removal and was stored later. Before the call, Time comes from the
-// attributes of the event.
+// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far
+// ahead of that time, or if the event is a removal and was stored later. The caller sets Time from
+// the event's attributes first.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {

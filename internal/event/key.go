@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Key identifies one object. It has no API version, so that a move from v1beta1 to v1 does not
-// change it. The queue, the tombstones and the checkpoint are indexed by Key.
+// Key identifies one object. It has no API version, so a move from v1beta1 to v1 does not change
+// the key. The queue, the tombstones and the checkpoint are indexed by Key.
 type Key struct {
 	Group     string // "" for the core group
 	Resource  string // plural, as in discovery: "deployments"

@@ -26,7 +26,8 @@ type Object struct {
 	// Digest is the digest of the published content.
 	Digest Digest
 
-	// Unselected means that the object exists, but the filter does not select it. It has no Body.
+	// Unselected means that the object exists, but the filter does not select it. Such an object
+	// has no Body.
 	Unselected bool
 
 	// FilterFailed means that the filter returned an error for the object.

@@ -19,7 +19,7 @@ type Bus interface {
 	Wait(ctx context.Context) error
 
 	// Load yields the last event of every object of the cluster and returns the first error of
-	// yield. It may yield a key twice. Then the last call counts.
+	// yield. If it yields a key more than once, the last call counts.
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 
 	// At returns the event of an object at a position. It returns the zero value if the bus no

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
 // Shared is a connection that several buses use.

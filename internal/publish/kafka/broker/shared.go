@@ -41,7 +41,7 @@ func (s *Shared) join(opts Options) (*transport, error) {
 	return t, nil
 }
 
-// join adds a Client. It returns false if the transport is closed.
+// join adds a Client unless the transport is closed, and reports whether it added the Client.
 func (t *transport) join() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -28,7 +28,7 @@ type Topic struct {
 	CleanupPolicy     string // "delete", "compact" or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
-	UncleanElection   bool // a replica that lacks acknowledged records may lead
+	UncleanElection   bool // a replica that lacks acknowledged records may become the leader
 }
 
 // Topic looks up a topic in metadata that can be some seconds old. If the metadata lacks the

@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = failure.ErrMisconfigured
 
 var errTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
 // ErrStreamMissing is in the chain of [Bus.Ready]'s error while the stream does not exist.
