@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
-// ErrMisconfigured is wrapped by errors that a retry cannot fix, for example after a malformed
+// ErrMisconfigured is wrapped by errors that a retry cannot fix, for example because of a malformed
 // address, a missing file, rejected credentials, a missing permission, or a topic with wrong
 // settings. Such an error names the problem and the fix.
 var ErrMisconfigured = errors.New("kafka is misconfigured")

@@ -47,7 +47,7 @@ func (x *Index) Position(id ID) uint64 {
 	return x.last[id]
 }
 
-// BeginMarker marks a marker as busy, or returns false if it is busy already. A marker has no
+// BeginMarker marks a marker as busy. ok is false if the marker is already busy. A marker has no
 // expected position.
 func (x *Index) BeginMarker(id ID) (ok bool) {
 	x.mu.Lock()

@@ -24,7 +24,7 @@ type target struct {
 	reached map[publish.Log]uint64 // end positions of the logs that are read to their end
 }
 
-// caughtUp records that a log was read to its end, and calls CaughtUp after the last one.
+// caughtUp records that a log was read to its end, and calls CaughtUp after the last log.
 func (t *target) caughtUp(log publish.Log, next int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *partition) refuse(t *target, r broker.Refused) {
 	}
 }
 
-// refusal returns the reason why a batch has no events.
+// refusal returns the error for a batch that cannot be read.
 func refusal(r broker.Refused) error {
 	return fmt.Errorf("the records up to offset %d cannot be read: %w", r.Last, r.Err)
 }

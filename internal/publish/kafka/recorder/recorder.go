@@ -33,8 +33,8 @@ type Config struct {
 // entries of all records before the marker. The marker's entry vouches for those entries: if the
 // checkpoint partition loses its end, it loses the marker's entry first.
 //
-// The recorder does not use partitions that are added to the checkpoint topic later. Otherwise, an
-// object could have entries in two partitions, with no order between them.
+// The recorder does not use partitions that are added to the checkpoint topic later, because an
+// object could then have entries in two partitions, with no order between them.
 type Recorder struct {
 	Config
 

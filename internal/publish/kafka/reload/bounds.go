@@ -45,8 +45,8 @@ func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	return acked, Yield
 }
 
-// hold reports whether an open topic can still hold the event of an entry. Otherwise the records
-// were deleted, or the partition never existed.
+// hold reports whether an open topic can still hold the event of an entry. If not, the records were
+// deleted, or the partition never existed.
 func (b Bounds) hold(e record.Entry) bool {
 	start := b[e.Topic]
 	return b == nil || e.Partition < len(start) && e.Offset >= start[e.Partition]

@@ -13,8 +13,8 @@ type Item struct {
 	// and brokers store and truncate whole batches.
 	Tombstone *recordbatch.Record
 	// Done is called exactly once, with the offset of the record or with an error, unless
-	// [Sender.Withdraw] removes the item. If the chain of the error includes [publish.ErrNotSent],
-	// the record is not stored. The items of one partition complete in the order of their offsets.
+	// [Sender.Withdraw] removes the item. If the error wraps [publish.ErrNotSent], the record is
+	// not stored. The items of one partition complete in the order of their offsets.
 	Done func(offset int64, err error)
 }
 

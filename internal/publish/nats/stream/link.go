@@ -72,8 +72,8 @@ type link struct {
 // 64 MB of pending data (max_pending), and each load can have [loadBatch] messages pending.
 const maxLoads = 2
 
-// connectLink connects, or starts to retry if the server is unreachable. Its errors have
-// ErrMisconfigured in their chain.
+// connectLink connects, or starts to retry if the server is unreachable. Its errors wrap
+// ErrMisconfigured.
 func connectLink(ctx context.Context, opts Options) (*link, error) {
 	files := opts.files() // created before the files are read, so that no change is missed
 	credentials, err := opts.credentials()
@@ -92,7 +92,8 @@ func connectLink(ctx context.Context, opts Options) (*link, error) {
 	return l, nil
 }
 
-// add registers a Conn as a user of the connection. It returns false if the connection has ended.
+// add registers a Conn as a user of the connection unless the connection has ended, and reports
+// whether it did.
 func (l *link) add(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
