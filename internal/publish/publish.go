@@ -44,7 +44,7 @@ type Publisher interface {
 	// sent.
 	Publish(ctx context.Context, m *event.Message, done func(position uint64, err error))
 
-	// Ready returns nil while the bus is reachable, else an error with the reason. It does
+	// Ready returns nil while the bus is reachable, and otherwise an error with the reason. It does
 	// not block.
 	Ready() error
 
@@ -60,8 +60,8 @@ var ErrTooLarge = errors.New("message exceeds the size limit of the bus")
 // or the publisher is closed.
 var ErrNotSent = errors.New("not sent")
 
-// ErrGone is in the chain of Ready's error if the connection has ended and this publisher
-// will not reconnect. Only another process or another publisher can continue.
+// ErrGone means that the connection has ended and that this publisher will not reconnect. Only
+// another process or another publisher can continue.
 var ErrGone = errors.New("connection to the bus closed permanently")
 
 // ConflictError means that the last event of the object on the bus is not the one that the publisher
@@ -86,7 +86,7 @@ func (e *ConflictError) Error() string {
 // Stored is an event of an object, read from a bus.
 type Stored = event.Stored
 
-// NotSent adds [ErrNotSent] to the chain of an error.
+// NotSent returns an error that wraps [ErrNotSent] and err.
 func NotSent(err error) error {
 	if errors.Is(err, ErrNotSent) {
 		return err

@@ -61,14 +61,14 @@ type source struct {
 	resource schema.GroupResource
 }
 
-// progress is the content of the markers of a source.
+// progress records the markers of a source, and the logs that have its events.
 type progress struct {
 	marker event.Type                // type of the last snapshot marker; "" if there is none
 	points map[publish.Log]time.Time // time of the last consistency point in each log
 	logs   map[publish.Log]bool      // logs that have an event of an object
 }
 
-// Freshness describes how recent the objects of a resource are.
+// Freshness describes how current the objects of a resource are.
 type Freshness struct {
 	Cluster  string
 	Resource schema.GroupResource
@@ -130,7 +130,6 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	return nil
 }
 
-// add adds a marker.
 func (p *progress) add(e Event) {
 	if !e.Message.IsResolved() {
 		p.marker = event.Type(e.Message.Attribute("type"))
@@ -221,7 +220,7 @@ func compareResources(a, b schema.GroupResource) int {
 	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
 }
 
-// Freshness returns how recent the objects of each resource are, sorted by cluster and resource.
+// Freshness returns how current the objects of each resource are, sorted by cluster and resource.
 func (p *Present) Freshness() []Freshness {
 	var all []Freshness
 	for from, is := range p.sources {

@@ -62,7 +62,7 @@ func (t Table) age(since time.Time) string {
 	return duration.HumanDuration(t.Now.Sub(since))
 }
 
-// Clusters returns the number of clusters of the objects.
+// Clusters returns the number of different clusters among the objects.
 func Clusters(objects []Object) int {
 	clusters := map[string]bool{}
 	for _, o := range objects {

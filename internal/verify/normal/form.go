@@ -29,7 +29,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Form brings objects into the normal form.
 type Form struct {
 	Key     []byte // of the hashes that replace values; nil if unknown
-	Cluster string // its name on the bus, which is a part of each hash
+	Cluster string // the cluster's name on the bus, which is a part of each hash
 
 	// Contents means that some objects are published in part. An event does not show whether its
 	// object is one of them.
