@@ -173,8 +173,8 @@ func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() e
 	return r, r.Close, nil
 }
 
-// subjects returns the subjects of a resource's objects, markers and consistency points. If cluster or
-// namespace is empty, the subjects match all of them.
+// subjects returns the subjects of a resource's objects, markers and consistency points. If cluster
+// or namespace is empty, the subjects match all clusters or namespaces.
 func subjects(prefix, cluster string, gr schema.GroupResource, namespace string) []string {
 	key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace}
 	object := strings.Split(subject.Object(prefix, cluster, key), ".")

@@ -17,9 +17,9 @@
 //     in the options receives the reason why a list waits.
 //   - A watch shows all changes that follow the list, without a gap. After an interrupted
 //     connection, it continues where it stopped.
-//   - A watch ends with status 410 (Expired) when it can have missed a delete, so that a
-//     reflector lists again. This happens if the stream or topic was recreated, lost its end,
-//     lost all its messages, or was unreachable for several minutes.
+//   - A watch ends with status 410 (Expired) when it may have missed a delete, so that a reflector
+//     lists again. This happens if the stream or topic was recreated, lost its end, lost all its
+//     messages, or was unreachable for several minutes.
 //   - A watch shows a DELETED event for an object that leaves the label selector. Like a watch of
 //     the API server, it shows the last state that matched.
 //   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of

@@ -35,7 +35,7 @@ func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	return string(b), was, nil
 }
 
-// exactly returns plain if s escapes all bytes that must be escaped, and no others. Otherwise it
+// exactly returns plain if s escapes all bytes that must be escaped, and no others. Otherwise, it
 // returns an error.
 func exactly(s, plain string, was []bool, must func(at int) bool) (string, error) {
 	for i := range len(plain) {
@@ -116,8 +116,8 @@ func namespaceToken(s string) (string, error) {
 	return token(s)
 }
 
-// text parses a string in which the characters that CloudEvents forbids are percent-encoded.
-// slash reports whether "/" must be encoded too, as in the segments of a partition key.
+// text parses a string in which the characters that CloudEvents forbids are percent-encoded. slash
+// says whether "/" must be encoded too, as in the segments of a partition key.
 func text(s string, slash bool) (string, error) {
 	plain, was, err := escaped(s, '%')
 	if err != nil {
