@@ -109,9 +109,9 @@ type reader interface {
 
 var _, _ reader = (*natsreader.Bus)(nil), (*kafkareader.Bus)(nil)
 
-// NATS connects to NATS. An unreachable server is not an error: lists and watches wait for the server.
-// NATS returns an error for options that can't work, such as a malformed URL, an unreadable file or
-// rejected credentials. ctx limits only this call.
+// NATS connects to NATS. An unreachable server is not an error: lists and watches wait for the
+// server. NATS returns an error for options that can't work, such as a malformed URL, an unreadable
+// file, or rejected credentials. ctx limits only this call.
 func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	b, err := natsreader.Connect(ctx, natsreader.Options{
 		URLs: o.URLs, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix,
@@ -173,8 +173,8 @@ func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() e
 	return r, r.Close, nil
 }
 
-// subjects returns the subjects of a resource's objects, markers and consistency points. If cluster
-// or namespace is empty, the subjects match all clusters or namespaces.
+// subjects returns the subjects of a resource's objects, markers, and consistency points. If
+// cluster or namespace is empty, the subjects match all clusters or namespaces.
 func subjects(prefix, cluster string, gr schema.GroupResource, namespace string) []string {
 	key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace}
 	object := strings.Split(subject.Object(prefix, cluster, key), ".")

@@ -1,6 +1,6 @@
 // Package replica provides the objects of a Kubernetes cluster to client-go's informers, listers,
-// controllers and caches. It reads the objects from NATS or Kafka, where the forwarder keeps a copy
-// of them, instead of from the API server.
+// controllers, and caches. It reads the objects from NATS or Kafka, where the forwarder keeps a
+// copy of them, instead of from the API server.
 //
 //	bus, err := replica.NATS(ctx, replica.NATSOptions{URLs: []string{"nats://nats:4222"}})
 //	...
@@ -43,7 +43,7 @@
 //   - Several quick changes of an object can arrive as one event.
 //   - Objects have no managedFields and no last-applied annotation. The values of Secrets and
 //     of hashed fields are the redacted values on the bus, and dropped fields are missing.
-//   - An object that is too large for the bus has only apiVersion, kind and metadata, and the
+//   - An object that is too large for the bus has only apiVersion, kind, and metadata, and the
 //     annotation [TruncatedAnnotation].
 //   - A DELETED event has only the identity of the object if its final state is unknown.
 //   - If the forwarder watches a resource in a new API version, an object keeps the earlier

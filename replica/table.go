@@ -46,7 +46,7 @@ type change struct {
 	version   string // resourceVersion; "" if unknown
 	data      []byte // the object as JSON; nil if unknown
 	identity  bool   // data is only the identity of the object
-	truncated bool   // data is only apiVersion, kind and metadata
+	truncated bool   // data is only apiVersion, kind, and metadata
 }
 
 // claim reports whether a change belongs to the cluster of the table. If no cluster is selected,

@@ -28,7 +28,7 @@ type DataForm string
 const (
 	// DataObject means that the data is the object itself.
 	DataObject DataForm = "object"
-	// DataChange means that the data is the object, its previous state and the patch between them,
+	// DataChange means that the data is the object, its previous state, and the patch between them,
 	// with the dataschema [SchemaChange].
 	DataChange DataForm = "change"
 )
@@ -101,8 +101,8 @@ func (b Builder) reshape(r Resource, o *Object) *Object {
 	return b.Reshape(r, o)
 }
 
-// changeID returns a deterministic id: a retry, a restart or another replica makes the same id
-// for the same change.
+// changeID returns a deterministic id: a retry, a restart, or another replica makes the same id for
+// the same change.
 func changeID(c Change) string {
 	uid, after := string(c.Object.UID), strconv.FormatUint(c.After, 10)
 	switch {

@@ -187,7 +187,7 @@ func (a Acked) Before(e Acked) Acked {
 	return a
 }
 
-// IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time and
+// IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time, and
 // Foreign. The digest in the checkpoint can be newer than the digest in the event.
 func (a Acked) IsSameEvent(b Acked) bool {
 	a.Digest, a.Time, a.Foreign = b.Digest, b.Time, b.Foreign
@@ -227,7 +227,7 @@ func (a Acked) Validate() error {
 	return nil
 }
 
-// Unordered returns the entry without epoch, version and digest, so that every state of the object
+// Unordered returns the entry without epoch, version, and digest, so that every state of the object
 // counts as later. Use it for an event with an implausible epoch.
 func (a Acked) Unordered() Acked {
 	a.Epoch, a.ResourceVersion, a.Digest = 0, "", Digest{}

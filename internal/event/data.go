@@ -216,7 +216,7 @@ func valueOf(object []byte, name string) ([]byte, error) {
 	return value, s.End()
 }
 
-// EncodeJSON is json.Marshal without the HTML escaping of '<', '>' and '&'. Keys of maps are
+// EncodeJSON is json.Marshal without the HTML escaping of '<', '>', and '&'. Keys of maps are
 // sorted.
 func EncodeJSON(v any) ([]byte, error) {
 	var w appendWriter

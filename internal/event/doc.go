@@ -5,7 +5,7 @@
 //
 //   - The same [Change] makes the same event, byte for byte. Attributes have a fixed order, and the
 //     object is the text of the API server without the omitted parts. The id and the sequence
-//     depend only on the object and its place in the resource's history, so a retry, a restart or
+//     depend only on the object and its place in the resource's history, so a retry, a restart, or
 //     another replica makes the same id and sequence. The Change that a retry builds can still have
 //     another time and previous state: an update lists the changed fields only if the previous
 //     state is available in time.

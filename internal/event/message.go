@@ -28,7 +28,7 @@ type Message struct {
 	Marker bool
 
 	// Attributes holds every attribute of the event in a fixed order, including id, source,
-	// specversion, type, datacontenttype and partitionkey. No value is empty.
+	// specversion, type, datacontenttype, and partitionkey. No value is empty.
 	Attributes []Attribute
 
 	// Data is JSON: the Kubernetes object, its change if the attribute dataschema is [SchemaChange],
@@ -115,7 +115,7 @@ func writeString(b *bytes.Buffer, s string) {
 }
 
 // ParseStructured decodes an event in the JSON event format, from [Message.Structured] or another
-// writer. It sets only ID, Attributes and Data. Attributes keep their order, and values that are
+// writer. It sets only ID, Attributes, and Data. Attributes keep their order, and values that are
 // not strings take their canonical string form.
 func ParseStructured(b []byte) (*Message, error) {
 	m, err := parseStructured(b)

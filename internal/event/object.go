@@ -13,8 +13,8 @@ import (
 // forwarder's decisions need, and the whole object as JSON.
 //
 // It implements [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's indexers,
-// namespace index and handlers accept it in place of an unstructured object. It is
-// read-only once it is in an indexer.
+// namespace index, and handlers accept it in place of an unstructured object. It is read-only once
+// it is in an indexer.
 type Object struct {
 	APIVersion, Kind string
 	Namespace, Name  string
@@ -52,7 +52,7 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// GetObjectMeta returns the metadata that client-go's caches use: name, namespace, UID and
+// GetObjectMeta returns the metadata that client-go's caches use: name, namespace, UID, and
 // resourceVersion. Everything else is only in Body.
 func (o *Object) GetObjectMeta() metav1.Object { return objectMeta{unknown, o} }
 

@@ -15,9 +15,9 @@ import (
 )
 
 // AckedFrom decodes an entry of the checkpoint from an object's event. It leaves Position and
-// [Acked.StoredAt] to the caller. get returns the value of a named attribute without the escapes
-// of the protocol, or "" if it is absent. A marker, an event of another kind and a malformed
-// event cause an error with an [InvalidReason].
+// [Acked.StoredAt] to the caller. get returns the value of a named attribute without the escapes of
+// the protocol, or "" if it is absent. A marker, an event of another kind, and a malformed event
+// cause an error with an [InvalidReason].
 func AckedFrom(get func(attribute string) string) (Acked, error) {
 	fail := func(reason InvalidReason, err error) (Acked, error) {
 		return Acked{}, Invalid(reason, fmt.Errorf("read event %.100q: %w", get("id"), err))
@@ -85,7 +85,7 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// truncatedFromData returns apiVersion, kind and metadata of the object in a truncated event. It
+// truncatedFromData returns apiVersion, kind, and metadata of the object in a truncated event. It
 // returns no body if the event is not truncated, or if its data is larger than any object or has
 // duplicate members. get is as in [AckedFrom]. The function copies data.
 func truncatedFromData(get func(attribute string) string, data []byte) (Body, error) {

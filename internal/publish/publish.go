@@ -16,8 +16,8 @@ import (
 // the stream, on Kafka from all in-sync replicas. Without one, the message may or may not
 // be stored.
 //
-// The caller has at most one message in flight per key. This keeps the events of each
-// object in order. A Publisher may delay, batch or reorder messages of different keys.
+// The caller has at most one message in flight per key. This keeps the events of each object in
+// order. A Publisher may delay, batch, or reorder messages of different keys.
 type Publisher interface {
 	// Publish sends m and returns without waiting for the acknowledgement. It may block
 	// while too many messages are in flight. It calls done exactly once, from any

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// Event is one event on the bus. The package uses only Key, Marker, Attributes and Data of the
+// Event is one event on the bus. The package uses only Key, Marker, Attributes, and Data of the
 // message, and ID in errors.
 type Event struct {
 	Message *event.Message

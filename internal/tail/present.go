@@ -50,7 +50,7 @@ type Object struct {
 	Stored publish.Delivery // where and when the bus stored the event
 
 	Removed   event.Type // Deleted or Deselected; "" for an object that exists
-	Truncated bool       // it has only apiVersion, kind and metadata
+	Truncated bool       // it has only apiVersion, kind, and metadata
 
 	body event.Body
 }
@@ -199,7 +199,7 @@ func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// Objects returns the objects, sorted by cluster, resource, namespace and name. If the filter has
+// Objects returns the objects, sorted by cluster, resource, namespace, and name. If the filter has
 // names, Objects also returns the removed objects with these names.
 func (p *Present) Objects() (objects, removed []Object) {
 	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
@@ -243,9 +243,9 @@ func (p *Present) Freshness() []Freshness {
 	return all
 }
 
-// Newest returns when the bus stored the newest object state, snapshot marker or consistency point.
-// Only a forwarder that watches its cluster writes these events. If the bus has none, Newest returns
-// the zero time.
+// Newest returns when the bus stored the newest object state, snapshot marker, or consistency
+// point. Only a forwarder that watches its cluster writes these events. If the bus has none, Newest
+// returns the zero time.
 func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter for the resources for which Read found no event. Pass it to [FindAbsent].

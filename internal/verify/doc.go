@@ -2,7 +2,7 @@
 // the tests and, as "forwarder verify", a tool for users. It shares with the forwarder only the
 // core types of package event, the parsing of resource selectors, the code that opens a bus and
 // delivers raw messages, and the filter and the paths of fields in [Options.Shape]. It parses
-// events with package wire. It also has its own code to resolve selectors, list, hash, decide and
+// events with package wire. It also has its own code to resolve selectors, list, hash, decide, and
 // compare, because a check can't find mistakes in code that it shares with the forwarder.
 //
 // # What it compares

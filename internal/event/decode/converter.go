@@ -39,8 +39,8 @@ type published struct {
 	digest   event.Digest
 }
 
-// shape redacts, selects and projects an object with the given text. If fromBus is set, the text is
-// a state that was read from the bus. Such a state is always selected, and keeps its hashes.
+// shape redacts, selects, and projects an object with the given text. If fromBus is set, the text
+// is a state that was read from the bus. Such a state is always selected, and keeps its hashes.
 func (c *Converter) shape(o *event.Object, r event.Resource, s Shape, text []byte, fromBus bool) (published, error) {
 	p := published{selected: true, text: text}
 	content, err := tree(text)

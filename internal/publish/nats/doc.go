@@ -1,7 +1,7 @@
 // Package nats publishes to a NATS JetStream stream and reads it back.
 //
-// The stream is the feed, the replica and the checkpoint: the last message of an object's subject is
-// the state of the object, and [Bus.Load] reads the last message of every object.
+// The stream is the feed, the replica, and the checkpoint: the last message of an object's subject
+// is the state of the object, and [Bus.Load] reads the last message of every object.
 //
 // The package guarantees:
 //

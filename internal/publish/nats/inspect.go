@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Inspection is the information that a server provides about itself, the stream and the user.
+// Inspection is the information that a server provides about itself, the stream, and the user.
 // [Inspect] collects it without writing.
 type Inspection struct {
 	Version    string
@@ -77,7 +77,7 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 // Connection returns the options of the forwarder's own connection.
 func (o Options) Connection() stream.Options { return o.withDefaults().connection() }
 
-// inspectStream requests the account, the stream and the claim.
+// inspectStream requests the account, the stream, and the claim.
 func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
 	var account jetstream.AccountInfo
 	switch err := ask(ctx, c, c.Opts.API("INFO"), nil, &account); {

@@ -81,7 +81,7 @@ func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	return t
 }
 
-// secretOfCluster converts the values, labels and annotations of a Secret in the cluster to the
+// secretOfCluster converts the values, labels, and annotations of a Secret in the cluster to the
 // form that OfBus gives them in an event.
 func (f Form) secretOfCluster(o object, t tree) {
 	for _, section := range []string{"data", "stringData"} {

@@ -214,7 +214,7 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 	h.keep(k, p)
 }
 
-// addMarker accepts the next marker of a resource, a writer or the cluster.
+// addMarker accepts the next marker of a resource, a writer, or the cluster.
 func (h *history) addMarker(k event.Key, subject, id string, position uint64, problems []string) {
 	h.messages++
 	p := report.Problem{Position: position}

@@ -46,7 +46,7 @@ func keyOf(a wire.Address) event.Key {
 	return event.Key(a.Object)
 }
 
-// takeMarker accepts a marker of a resource, a writer or the cluster.
+// takeMarker accepts a marker of a resource, a writer, or the cluster.
 func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) error {
 	problems := f.place.readMarker(m, a)
 	claim, claimErr := wire.ParseClaim(m.Data)

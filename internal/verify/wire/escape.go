@@ -177,7 +177,7 @@ func segment(s string, special func(plain string) bool) (string, error) {
 	return exactly(s, plain, was, func(at int) bool { return must[at] || at == 0 && special(plain) })
 }
 
-// header parses the value of a header on NATS. Spaces, double quotes, percent signs and all
+// header parses the value of a header on NATS. Spaces, double quotes, percent signs, and all
 // characters except printable ASCII are percent-encoded (CloudEvents NATS binding, section
 // 3.1.3.2).
 func header(s string) (string, error) {

@@ -226,7 +226,7 @@ func structured(document []byte) (Event, error) {
 	return e, nil
 }
 
-// attributeValue returns the canonical string of an attribute: a string, a boolean or an integer
+// attributeValue returns the canonical string of an attribute: a string, a boolean, or an integer
 // (CloudEvents 1.0, section 3.1).
 func attributeValue(value json.RawMessage) (string, error) {
 	switch s := string(value); {

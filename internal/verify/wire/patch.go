@@ -49,7 +49,7 @@ var errPatch = errors.New("the patch cannot be applied to the previous state")
 const maxRemoved = 4096
 
 // apply returns v after an operation of RFC 6902, in the form in which docs/events.md describes it:
-// op is add, remove or replace, and an element of a list is added at its end. It changes v.
+// op is add, remove, or replace, and an element of a list is added at its end. It changes v.
 func apply(v any, names []string, op string, value any) (_ any, err error) {
 	if len(names) == 0 {
 		if op != "replace" {

@@ -12,7 +12,7 @@ import (
 // Permission is an operation on a resource, as Kafka's authorizer grants it.
 type Permission struct {
 	operation string // as in kafka-acls.sh
-	resource  string // topic, group, transactional-id or cluster
+	resource  string // topic, group, transactional-id, or cluster
 	name      string
 }
 

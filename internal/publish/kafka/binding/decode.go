@@ -53,7 +53,7 @@ func Removal(headers []recordbatch.Header) (get func(attribute string) string, o
 }
 
 // Decode decodes the event in a record, in either mode, including an event from another writer that
-// follows the binding. It sets only ID, Attributes and Data. In binary mode, the attributes are
+// follows the binding. It sets only ID, Attributes, and Data. In binary mode, the attributes are
 // sorted by name, and Data is value itself. Decode returns the same errors as [Attributes].
 func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	switch {

@@ -17,7 +17,7 @@ type target struct {
 	mu        sync.Mutex
 	opts      publish.SubscribeOptions
 	yield     func(*event.Message, publish.Delivery) error
-	delivered int   // number of records: events, tombstones and foreign records
+	delivered int   // number of records: events, tombstones, and foreign records
 	err       error // the error of yield or CaughtUp
 
 	behind  map[publish.Log]bool   // logs that are not read to their end yet; nil before the topics are found

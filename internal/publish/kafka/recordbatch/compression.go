@@ -34,7 +34,7 @@ func (c Compression) String() string {
 	return compressions[c]
 }
 
-// ParseCompression is the inverse of String: none, gzip, snappy, lz4 or zstd.
+// ParseCompression is the inverse of String: none, gzip, snappy, lz4, or zstd.
 func ParseCompression(name string) (Compression, error) {
 	i := slices.Index(compressions[:], name)
 	if i < 0 {

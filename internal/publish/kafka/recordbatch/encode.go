@@ -96,7 +96,7 @@ func (p Producer) append(b []byte, baseSequence int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(baseSequence))
 }
 
-// appendHeader appends the header. The length, checksum and compression are set later.
+// appendHeader appends the header. The length, checksum, and compression are set later.
 func (b *Batch) appendHeader(dst []byte, p Producer, baseSequence int32) []byte {
 	be := binary.BigEndian
 	dst = slices.Grow(dst, Overhead)

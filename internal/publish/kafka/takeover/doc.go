@@ -1,5 +1,5 @@
 // Package takeover makes the decisions of a writer that takes over the topics of a cluster. It
-// performs no I/O and uses no clock, goroutines or locks. The caller passes in the records that it
+// performs no I/O and uses no clock, goroutines, or locks. The caller passes in the records that it
 // read, and the package returns the known state, the next reads, and the allowed writes.
 //
 // The caller works in these steps:

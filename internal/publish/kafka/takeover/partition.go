@@ -100,7 +100,7 @@ type Partition struct {
 	trusted bool // the checkpoint entries of the partition are correct
 	repeats bool // whether the records that were read include several events of a key
 	last    map[string]lastRecord
-	invalid map[string]record.Entry // the last record of a key if that is invalid; only its partition, offset and time
+	invalid map[string]record.Entry // the last record of a key if that is invalid; only its partition, offset, and time
 	unread  int64                   // the offset of the first unanswered foreign record, or 0 if there is none
 }
 

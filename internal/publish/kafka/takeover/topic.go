@@ -65,8 +65,8 @@ func (t *Topic) Begin(partition int, start int64, marker record.Entry) *Partitio
 func (t *Topic) Entries() map[string]record.Entry { return t.entries }
 
 // Foreign returns an entry for each object whose last record is invalid. The entry has the
-// partition, offset and time of that record, and otherwise describes the last event before it. Call
-// Foreign after Update.
+// partition, offset, and time of that record, and otherwise describes the last event before it.
+// Call Foreign after Update.
 func (t *Topic) Foreign() map[string]record.Entry { return t.foreign }
 
 // Unread returns the first offset of a foreign record in a partition, or 0 if there is none. Call

@@ -14,7 +14,7 @@ import (
 )
 
 // Shared is a connection to the server that several Conns use, instead of one connection each. All
-// of them have the same servers, credentials and certificates. Shared connects for the first Conn,
+// of them have the same servers, credentials, and certificates. Shared connects for the first Conn,
 // and disconnects after the last one closes. If the server has closed the connection permanently,
 // the next Conn gets a new connection. The zero value is ready for use.
 type Shared struct {
