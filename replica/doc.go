@@ -22,10 +22,10 @@
 //     messages, or was unreachable for several minutes.
 //   - A watch shows a DELETED event for an object that leaves the label selector. Like a watch of
 //     the API server, it shows the last state that matched.
-//   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of
-//     an informer has every change up to a version of the API server, and returns the version
-//     and the time of the cluster state in the store. It uses the consistency points on the
-//     bus, which the forwarder publishes unless KUBERELAY_RESOLVED_INTERVAL is 0.
+//   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of an
+//     informer has every change up to a resourceVersion of the API server, and returns the version
+//     and the time of the cluster state in the store. It uses the consistency points on the bus,
+//     which the forwarder publishes unless KUBERELAY_RESOLVED_INTERVAL is 0.
 //
 // What differs from the API server:
 //
@@ -36,10 +36,10 @@
 //     bus has no order between objects.
 //   - If bookmarks are allowed, a bookmark follows each event and each consistency point. The
 //     first bookmark follows the first point.
-//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can
-//     have only the objects that the forwarder has published again so far. To know that the
-//     store has all objects, wait for any point with [WaitForResourceVersion]. If
-//     KUBERELAY_RESOLVED_INTERVAL is 0, later lists can be incomplete, too.
+//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can have
+//     only the objects that the forwarder has published again so far. To know that the store has
+//     all objects, wait for any point with [WaitForResourceVersion]. If KUBERELAY_RESOLVED_INTERVAL
+//     is 0, later lists can also be incomplete.
 //   - Several quick changes of an object can arrive as one event.
 //   - Objects have no managedFields and no last-applied annotation. The values of Secrets and
 //     of hashed fields are the redacted values on the bus, and dropped fields are missing.

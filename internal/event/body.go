@@ -56,8 +56,7 @@ type Packer struct {
 
 // dictionaries lists the object counts at which a Packer makes a new dictionary. Lists are sorted
 // by name, so the first objects are too similar to each other for a good dictionary. Each
-// dictionary takes about 150 KB, and stays in memory as long as any object that was compressed with
-// it.
+// dictionary takes about 150 KB, and stays in memory until no object compressed with it is left.
 var dictionaries = [...]int64{128, 2048, 32768}
 
 // samples is the number of sample objects in a dictionary. sampleSize is the maximum number of

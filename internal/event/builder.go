@@ -36,9 +36,9 @@ const (
 // Message builds the CloudEvent of one change. It sets Acked, and leaves Expected to the
 // caller.
 //
-// Every attribute is a valid CloudEvents string. The attribute "name" percent-encodes the
-// characters that CloudEvents forbids. Of these, a Kubernetes name can hold only control characters
-// and noncharacters. The data contains the name without this encoding.
+// Every attribute is a valid CloudEvents string. In the attribute "name", the characters that
+// CloudEvents forbids are percent-encoded. Of these, a Kubernetes name can hold only control
+// characters and noncharacters. The data contains the name without this encoding.
 //
 // The error wraps [ErrTooDeep] if c must be truncated. Any other error means that c contradicts
 // itself, is incomplete, or has a corrupted body, so a retry cannot help. An error never contains

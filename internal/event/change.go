@@ -194,12 +194,12 @@ func (a Acked) IsSameEvent(b Acked) bool {
 	return a == b
 }
 
-// MaxText is the maximum length in bytes of a partition key and of the id of an event. API servers
-// use far shorter values. The limit protects memory: the forwarder keeps these values in memory,
-// and a compressed batch of a few kilobytes can contain a value of many megabytes.
+// MaxText is the maximum length in bytes of a partition key and of an event's id. API servers use
+// far shorter values. The limit protects memory: the forwarder keeps these values in memory, and a
+// compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
-// maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if all of
+// maxVersion is the maximum combined length in bytes of a UID and a resourceVersion. Even if all of
 // their bytes are percent-encoded, no id is longer than [MaxText].
 const maxVersion = 1024
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Segments of a partition key with a special meaning. No group is encoded as controlToken, because a '_'
+// Partition key segments with a special meaning. No group is encoded as controlToken, because a '_'
 // at the beginning of a group is escaped.
 const (
 	coreToken         = "core"

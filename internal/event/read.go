@@ -134,9 +134,9 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts stores the value of each string member whose name is a key of to in the string that the
-// entry points to. It returns the JSON of the member named other, or nil if the object has no such
-// member.
+// texts reads string members of an object. If a member's name is a key of the map to, texts stores
+// the member's value in the string that the map entry points to. It returns the JSON of the member
+// named other, or nil if the object has no such member.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {

@@ -123,7 +123,7 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 //
 // A NATS server sends the response to the reply subject in the request without checking the
 // client's permissions. If readers were in the stream's account, a reader could name one of the
-// stream's subjects as the reply subject, and so write to the stream. Therefore the stream's
+// stream's subjects as the reply subject, and so write to the stream. Therefore, the stream's
 // account exports the allowed requests as services, and the responses arrive in the readers'
 // account. The stream belongs to the global account.
 //

@@ -40,7 +40,7 @@ type Bus interface {
 
 	// PossibleLosses returns how many incidents since the bus was opened may have lost acknowledged
 	// messages. An incident is a new stream or topic, a topic that is missing or lacks recorded
-	// messages, a leader election of the stream, or a lost connection.
+	// messages, a stream leader election, or a lost connection.
 	PossibleLosses() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last read. It

@@ -12,9 +12,9 @@ import (
 
 // Publisher publishes messages to a bus.
 //
-// An acknowledgement is the bus's confirmation that it has stored the message: on NATS from
-// the stream, on Kafka from all in-sync replicas. Without one, the message may or may not
-// be stored.
+// An acknowledgement is the bus's confirmation that it has stored the message: on NATS from the
+// stream, on Kafka from all in-sync replicas. Without an acknowledgement, the message may or may
+// not be stored.
 //
 // The caller has at most one message in flight per key. This keeps the events of each object in
 // order. A Publisher may delay, batch, or reorder messages of different keys.
@@ -64,10 +64,10 @@ var ErrNotSent = errors.New("not sent")
 // another process or another publisher can continue.
 var ErrGone = errors.New("connection to the bus closed permanently")
 
-// ConflictError means that the last event of the object on the bus is not the one that the publisher
-// expected: another writer published, or the object's events were purged. Bus is that last event, or
-// the zero value if the bus has none. If the last message is not a Kuberelay event, Bus has only its
-// position, and the next event can follow that message.
+// ConflictError means that the last event of the object on the bus is not the event that the
+// publisher expected: another writer published, or the object's events were purged. Bus is that
+// last event, or the zero value if the bus has none. If the last message is not a Kuberelay event,
+// Bus has only its position, and the next event can follow that message.
 type ConflictError struct {
 	Key event.Key
 	Bus event.Acked

@@ -17,7 +17,7 @@
 // events of an object must be in one partition. Some rules concern neighbors, which are two events
 // of an object that directly follow each other. If the offsets prove that nothing was removed,
 // every violation of such a rule is certain. Otherwise, verify excuses the violations that
-// compaction can have caused. An object whose last record is a tombstone has no events.
+// compaction may have caused. An object whose last record is a tombstone has no events.
 //
 // # Consistency points
 //
@@ -29,7 +29,7 @@
 //   - The version of the event, if the last event is later than the point. Such an event hides the
 //     state that the bus had at the point.
 //   - The version of the point, if the object has no event or its last event is a delete. The
-//     object may have been deleted since, so it is missing only if it still exists.
+//     object may have been deleted since then, so it is missing only if it still exists.
 //
 // An object that differs at that version is wrong, whatever events follow. All other differences
 // are changes after the point, whose events may be in flight.

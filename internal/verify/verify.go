@@ -67,7 +67,7 @@ type verification struct {
 	unfollowed map[string]string             // like unlisted: what the last call of follow couldn't read
 	followedAt time.Time                     // when a call of follow last read everything
 	atPoints   map[schema.GroupResource]bool // resources whose differences are judged at consistency points
-	settled    map[schema.GroupResource]int  // objects that were read again, until both sides agreed or the settle time was over
+	settled    map[schema.GroupResource]int  // number of objects that were read again until both sides agreed or the settle time was over
 	report     report.Report
 }
 

@@ -67,8 +67,9 @@ func (d *Decoder) Decode(text []byte) (*event.Object, error) {
 	return o, nil
 }
 
-// Read makes an Object from the next value. An Object without apiVersion or kind, as list items
-// usually are, takes those of the resource. The caller can modify the text after Read returns.
+// Read makes an Object from the next value. If the value has no apiVersion or kind, as is usual for
+// list items, the Object takes those of the resource. The caller can modify the text after Read
+// returns.
 //
 // The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind,
 // metadata, or the name, namespace, uid, or resourceVersion in metadata is duplicated or has the

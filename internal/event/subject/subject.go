@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Tokens of a subject with a special meaning. No group is encoded as controlToken, because the
-// encoding escapes a '.' at the beginning of a group and every '_' in it.
+// Subject tokens with a special meaning. No group is encoded as controlToken, because the encoding
+// escapes a '.' at the beginning of a group and every '_' in it.
 const (
 	coreToken         = "core"
 	clusterScopeToken = "_"

@@ -29,8 +29,8 @@ import (
 // last event of an object is foreign, because compaction can remove the event before it.
 //
 // A session can record an event that follows another writer's unread record. Before it does so, it
-// stores the offset of the unread record in the entry of its marker. So the next takeover reads
-// that record even if no load does.
+// stores the offset of the unread record in its marker's entry. So the next takeover reads that
+// record even if no load does.
 
 // readForeign reads the records that other writers have added to the event topics since the last
 // call. It yields each foreign record that is the last record of its object.

@@ -206,7 +206,7 @@ func (s *session) share() sender.Share {
 const maxSessionAge = 12 * time.Hour
 
 // isExpired reports whether the session is due for renewal. The age of the session includes the
-// time during which the process was suspended or its machine slept, because another process can
+// time during which the process was suspended or its machine slept, because another process may
 // have become the writer in that time. A session without a producer ID never expires.
 func (s *session) isExpired() bool {
 	now := time.Now()

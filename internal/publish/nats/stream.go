@@ -36,11 +36,11 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 	}
 }
 
-// firstSequence returns the first sequence number of a new stream: the microseconds since 1970. If
-// a stream replaces another one whose messages are lost, the new stream thus starts above any
-// position in the old stream. A subscriber that continues after its last position then receives
-// everything from the start of the new stream. If the new stream started at 1, the server would
-// silently send nothing until the stream passed that position.
+// firstSequence returns the first sequence number of a new stream: the microseconds since 1970. A
+// stream that replaces a lost stream thus starts above any position in the old stream. A subscriber
+// that continues after its last position then receives everything from the start of the new stream.
+// If the new stream started at 1, the server would silently send nothing until the stream passed
+// that position.
 //
 // The new stream can start too low in two cases: the old stream stored more than a million messages
 // per second for its whole life, or the clock was ahead by more than that life when the old stream

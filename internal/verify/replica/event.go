@@ -43,8 +43,8 @@ type Event struct {
 // Live returns false for it.
 func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
 
-// compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this since
-// 1.35 (KEP-5504). ok is false if one of them is not a number.
+// compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this
+// comparison since 1.35 (KEP-5504). ok is false if one of them is not a number.
 func compareVersions(a, b string) (order int, ok bool) {
 	if !wire.IsNumber(a) || !wire.IsNumber(b) {
 		return 0, false

@@ -21,7 +21,7 @@ import (
 //
 // A violation of a rule about neighbors is certain if the first of the two messages is still on the
 // stream when the second arrives, because dropping and purging begin with the oldest message.
-// Otherwise, the violation is a doubt. A doubt is excused if a purge can have removed a message in
+// Otherwise, the violation is a doubt. A doubt is excused if a purge may have removed a message in
 // between. It is also excused if depth messages of the object follow, because only then can the
 // stream have dropped a message in between.
 //
@@ -121,8 +121,7 @@ func (o *object) remember(e Event) {
 }
 
 // isElsewhere reports whether an event is in another partition than the object's last event. It
-// adds this problem to the problems once for each object. Events in different partitions have no
-// order.
+// records this problem once for each object. Events in different partitions have no order.
 func (h *history) isElsewhere(o *object, e Event) bool {
 	was, is := publish.Partition(o.last.Position), publish.Partition(e.Position)
 	if o.last.Position == 0 || was == is {
@@ -135,10 +134,10 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 	return true
 }
 
-// repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. It drops the doubts about these messages. If
-// history hasn't seen the message that e repairs, repair changes nothing and returns false, so that
-// a message that the bus lost does not count as foreign.
+// repair turns the problems of the messages up to the message that e repairs into foreign events,
+// because another writer may have published several messages. It drops the doubts about these
+// messages. If history hasn't seen the message that e repairs, repair changes nothing and returns
+// false, so that a message that the bus lost does not count as foreign.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(position uint64) bool {
 		return position <= e.Repairs && publish.Partition(position) == publish.Partition(e.Repairs)
@@ -164,7 +163,7 @@ func (h *history) repair(o *object, e Event) bool {
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,
 // which the writer remembers. After any other tombstone, the bus no longer has an event of the
-// object. Compaction can have removed a delete before its tombstone, unless whole is set.
+// object. Compaction may have removed a delete before its tombstone, unless whole is set.
 // addTombstone returns an error only if kept does.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
 	h.messages++

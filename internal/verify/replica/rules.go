@@ -108,7 +108,7 @@ func (h *history) check(o *object, e Event) error {
 }
 
 // checkRepair compares a repair with the preceding event if the bus no longer has the message that
-// it repairs. That message can have been any event, so the repair can have any type and UID. If the
+// it repairs. That message may have been any event, so the repair can have any type and UID. If the
 // repair has a previousversion, it is the version of the event before the foreign messages.
 func (h *history) checkRepair(o *object, e Event) error {
 	last := o.last

@@ -144,8 +144,8 @@ func mustEncode(s string, slash bool) []bool {
 }
 
 // groupSegment and namespaceSegment parse segments of a partition key in which "core" and "_" have
-// a special meaning. The first byte of a real name like these is escaped, as is the "_" at the
-// beginning of a group.
+// a special meaning. The first byte of a real name with such a value is escaped, as is the "_" at
+// the beginning of a group.
 func groupSegment(s string) (string, error) {
 	if s == core {
 		return "", nil

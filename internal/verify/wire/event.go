@@ -73,7 +73,7 @@ func IsEventOfObject(headers map[string][]string) bool {
 	return len(headers["ce-uid"]) > 0 || len(headers["kuberelay-uid"]) > 0
 }
 
-// Header is a header of a record.
+// Header is a header of a Kafka record.
 type Header struct {
 	Key   string
 	Value []byte

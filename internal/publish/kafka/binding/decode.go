@@ -80,9 +80,8 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 // [EncodeControl]. The caller must also check that the key does not belong to an object.
 func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
 
-// DecodeControl decodes a control record of [EncodeControl]. It also decodes a marker whose
-// record has a value, as earlier releases write it. DecodeControl sets the same fields as
-// [Decode].
+// DecodeControl decodes a control record from [EncodeControl]. It also decodes a marker whose
+// record has a value, as earlier releases write it. DecodeControl sets the same fields as [Decode].
 func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	if value != nil || !IsControl(headers) {
 		return Decode(headers, value)

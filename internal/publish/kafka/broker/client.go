@@ -38,7 +38,7 @@ type Client struct {
 }
 
 // New returns a client. It reads the credential files and connects to nothing: the first request
-// reports whether the brokers are reachable. An error wraps [failure.ErrMisconfigured].
+// reports whether the brokers are reachable. The error wraps [failure.ErrMisconfigured].
 func New(opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {

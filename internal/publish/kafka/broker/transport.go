@@ -274,8 +274,8 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// maxFirstResponse limits the size of the first response, to a request for the supported API
-// versions, in bytes. Such a response has 6 bytes for each of about a hundred requests.
+// maxFirstResponse is the maximum size in bytes of the first response, which lists the supported
+// API versions. Such a response has 6 bytes for each of about a hundred requests.
 const maxFirstResponse = 1 << 20
 
 // tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.

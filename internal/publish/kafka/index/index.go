@@ -27,7 +27,7 @@ type Index struct {
 func New() *Index { return &Index{last: map[ID]uint64{}, busy: map[ID]bool{}} }
 
 // Begin marks an object as busy if it is not busy and its last event is at the expected position.
-// Otherwise ok is false, last is the position of the last event, and busy reports whether the
+// Otherwise, ok is false, last is the position of the last event, and busy reports whether the
 // object is busy.
 func (x *Index) Begin(id ID, expected uint64) (last uint64, busy, ok bool) {
 	x.mu.Lock()

@@ -57,9 +57,9 @@ func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	return ClaimOf(last), nil
 }
 
-// hasLostClaim reports whether the event topic has lost a recorded claim. If the record of a claim
-// without a value is missing, compaction may have removed it. So the claim counts as lost only if
-// the log ends at or before its offset.
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction may have
+// removed the record of a claim without a value. If that record is missing, the claim counts as
+// lost only if the log ends at or before the record's offset.
 func (s *Reader) hasLostClaim(ctx context.Context, c takeover.Keyed) (bool, error) {
 	var r broker.Record
 	var found bool

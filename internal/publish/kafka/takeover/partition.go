@@ -3,7 +3,7 @@ package takeover
 import "github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 
 // Record is a record of an event topic. The key is "" if the record does not belong to the cluster,
-// or if its key is not the one that was looked up.
+// or if its key is not the key that was looked up.
 type Record struct {
 	Offset int64
 	Key    string
@@ -184,8 +184,8 @@ func (p *Partition) highestIfStored() step {
 	return highestEntry
 }
 
-// restFrom sets the first offset of the rest of the log, and returns the step that reads it. The
-// checkpoint has every event below recorded, which is an offset.
+// restFrom sets the first offset of the rest of the log, and returns the step that reads it.
+// recorded is the offset below which the checkpoint has every event.
 func (p *Partition) restFrom(recorded int64) step {
 	p.from = p.former.readUpTo(recorded)
 	return rest

@@ -43,14 +43,14 @@ func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error)
 	return nil
 }
 
-// LastRaw returns the last message of a subject from the stream leader. It returns false if the
-// subject has no message.
+// LastRaw returns the last message of a subject from the stream leader, and reports whether the
+// subject has a message.
 func (b *Bus) LastRaw(ctx context.Context, subject string) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.LastRequest(subject))
 }
 
-// RawAt returns the message at a position from the stream leader. It returns false if the message
-// no longer exists.
+// RawAt returns the message at a position from the stream leader, and reports whether the message
+// still exists.
 func (b *Bus) RawAt(ctx context.Context, position uint64) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.SequenceRequest(position))
 }

@@ -235,7 +235,7 @@ func (l *loading) readMissing(ctx context.Context) error {
 	return nil
 }
 
-// takeLast passes the last message of a subject to take. It returns false if the leader has none.
+// takeLast passes the last message of a subject to take, and reports whether the leader has one.
 func (l *loading) takeLast(ctx context.Context, subject string) (exists bool, err error) {
 	last, err := l.c.GetMessage(ctx, LastRequest(subject))
 	if err != nil || last == nil {
