@@ -30,8 +30,8 @@ type NATSOptions struct {
 	CredsFile    string // a JWT and its seed, as nsc writes them
 	NkeyFile     string // the seed of a user
 
-	// PEM files for TLS. If none of them is set and the server requires TLS, the client uses TLS and
-	// verifies the server with the authorities of the system.
+	// PEM files for TLS. If none of them is set and the server requires TLS, the client uses TLS
+	// and verifies the server with the system's certificate authorities.
 	CAFile   string
 	CertFile string // with KeyFile
 	KeyFile  string
@@ -51,7 +51,7 @@ type KafkaOptions struct {
 	Topic   string   // same value as KUBERELAY_KAFKA_TOPIC, including {group} and {resource}; "kuberelay" if empty
 
 	TLS      bool
-	CAFile   string // PEM; the authorities of the system if empty
+	CAFile   string // PEM; the system's certificate authorities if empty
 	CertFile string // PEM, with KeyFile
 	KeyFile  string
 	// ServerName is the name that the certificates of all brokers must have. The default is the
@@ -81,7 +81,7 @@ type KafkaOAuth struct {
 	SecretFile string
 	Scopes     []string
 	Audience   string // not sent if empty
-	CAFile     string // PEM, verifies the endpoint; the authorities of the system if empty
+	CAFile     string // PEM, verifies the endpoint; the system's certificate authorities if empty
 }
 
 // Bus is a connection for reading a bus. It is safe for concurrent use.

@@ -187,7 +187,7 @@ func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	return f.apply(c)
 }
 
-// changeOf parses an event of an object. The data of the change is valid as long as the message.
+// changeOf parses an event of an object. The data of the change is valid as long as the message is.
 func changeOf(m *event.Message) (change, error) {
 	acked, err := event.AckedFrom(m.Attribute)
 	if err != nil {

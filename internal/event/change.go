@@ -60,7 +60,7 @@ type Change struct {
 	// attribute finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object on the bus, in version Previous. It is nil if
+	// Before is the state of an updated object on the bus, at version Previous. It is nil if
 	// unknown.
 	Before *Object
 
@@ -142,7 +142,7 @@ type Acked struct {
 	// [Acked.StoredAt].
 	Time int64
 
-	// Position is the position of the event on the bus. On NATS it is the stream sequence
+	// Position is the position of the event on the bus. On NATS, it is the stream sequence number
 	// that the next publish of the object expects.
 	Position uint64
 }
@@ -267,7 +267,8 @@ type Stored struct {
 	Truncated Body    // the data of a truncated event, whose Object has no body
 }
 
-// Read sets Object and Truncated from the data of the event. After an error, they stay unset.
+// Read sets Object and Truncated from the data of the event. If it returns an error, it sets
+// neither.
 func (s *Stored) Read(m *Message) error {
 	object, err := ObjectFromData(m.Attribute, m.Data)
 	if err != nil {

@@ -38,9 +38,9 @@ type Object struct {
 	// configuration.
 	Shaped bool
 
-	// Written is the time of the API server's last write of the object, in seconds of Unix time by
-	// the API server's clock. It comes from metadata.managedFields, and is 0 if they record no
-	// time.
+	// Written is the time of the API server's last write of the object, as Unix time in seconds, by
+	// the API server's clock. It comes from metadata.managedFields, and is 0 if
+	// metadata.managedFields records no time.
 	Written uint32
 
 	// References lists the references to follow. It is nil if the object has none.

@@ -99,7 +99,7 @@ type Delivery struct {
 	Position uint64    // increases within the log
 	Stored   time.Time // when the bus stored the event
 
-	// Whole reports that the reader received everything that was ever written to the log up to this
+	// Whole means that the reader received everything that was ever written to the log up to this
 	// event. False means unknown.
 	Whole bool
 }

@@ -141,7 +141,7 @@ func (p *progress) add(e Event) {
 }
 
 // objectOf parses the event of an object, and also returns the labels and the JSON of the object.
-// data is valid as long as the message.
+// data is valid as long as the message is.
 func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	m := e.Message
 	acked, err := event.AckedFrom(m.Attribute)

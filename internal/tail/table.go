@@ -71,7 +71,7 @@ func Clusters(objects []Object) int {
 	return len(clusters)
 }
 
-// Name returns the name with the kind and the group, like kubectl get -o name. An example is
+// Name returns the name with the kind and the group, like kubectl get -o name, for example
 // deployment.apps/web.
 func (o Object) Name() string {
 	kind := strings.ToLower(o.Kind)

@@ -168,7 +168,7 @@ func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 	d.body = append(d.body, s.Between(from, s.Position())...)
 }
 
-// member returns the JSON of a member of an object, followed by a comma.
+// member returns the JSON of an object member, followed by a comma.
 func member(name, value string) []byte {
 	text, _ := event.EncodeJSON(value) // encoding a string cannot fail
 	return append(append([]byte(`"`+name+`":`), text...), ',')

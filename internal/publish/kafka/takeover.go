@@ -45,8 +45,8 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		cancel()
 		switch {
 		case err != nil && previous.ID >= 0 && failure.KindOf(err) == failure.OutOfOrder:
-			// The brokers forgot the producer, so it is unknown whether another writer took
-			// over since.
+			// The brokers forgot the producer, so it is unknown whether another writer took over
+			// since then.
 			return nil, previous, fmt.Errorf("%w: renew the producer ID: %w", publish.ErrGone, err)
 		case err != nil:
 			return nil, previous, fmt.Errorf("take over as the writer: %w", err)

@@ -201,7 +201,7 @@ func (h *history) keep(k event.Key, p report.Problem) {
 	h.problems = append(h.problems, p)
 }
 
-// addForeign accepts a message that isn't an event of Kuberelay. k is the object that its subject
+// addForeign accepts a message that isn't a Kuberelay event. k is the object that its subject
 // names. name describes the message.
 func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
 	h.messages++

@@ -53,7 +53,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 			s.split(ctx, items, err)
 			return
 		case kind == failure.Denied, kind == failure.Never && !maybeStored:
-			// No attempt was stored, so the next batch reuses the sequence numbers.
+			// The batch is not stored, so the next batch reuses its sequence numbers.
 			complete(items, 0, publish.NotSent(err))
 			return
 		default:

@@ -84,7 +84,7 @@ func (s *Message) Stored() (publish.Stored, error) {
 // earlier attempt stored m. An earlier message doesn't count, because an object that outlived its
 // delete on the bus (see [event.Outlived]) can have a second delete with the same ID.
 //
-// In case of a conflict, position is 0. If last is not a Kuberelay event, invalid is the reason.
+// If there is a conflict, position is 0. If last is not a Kuberelay event, invalid is the reason.
 func Resolve(m *event.Message, last *Message) (position uint64, conflict *publish.ConflictError, invalid error) {
 	if last != nil && last.Sequence > m.Expected {
 		if is, err := binding.Decode(last.Headers, last.Data); err == nil && publish.IsSame(m, is) {
