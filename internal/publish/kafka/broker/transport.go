@@ -70,7 +70,7 @@ type transport struct {
 type pool struct {
 	kafka.Transport
 
-	warm atomic.Bool // it has metadata
+	warm atomic.Bool // the pool has metadata
 }
 
 var _ kafka.RoundTripper = (*transport)(nil)
@@ -173,7 +173,7 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	unused.CloseIdleConnections()
 }
 
-// renewSoon calls renew in the background. It is for requests that timed out.
+// renewSoon calls renew in the background, after a request timed out.
 func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -274,8 +274,8 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// maxFirstResponse limits the size of the first response, to a request for the supported API versions, in
-// bytes. It has 6 bytes for each of about a hundred requests.
+// maxFirstResponse is the maximum size in bytes of the first response, which lists the supported
+// API versions. Such a response has 6 bytes for each of about a hundred requests.
 const maxFirstResponse = 1 << 20
 
 // tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.
