@@ -105,6 +105,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
 	started, p := time.Now(), t.pool.Load()
+	defer t.closeUnused(p)
 	res, err := p.RoundTrip(ctx, addr, req)
 	if err == nil {
 		t.reached.Store(true)
@@ -127,6 +128,14 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		t.renew(started, renewEvery)
 	}
 	return res, t.explain(err)
+}
+
+// closeUnused closes a pool again if it was replaced, or if the transport was closed, since a request
+// chose it. kafka-go opens a closed pool for a request, and otherwise keeps it open forever.
+func (t *transport) closeUnused(p *pool) {
+	if t.closed.Load() || t.pool.Load() != p {
+		p.CloseIdleConnections()
+	}
 }
 
 // note renews the metadata if err shows that it is stale. err is from the response to a request
