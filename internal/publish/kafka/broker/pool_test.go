@@ -10,6 +10,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
@@ -56,4 +57,38 @@ func TestARequestOnAPoolThatWasClosed(t *testing.T) {
 func pools() int {
 	stacks := make([]byte, 1<<22)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "kafka-go.(*connPool).discover(")
+}
+
+// TestCredentialsThatChangeDuringARenewal verifies that no connection with the former credentials is left
+// if they change while the pool is replaced.
+func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		held <- struct{}{}
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	var changing sync.WaitGroup
+	changing.Go(func() { c.transport.renew(time.Now(), 0) })
+	<-held // the new pool has connected with the former credentials
+	former := c.connections()
+	forgotten := make(chan struct{})
+	changing.Go(func() { defer close(forgotten); c.transport.forgetPool() })
+	select {
+	case <-forgotten:
+	case <-time.After(100 * time.Millisecond): // it can wait for the renewal
+	}
+	close(release)
+	changing.Wait()
+	put(t, c, faulty, 0, record("a", "1"))
+	poll.Holds(t, "the connections with the former credentials are closed", func() bool {
+		for conn := range c.connections() {
+			if _, is := former[conn]; is {
+				return false
+			}
+		}
+		return true
+	})
 }

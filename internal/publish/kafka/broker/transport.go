@@ -54,7 +54,7 @@ type transport struct {
 	closing  context.Context
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
-	renewal  sync.Mutex // held while the pool is replaced
+	renewal  sync.Mutex // held while the pool is replaced or forgotten
 
 	pool   atomic.Pointer[pool] // changed while mu is held
 	closed atomic.Bool          // set while mu is held
@@ -192,8 +192,11 @@ func (t *transport) renewSoon(started time.Time) {
 }
 
 // forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
-// renew, it does not wait until new connections succeed.
+// renew, it does not wait until new connections succeed. It waits for a replacement in progress, whose
+// connection can be older than the new credentials.
 func (t *transport) forgetPool() {
+	t.renewal.Lock()
+	defer t.renewal.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.renewed = time.Now()
