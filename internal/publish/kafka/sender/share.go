@@ -38,7 +38,7 @@ func (s *Sender) IsStalled(now time.Time) bool {
 func (s *Sender) working(is bool) {
 	since := time.Duration(0)
 	if is {
-		since = time.Since(s.created)
+		since = max(1, time.Since(s.created)) // 0 means none, and a clock can stand still
 	}
 	s.since.Store(int64(since))
 }
