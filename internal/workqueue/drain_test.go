@@ -209,6 +209,38 @@ func TestDrainHandsOutChangesInFlight(t *testing.T) {
 	}
 }
 
+// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a key again if its back-off began
+// before the drain, and client-go's queue learns only then that its handler has ended.
+func TestDrainHandsOutAKeyThatHasJustFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 2, MaxInFlight: Limit{Keys: 10}, MaxLowPriorityInFlight: Limit{Keys: 10}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		var drained <-chan error
+		first := true
+		q.queue = beforeDone{q.queue, func() {
+			if first {
+				first = false
+				if at, _ := q.Find(key(1)); at != BackOff {
+					t.Errorf("the key is %q, want %q", at, BackOff)
+				}
+				drained = drain(t, q)
+				synctest.Wait()
+			}
+		}}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again for the drain; %d keys are left", got, q.Len())
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // drain drains a queue without blocking, and returns a channel for the result.
 func drain(t *testing.T, q *Queue) <-chan error {
 	drained := make(chan error, 1)
