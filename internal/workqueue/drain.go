@@ -27,11 +27,13 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.close()
 	select {
 	case <-q.finished:
-		return nil
 	case <-ctx.Done():
 		q.end()
+	}
+	if ctx.Err() != nil { // both channels can be ready, and select then takes either
 		return ErrDrainDeadline
 	}
+	return nil
 }
 
 // drain returns the keys in back-off, which the caller must add to client-go's queue. They count as added,

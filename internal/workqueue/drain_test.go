@@ -145,6 +145,30 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
+// TestDrainAfterItsDeadline verifies that a drain returns an error if its context and Run have both ended
+// with keys left.
+func TestDrainAfterItsDeadline(t *testing.T) {
+	for range 50 { // select takes either of two ready channels
+		synctest.Test(t, func(t *testing.T) {
+			q, r := limited(1, 1, 1), &recorder{}
+			stop := start(t, q, r.handle)
+			for n := range 3 {
+				q.Add(key(n))
+			}
+			synctest.Wait()
+			stop()
+			synctest.Wait()
+			r.finish(key(0), Result{})
+			<-q.finished
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := q.Drain(ctx); !errors.Is(err, ErrDrainDeadline) || q.Len() != 2 {
+				t.Fatalf("got %v with %d keys left, want %v with 2", err, q.Len(), ErrDrainDeadline)
+			}
+		})
+	}
+}
+
 // TestDrainHandsOutLowPriorityKeysAboveTheLimit verifies that a drain hands out all low-priority
 // keys, even while their limit is reached. client-go's queue treats a queue that currently hands
 // out no key as empty, and then ends the workers.
