@@ -16,12 +16,15 @@ import (
 // listed the resource and its first sync is complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
-	if w == nil || !w.firstSync.IsDone() || !w.synced() {
+	if w == nil {
 		return ledger.Point{}, false
 	}
-	w.abandoning.Lock()
+	w.abandoning.Lock() // before synced, so that a change of the informers after synced discards the point
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	w.abandoning.Unlock()
+	if !w.firstSync.IsDone() || !w.synced() {
+		return ledger.Point{}, false
+	}
 	all := w.all()
 	slices.SortFunc(all, func(a, b *informer) int { return strings.Compare(a.namespace, b.namespace) })
 	for _, i := range all { // in one order, so that concurrent calls do not wait for each other forever

@@ -16,8 +16,7 @@ var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys are still waiting.
 func (q *Queue) Drain(ctx context.Context) error {
-	q.priorities.drain()
-	q.RetryNow()
+	q.endBackOff(q.priorities.drain())
 	q.Resume()
 	select {
 	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
@@ -28,17 +27,26 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.close()
 	select {
 	case <-q.finished:
-		return nil
 	case <-ctx.Done():
 		q.end()
+	}
+	if ctx.Err() != nil { // both channels can be ready, and select then takes either
 		return ErrDrainDeadline
 	}
+	return nil
 }
 
-func (q *priorityQueue) drain() {
+// drain returns the keys in back-off, which the caller must add to client-go's queue. They count as added,
+// so emptied waits for them: if the handler of a key has just failed, Done queues the key.
+func (q *priorityQueue) drain() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.draining = true
+	keys := q.at(delayed)
+	for _, key := range keys {
+		q.move(key, keyState{place: added, priority: q.keys[key].priority})
+	}
+	return keys
 }
 
 // checkEmptied closes emptied if the queue is draining and client-go's queue has every key.

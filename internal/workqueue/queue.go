@@ -110,6 +110,10 @@ func (q *Queue) RetryNow() {
 	q.priorities.mu.Lock()
 	keys := q.priorities.at(delayed)
 	q.priorities.mu.Unlock()
+	q.endBackOff(keys)
+}
+
+func (q *Queue) endBackOff(keys []item) {
 	for _, key := range keys {
 		q.queue.Forget(key)
 		q.queue.Add(key)
