@@ -30,7 +30,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		done(false, err)
 		return
 	}
-	reported := f.Informers.Reported(key) // before the view, which then has every change up to this version
+	reported := f.Informers.Reported(key) // read before the view, so that the view has every change up to this version
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
 	view.Waited = f.Now().Sub(view.Outlived.At) > unseenLimit

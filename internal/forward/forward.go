@@ -1,6 +1,6 @@
 // Package forward publishes the changes that [ledger.Decide] returns.
 //
-// [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it
+// [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it,
 // and records the result. The package does not depend on queues, clusters or brokers. It uses them
 // only through the interfaces below.
 //
@@ -77,9 +77,9 @@ type Config struct {
 	// Recheck schedules a comparison of a key with the cluster. It is called if the informers
 	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
-	// Lost says why an object with an entry in the checkpoint can have no event on the bus. True
-	// means that the bus has lost the events. False means that another writer may have published
-	// the delete and purged it after the retention. Lost is called after each conflict.
+	// Lost reports whether the bus has lost events. It explains an object that has an entry in the
+	// checkpoint but no event on the bus: if Lost returns false, another writer may have published
+	// the delete and purged it after the retention period. Lost is called after each conflict.
 	Lost    func() bool
 	Builder event.Builder
 	// Published is called for each acknowledged event with its version and two times: when the
@@ -253,7 +253,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
 		f.Ledger.Conflict(c, acked, bus, f.Lost())
-		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left on the bus an object that is gone
+		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left a deleted object on the bus
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off
 			return

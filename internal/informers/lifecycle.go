@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 )
 
-// apply starts, restarts and stops informers according to an answer of discovery.
+// apply starts, restarts, and stops informers according to an answer of discovery.
 func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	s.references.Learn(maps.Clone(a.Followable), a.Catalog.Failed)
 	gone, stale, starting := s.replan(a)
@@ -60,7 +60,7 @@ const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
 	notSelected  = string(discovery.NotSelected)  // no selector or reference selects the resource anymore
 	notWatchable = string(discovery.NotWatchable) // the resource no longer supports list and watch
-	moved        = "moved"                        // the informer was restarted in another version, kind or scope
+	moved        = "moved"                        // the informer was restarted in another version, kind, or scope
 )
 
 // noteStopped counts and logs the resources that were stopped or restarted because of an answer

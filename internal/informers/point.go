@@ -24,7 +24,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w.abandoning.Unlock()
 	all := w.all()
 	slices.SortFunc(all, func(a, b *informer) int { return strings.Compare(a.namespace, b.namespace) })
-	for _, i := range all { // in one order, so that concurrent calls do not wait for each other forever
+	for _, i := range all { // in a fixed order, so that concurrent calls do not deadlock
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
 	defer func() {
@@ -138,8 +138,8 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with the keys of the objects of a resource, except those with an unacknowledged
-// change, until f returns false. The bus has the states of these objects, unless an earlier run left
+// Clean calls f with the keys of a resource's objects, except those with an unacknowledged change,
+// until f returns false. The bus has the states of these objects, unless an earlier run left
 // changes unpublished.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)

@@ -125,8 +125,8 @@ func isPresent(v event.View, a event.Acked) bool {
 // publishes the later state after it.
 //
 // If the delete of the last known object is due, the event can also have the live version of its
-// successor with other content, for example from before a definition gained a default. That is enough,
-// because a delete that is published after such an event would be in the wrong order.
+// successor with other content, for example if a CustomResourceDefinition has gained a default
+// since. Such an event is enough, because a delete published after it would be in the wrong order.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -249,8 +249,8 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	return &is
 }
 
-// deletionOf returns the removal of the object that a foreign event shows. It is for a key without
-// a selected object. The last state is unknown.
+// deletionOf returns the removal of the object that a foreign event shows. The caller has verified
+// that the key has no selected object. The last state is unknown.
 func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	is := acked
 	if a.UID != "" && a.UID != acked.UID {

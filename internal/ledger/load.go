@@ -32,7 +32,7 @@ func (l *Load) Put(key event.Key, a event.Acked) {
 	t.put(nameOf(key), a)
 }
 
-// Cancel ends a load, which then has no effect.
+// Cancel ends the load without an effect on the ledger.
 func (l *Load) Cancel() {
 	l.term.ledger.mu.Lock()
 	defer l.term.ledger.mu.Unlock()

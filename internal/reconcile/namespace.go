@@ -35,7 +35,8 @@ const (
 // errNamespacesBehind makes the caller compare again.
 var errNamespacesBehind = errors.New("the watch of namespaces is behind")
 
-// isBehind reports whether the watch of namespaces shows another state than a read found.
+// isBehind reports whether the watch of namespaces shows a state other than the one that a read
+// found.
 func (v ObjectView) isBehind(is namespaceState) bool {
 	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels || is == namespaceUnselected && v.Selected
 }

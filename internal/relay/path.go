@@ -29,7 +29,7 @@ func (r *Relay) enqueue(k event.Key) {
 	}
 }
 
-// enqueueLowPriority is enqueue for a key of a first sync or a resync.
+// enqueueLowPriority is like enqueue, but for a key of a first sync or a resync.
 func (r *Relay) enqueueLowPriority(k event.Key) {
 	if t := r.term.Load(); t != nil {
 		t.queue.AddLowPriority(k)
@@ -39,7 +39,7 @@ func (r *Relay) enqueueLowPriority(k event.Key) {
 // work hands keys to the workers, until the queue is drained or ctx ends.
 func (t *term) work(ctx context.Context) { t.queue.Run(ctx, t.sync) }
 
-// sync is one step of a worker with one key.
+// sync runs one step of a worker for one key.
 func (t *term) sync(ctx context.Context, k event.Key, done func(workqueue.Result)) {
 	t.forwarder.Sync(ctx, k, func(again bool, err error) { done(workqueue.Result{Again: again, Err: err}) })
 }

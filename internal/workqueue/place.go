@@ -78,7 +78,7 @@ func (q *priorityQueue) find(key item) Place {
 	return ""
 }
 
-// waiting returns the number of keys of a priority that client-go's queue has or is about to have.
+// waiting returns how many keys of a priority client-go's queue has or is about to get.
 func (q *priorityQueue) waiting(as priority) int { return q.count[added][as] + q.count[queued][as] }
 
 func (q *priorityQueue) total(at place) int { return q.count[at][normal] + q.count[at][low] }
