@@ -38,7 +38,7 @@ func serverChecks() []Check {
 	}
 }
 
-// isCertificate reports whether a certificate could not be verified.
+// isCertificate reports whether err means that a certificate could not be verified.
 func isCertificate(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var verification *tls.CertificateVerificationError

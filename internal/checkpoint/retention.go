@@ -22,8 +22,9 @@ type Purger interface {
 }
 
 // Retention purges the events of objects that were deleted long ago. So the size of the bus depends
-// on the size of the cluster, not on its age. Each delete that is kept takes memory in the forwarder
-// and on the bus. If too many deletes are kept, Retention purges the oldest ones early.
+// on the size of the cluster, not on the cluster's age. Each delete that is kept takes memory in
+// the forwarder and on the bus. If too many deletes are kept, Retention purges the oldest ones
+// early.
 //
 // Retention keeps every delete for at least five minutes, or for After if that is shorter. By then,
 // no watch still shows the object, and no create from a stale leader can still arrive over a dead

@@ -23,7 +23,7 @@ func MaxDeletes(memoryLimit int64) int {
 }
 
 // surplus returns the deletes to purge before the end of their retention, so that at most limit
-// deletes are kept. It takes the oldest deletes of the namespaces that have the most. So a
+// deletes are kept. It takes the oldest deletes of the namespaces that have the most deletes. So a
 // namespace with many deletes does not shorten the retention of the others. surplus leaves out
 // deletes that the bus stored at an unknown time, or after latest, in Unix milliseconds.
 func surplus(acked *ledger.Term, limit int, latest int64) map[event.Key]event.Acked {

@@ -58,7 +58,7 @@ type Reason string
 const (
 	NotSelected  Reason = "not_selected"
 	Excluded     Reason = "excluded"
-	NotNamed     Reason = "not_named" // only a wildcard selects the resource, and it is in UnlessNamed
+	NotNamed     Reason = "not_named" // only a wildcard selects the resource, and UnlessNamed contains the resource
 	NotWatchable Reason = "not_watchable"
 )
 

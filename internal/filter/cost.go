@@ -129,7 +129,8 @@ func comparisons(factor float64, a, b ref.Val) int {
 }
 
 // maxExponent is the largest accepted exponent of a quantity. Operations write out all digits of a
-// quantity, so a larger one is costly. It is also useless, because they cap a quantity at about 1e19.
+// quantity, so a larger exponent is costly. It is also useless, because the operations cap a
+// quantity at about 1e19.
 const maxExponent = 1000
 
 // quantitySize returns math.MaxInt for a quantity whose exponent exceeds maxExponent, such as

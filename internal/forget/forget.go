@@ -2,8 +2,9 @@
 // object of the cluster. Then it records in the claim of the cluster name that the cluster is forgotten.
 //
 // The package guarantees that the bus stores each delete once, directly after the last event of its
-// object. The delete has the last state on the bus, because it takes the same path as a delete by the
-// forwarder. The package sends no request to an API server. You can interrupt it and run it again.
+// object. The delete has the last state on the bus, because it takes the same path as a delete by
+// the forwarder. The package sends no request to an API server. You can interrupt [Run] and call it
+// again.
 //
 // The package can't prevent a forwarder of the cluster from running. A running forwarder publishes its
 // objects again. If both write the same object at the same time, Run returns [ErrWritten]. On Kafka, the

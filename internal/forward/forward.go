@@ -1,7 +1,7 @@
 // Package forward publishes the changes that [ledger.Decide] returns.
 //
 // [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it,
-// and records the result. The package does not depend on queues, clusters or brokers. It uses them
+// and records the result. The package does not depend on queues, clusters, or brokers. It uses them
 // only through the interfaces below.
 //
 // The ledger is never ahead of the bus: Sync records an event after the acknowledgement and before

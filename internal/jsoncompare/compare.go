@@ -4,7 +4,7 @@
 //
 // Members are matched by name and items of an array by index, so an item inserted at the beginning
 // of an array changes all of them. Of duplicate members, the last one counts, as in encoding/json.
-// A comparison gives up after too much work, which only crafted objects need.
+// A comparison gives up after too much work, which only crafted objects cause.
 package jsoncompare
 
 import (

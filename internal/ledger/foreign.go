@@ -36,8 +36,8 @@ const ReasonForeign Reason = "foreign"
 const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, or the zero value
-// if the bus no longer has it. ours means that shown has the UID, version and digest of one of this
-// forwarder's attempts.
+// if the bus no longer has it. ours means that shown has the UID, version, and digest of one of
+// this forwarder's attempts.
 //
 // If shown has the state of the object, or can come from an attempt or from another forwarder of this
 // cluster, DecideForeign returns the entry to adopt. Otherwise it returns the change that repairs the

@@ -227,7 +227,7 @@ func (d Document) isLost() bool {
 }
 
 // isForeign reports whether another writer may have written the last event on the bus. Its content
-// can then be wrong in any version.
+// can then be wrong at any version.
 func (d Document) isForeign() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus
 	return c != nil && c.Foreign && b.State != Unknown && b.Position == c.Position
