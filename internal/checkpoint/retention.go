@@ -56,7 +56,7 @@ const (
 )
 
 // Run purges until ctx ends. The interval is a tenth of After, but at least one second and at most
-// one hour. While too many deletes are kept, the interval is ten seconds.
+// one hour. While too many deletes are kept, the interval is at most ten seconds.
 func (r *Retention) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(max(r.After/10, time.Second), time.Hour))
 	defer ticker.Stop()

@@ -36,8 +36,9 @@ type Informers interface {
 	Interest(event.Key) ledger.Interest
 	// Settled is called when the bus may have received missing changes of this key.
 	Settled(event.Key)
-	// Unreported is called when the bus has acknowledged an event of an object that the informers have
-	// forgotten. They may never report its delete, so a consistency point needs a comparison first.
+	// Unreported is called when the bus has acknowledged an event of an object that the informers
+	// have forgotten. The informers may never report the object's delete, so a consistency point
+	// needs a comparison first.
 	Unreported(event.Key)
 	// Unpublishable is called when the current state of this key cannot be published and a retry
 	// cannot help.
@@ -77,9 +78,10 @@ type Config struct {
 	// Recheck schedules a comparison of a key with the cluster. It is called if the informers
 	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
-	// Lost reports whether the bus has lost events. It explains an object that has an entry in the
-	// checkpoint but no event on the bus: if Lost returns false, another writer may have published
-	// the delete and purged it after the retention period. Lost is called after each conflict.
+	// Lost explains why an object has an entry in the checkpoint but no event on the bus. It
+	// returns true if the bus must have lost the events, and false if another writer may have
+	// published the delete and purged it after the retention period. Lost is called after each
+	// conflict.
 	Lost    func() bool
 	Builder event.Builder
 	// Published is called for each acknowledged event with its version and two times: when the

@@ -25,8 +25,9 @@ func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch,
 
 // RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. Call it when the bus
 // has events of that epoch, or when the history was rolled back. If informers of the resource run,
-// the epoch takes effect after they have restarted. They may hold states of the previous history,
-// which would otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
+// the epoch takes effect after they have restarted. The running informers may hold states of the
+// previous history, which would otherwise count as later states in the new epoch. No epoch follows
+// [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	}
 }
 
-// replan removes the gone and stale resources from s.watched, but their informers still run. It also
+// replan removes the gone and stale resources from s.watched. Their informers still run. It also
 // returns the resources to start. See [survey.Answer.Changes].
 func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
 	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())

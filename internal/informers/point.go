@@ -120,8 +120,9 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Unreported discards the points that the bus has not reached. Call it when the bus has acknowledged
-// an event of an object that the informers have forgotten. They may never report its delete.
+// Unreported discards the points that the bus has not reached. Call it when the bus has
+// acknowledged an event of an object that the informers have forgotten. The informers may never
+// report the object's delete.
 func (s *Set) Unreported(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.reselect(w)

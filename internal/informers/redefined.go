@@ -22,8 +22,8 @@ func (s *Set) redefined(r discovery.Redefinition) {
 	})
 }
 
-// relistRedefined lists a resource again after each change of its CustomResourceDefinition, until
-// ctx ends.
+// relistRedefined lists a resource again after each change of its CustomResourceDefinition or
+// APIService, until ctx ends.
 func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	for {
 		select {
@@ -43,9 +43,9 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	}
 }
 
-// mayBeRedefined reports whether a CustomResourceDefinition in a group may have changed without a
-// notification. If access to CustomResourceDefinitions is denied, the end of a watch is the only
-// sign of a change. The group of every custom resource contains a dot.
+// mayBeRedefined reports whether a CustomResourceDefinition or APIService of a group may have
+// changed without a notification. If access to them is denied, the end of a watch is the only sign
+// of a change. The group of every custom resource contains a dot.
 func (s *Set) mayBeRedefined(group string) bool {
 	d := s.definitions.Load()
 	return d != nil && strings.Contains(group, ".") && !d.HasSynced()

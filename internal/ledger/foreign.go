@@ -126,7 +126,8 @@ func isPresent(v event.View, a event.Acked) bool {
 //
 // If the delete of the last known object is due, the event can also have the live version of its
 // successor with other content, for example if a CustomResourceDefinition has gained a default
-// since. Such an event is enough, because a delete published after it would be in the wrong order.
+// since. Such an event also counts, because a delete published after it would be in the wrong
+// order.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -166,10 +167,10 @@ func isSameVersion(a, acked event.Acked) bool {
 }
 
 // isOfAnother reports whether an event can come from another forwarder and belong to an object that
-// had the name after the last known object and is gone. If the last known object is not deleted on the
-// bus, or the name is free now, the event must be a removal. Otherwise any event will do, because this
-// forwarder publishes the live object after it. isOfAnother also returns true if the bus has no event
-// and none is known.
+// had the name after the last known object and is gone. If the last known object is not deleted on
+// the bus, or the name is free now, the event must be a removal. Otherwise any event qualifies,
+// because this forwarder publishes the live object after it. isOfAnother also returns true if the
+// bus has no event and none is known.
 //
 // Our watch may not have shown the other object: our watch can be behind the other forwarder's
 // watch, and a list does not contain an object that was created and deleted before the list.
@@ -212,12 +213,12 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 	return isSameContent(o, t.Object) || isEarlierRemoval(shown, acked, t.Object.ResourceVersion)
 }
 
-// isEarlierRemoval reports whether a removal can have another state than the last one that our
-// watch showed, whose version is last. A deselected event can have any selected state after acked.
-// A delete can have the state of acked if its forwarder missed the later states. That state is
-// usually earlier than last, but can also be later than any state that our watch has shown. If acked
-// has a text digest, which cannot be computed from the published form, only a deselected event can
-// match, by its own digest.
+// isEarlierRemoval reports whether a removal can have a state other than the last state that our
+// watch showed. last is the version of that last state. A deselected event can have any selected
+// state after acked. A delete can have the state of acked if its forwarder missed the later states.
+// The state of acked is usually earlier than last, but can also be later than any state that our
+// watch has shown. If acked has a text digest, which cannot be computed from the published form,
+// only a deselected event can match, by its own digest.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {

@@ -79,8 +79,9 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	return reported
 }
 
-// Settle records that the bus needs no new event for the current state of a key. acked can have an
-// earlier version, if the current state differs from it only in unpublished fields.
+// Settle records that the bus needs no new event for the current state of a key. If the current
+// state differs from the state on the bus only in unpublished fields, acked has the version of the
+// current state.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty

@@ -102,7 +102,7 @@ type Comparison struct {
 	OutOfScope int  // no longer selected; they stay on the bus
 	Waiting    int  // undecided until the informers sync or catch up with the bus
 	Outlived   int  // a read confirmed the informer although the bus has a delete or a foreign event
-	Restored   bool // the history of the resource went back
+	Restored   bool // the resource's history was rolled back
 }
 
 // Decided reports whether the comparison decided about every object.

@@ -151,7 +151,7 @@ func ClusterUID(ctx context.Context, client dynamic.Interface) (string, error) {
 	return string(ns.GetUID()), nil
 }
 
-// explainAPIServer returns a config.Error for an error that a retry cannot fix, else nil.
+// explainAPIServer returns a config.Error for an error that a retry cannot fix, and nil otherwise.
 func explainAPIServer(host string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var certificate *tls.CertificateVerificationError

@@ -31,7 +31,7 @@ const core = "core"
 type Selector struct {
 	Name    string // the name as written, or "*"
 	Version string // "" for any version
-	Group   string // "" means the core group if Grouped is true, otherwise any group
+	Group   string // "" means the core group if Grouped is true, and any group otherwise
 	Grouped bool   // the selector names a group
 
 	text string

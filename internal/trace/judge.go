@@ -44,7 +44,7 @@ const (
 // Cause describes a reason.
 type Cause struct {
 	Reason  Reason
-	Code    int // the exit code: 0 the bus has the current state, 1 it does not, 2 unknown
+	Code    int // the exit code: 0 if the bus has the current state, 1 if it does not, 2 if unknown
 	Meaning string
 	Fix     string
 }

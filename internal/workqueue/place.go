@@ -56,7 +56,8 @@ func (q *Queue) Background() (added, waiting int64) {
 	p := q.priorities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len())) // more keys can wait than were added, because parked keys and keys in back-off wait again
+	// More keys can wait than were added, because parked keys and keys in back-off wait again.
+	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len()))
 }
 
 func (q *priorityQueue) find(key item) Place {
