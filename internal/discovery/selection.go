@@ -110,7 +110,7 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 	return res
 }
 
-// Followable returns the resources that references can select in addition: the watchable resources
+// Followable returns the resources that references can additionally select: the watchable resources
 // that neither Exclude nor UnlessNamed matches.
 func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	m := newMatcher(c)

@@ -20,7 +20,7 @@ import (
 )
 
 // Kubernetes limits the cost of an expression. The cost is a number of steps, and depends on the
-// sizes of values that a schema declares. Here the type of object is unknown at compile time, so
+// sizes of values that a schema declares. Here, the type of object is unknown at compile time, so
 // cel-go counts an operator such as + as one step, whatever the size of its operands. Therefore
 // this package makes the cost of a call depend on the size of its result, as cel-go does for known
 // types. It does not execute a call whose result alone would exceed the limit.

@@ -85,8 +85,8 @@ func (s *Scanner) open(bracket byte) {
 	s.first = true
 }
 
-// Next moves to the next member of the innermost object. After the last member it leaves
-// the object and returns false. It also returns false after an error.
+// Next moves to the next member of the innermost object. After the last member, it leaves the
+// object and returns false. It also returns false after an error.
 func (s *Scanner) Next() bool {
 	if !s.more('}') {
 		return false

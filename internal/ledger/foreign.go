@@ -31,8 +31,8 @@ import (
 // object again.
 const ReasonForeign Reason = "foreign"
 
-// ReasonUnseen: the bus has an event of another writer, and the informers may still report its object
-// or the delete of that object. The decision waits for them.
+// ReasonUnseen: the bus has an event from another writer, and the informers may still report the
+// event's object or the delete of that object. The decision waits for that report.
 const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, or the zero value
@@ -151,7 +151,7 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 }
 
 // isFollowing reports whether an event can follow the last known event of its UID: it has a later
-// epoch or version, or it is a deselected event with the same version.
+// epoch or version, or it is a deselected event at the same version.
 func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch

@@ -21,8 +21,8 @@ import (
 //
 // Steps 1 and 5 happen in the named packages. The functions below run the other steps.
 
-// enqueue begins the path of a changed key. Outside of a term it does nothing: at the start
-// of a term the informers enqueue all their keys.
+// enqueue begins the path of a changed key. Outside of a term, it does nothing: at the start of a
+// term, the informers enqueue all their keys.
 func (r *Relay) enqueue(k event.Key) {
 	if t := r.term.Load(); t != nil {
 		t.queue.Add(k)
@@ -53,7 +53,8 @@ func (t *term) publish(ctx context.Context, m *event.Message, done func(position
 // A key without a change begins its path at the reconciler, which compares a resource's objects on
 // the bus with the cluster.
 
-// compare requests a comparison of a resource for the informers. Outside of a term it does nothing.
+// compare requests a comparison of a resource for the informers. Outside of a term, it does
+// nothing.
 func (r *Relay) compare(gr schema.GroupResource) {
 	if t := r.term.Load(); t != nil {
 		t.reconciler.CompareResource(gr)

@@ -151,8 +151,8 @@ type Resource struct {
 	// LagSeconds is the time from the observation of that event's change to the acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
-	// Truncated is the number of states that were published with metadata only in this term, because
-	// they are too large for the bus.
+	// Truncated is the number of states that were published with metadata only in this term,
+	// because they were too large for the bus.
 	Truncated int64 `json:"truncated,omitempty"`
 
 	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.

@@ -41,7 +41,7 @@ type Result struct {
 // it has returned, within a bounded time.
 type Handler func(ctx context.Context, key event.Key, done func(Result))
 
-// Config configures a Queue. There are no defaults: every field but MetricsProvider and
+// Config configures a Queue. There are no defaults: every field except MetricsProvider and
 // MaxLowPriorityDelay is required.
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count

@@ -1,6 +1,5 @@
-// Package source finds the clusters that one forwarder copies. They are the contexts of a
-// kubeconfig, a folder of kubeconfig files, or the Cluster objects of Cluster API with their
-// kubeconfig Secrets.
+// Package source finds the clusters that one forwarder copies: the contexts of a kubeconfig, a
+// folder of kubeconfig files, or the Cluster objects of Cluster API with their kubeconfig Secrets.
 //
 // The package guarantees:
 //
