@@ -33,7 +33,6 @@ import (
 // forwarder publishes a consistency point about once a minute, even for a resource without changes.
 const aliveWithin = 5 * time.Minute
 
-// forgetFlags are the flags of forget.
 type forgetFlags struct {
 	cluster            string
 	dryRun, yes, force bool

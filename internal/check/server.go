@@ -22,7 +22,6 @@ const (
 	ListenCertificate = "listen-certificate"
 )
 
-// serverChecks returns the checks of the API server.
 func serverChecks() []Check {
 	const group = "API server"
 	return []Check{
