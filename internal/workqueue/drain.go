@@ -5,13 +5,13 @@ import (
 	"errors"
 )
 
-// ErrDrainDeadline is the error of a Drain whose context ended while keys were left.
+// ErrDrainDeadline is the error that [Queue.Drain] returns if its context ends while keys are left.
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
-// Drain rejects new keys, and waits until Run has handed out every key, including those in
-// back-off, and all keys are completed. When ctx ends first, it returns [ErrDrainDeadline], and no
-// more keys are handed out. It ends a pause. A key that fails during the drain might not be retried.
-// The next start publishes it.
+// Drain rejects new keys, ends any pause, and waits until Run has handed out every key, including
+// those in back-off, and all of them are completed. If ctx is done first, Drain returns
+// [ErrDrainDeadline] and no more keys are handed out. A key that fails during the drain might not
+// be retried; the next start publishes it.
 //
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys are still waiting.
@@ -19,7 +19,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.endBackOff(q.priorities.drain())
 	q.Resume()
 	select {
-	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
+	case <-q.priorities.emptied: // wait first, because client-go's queue accepts no keys after ShutDown
 	case <-q.finished:
 	case <-ctx.Done():
 	}
