@@ -72,8 +72,8 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// mayShow returns false for a value that may be the secret itself, in place of the path of its
-// file.
+// mayShow reports whether the value can be shown. A value that does not look like a path may be the
+// secret itself, in place of the path of its file.
 func (v variable) mayShow(value string) bool {
 	if v.kind != kindSecret {
 		return true

@@ -111,7 +111,7 @@
 {{- end }}
 {{- if include "kuberelay.natsPort" . }}
 {{- if ne (include "kuberelay.readable" .) "true" }}
-{{- fail "config.natsListen: whoever reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
+{{- fail "config.natsListen: anyone who reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
 {{- end }}
 {{- if not (or (eq (include "kuberelay.hasFile" (list . "natsListenTlsCertFile")) "true") $config.allowPlaintextCredentials) }}
 {{- fail "config.natsListen: subscribers would send the credentials over the network in the clear; set config.natsListenTlsCertFile and config.natsListenTlsKeyFile, or allow it with config.allowPlaintextCredentials=true" }}
