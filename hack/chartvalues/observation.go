@@ -41,7 +41,7 @@ type (
 func observation() []value {
 	return []value{
 		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.", slices.Concat(placement("ServiceMonitor"), scraping(
-			"Not set: Prometheus uses the system's certificate authorities if `config.listenTlsCertFile` is set. It doesn't verify the self-signed certificate of `config.metricsAuth`."))...),
+			"Not set: Prometheus uses the system's certificate authorities if `config.listenTlsCertFile` is set. Prometheus doesn't verify the self-signed certificate of `config.metricsAuth`."))...),
 		section("podMonitor", "A PodMonitor for the Prometheus operator, instead of the ServiceMonitor. Its targets get the label `service`, so that the same alerts work.",
 			slices.Concat(placement("PodMonitor"), scraping("Not set: as with the ServiceMonitor."), []value{
 				section("bearerTokenSecret", "The token that Prometheus sends. `config.metricsAuth` requires it, because a PodMonitor can't name a file.",
