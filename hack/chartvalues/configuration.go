@@ -11,7 +11,7 @@ import (
 
 // configuration returns the section config, which has a value for every variable.
 func configuration(fields []config.Field) value {
-	all := section("config", "The configuration of the forwarder: one value for each of its environment variables. A value that is empty or the default sets no variable.")
+	all := section("config", "The configuration of the forwarder: one value for each of its environment variables. For an empty value, or a value that equals the default, the chart sets no variable.")
 	for _, f := range fields {
 		all.values = append(all.values, variable(f))
 	}
@@ -29,11 +29,11 @@ func valueName(f config.Field) string {
 
 // remarks are additions to the descriptions that apply only to the chart.
 var remarks = map[string]string{
-	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run and an upgrade starts a new one before it ends an old one.",
-	"KUBERELAY_LEASE_NAME":      " Not set: the name of the other objects of the chart.",
-	"KUBERELAY_METRICS_AUTH":    " The chart adds the permissions, and probes and the ServiceMonitor use TLS.",
+	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run, and an upgrade starts a new replica before it ends an old one.",
+	"KUBERELAY_LEASE_NAME":      " Not set: the name that the chart's other objects have.",
+	"KUBERELAY_METRICS_AUTH":    " The chart grants these permissions, and makes the probes and the ServiceMonitor use TLS.",
 	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 means three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
-	"KUBERELAY_RESOURCES":       " In the chart, write plurals, with their group, because it generates RBAC rules from them.",
+	"KUBERELAY_RESOURCES":       " In the chart, write plurals with their group, because the chart generates RBAC rules from them.",
 }
 
 // presets are the chart's defaults for variables whose own default doesn't suit a pod.
@@ -153,8 +153,8 @@ func file(v value, f config.Field) value {
 		v.values = append(v.values, text("configMap", "", "Name of an existing ConfigMap that contains the file."))
 	}
 	v.values = append(v.values,
-		text("key", fileKey(f.Name), "The key in it."),
-		text("path", "", "Path of a file that the container already has, such as from `extraVolumes`, instead of a Secret or ConfigMap."))
+		text("key", fileKey(f.Name), "Key of the file in the Secret or ConfigMap."),
+		text("path", "", "Path of a file that the container already has, for example from `extraVolumes`, instead of a Secret or ConfigMap."))
 	return v
 }
 

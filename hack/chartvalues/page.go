@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/template"
 
@@ -72,13 +73,16 @@ func each(values []value, prefix string, do func(path string, v value) error) er
 	return nil
 }
 
+var variableName = regexp.MustCompile(`KUBERELAY_[A-Z0-9_]+`)
+
 // cell escapes the characters that Markdown interprets as a column separator or, outside of code, as
-// emphasis.
+// emphasis or as a tag. Outside of code, it formats the names of variables as code.
 func cell(s string) string {
 	parts := strings.Split(s, "`")
 	for i := range parts {
 		if i%2 == 0 {
-			parts[i] = strings.ReplaceAll(parts[i], "*", `\*`)
+			parts[i] = strings.NewReplacer("*", `\*`, "<", `\<`).Replace(parts[i])
+			parts[i] = variableName.ReplaceAllString(parts[i], "`$0`")
 		}
 		parts[i] = strings.ReplaceAll(parts[i], "|", `\|`)
 	}

@@ -73,6 +73,9 @@ func alternatives(of []string) string {
 		switch {
 		case i == 0:
 		case i == len(of)-1:
+			if len(of) > 2 {
+				all += ","
+			}
 			all += " or "
 		default:
 			all += ", "

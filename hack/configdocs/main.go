@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/template"
 
@@ -32,7 +33,8 @@ func write(w io.Writer) error {
 	t, err := template.New("configuration.md").Funcs(template.FuncMap{
 		"cell":        cell,
 		"default":     defaultCell,
-		"unlessNamed": config.UnlessNamed,
+		"link":        link,
+		"unlessNamed": unlessNamed,
 	}).Parse(page)
 	if err != nil {
 		return err
@@ -48,8 +50,36 @@ func write(w io.Writer) error {
 	return t.Execute(w, groups)
 }
 
-// cell escapes the characters that Markdown interprets as a column separator or as emphasis.
-func cell(s string) string { return strings.NewReplacer("|", `\|`, "*", `\*`).Replace(s) }
+var variableName = regexp.MustCompile(`KUBERELAY_[A-Z0-9_]+`)
+
+// cell escapes the characters that Markdown interprets as a column separator, as emphasis, or as a tag,
+// and formats the names of variables as code.
+func cell(s string) string {
+	s = strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`).Replace(s)
+	return variableName.ReplaceAllString(s, "`$0`")
+}
+
+// unlessNamed returns the resources that no wildcard selects, as a list for a sentence.
+func unlessNamed() string {
+	names := config.UnlessNamed()
+	last := len(names) - 1
+	return "`" + strings.Join(names[:last], "`, `") + "`, or `" + names[last] + "`"
+}
+
+var docsPath = regexp.MustCompile(`docs/([a-z-]+\.md)`)
+
+// link replaces the path of a page with a link that shows the title of the page.
+func link(s string) (string, error) {
+	for _, m := range docsPath.FindAllStringSubmatch(s, -1) {
+		content, err := os.ReadFile(m[0])
+		if err != nil {
+			return "", err
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(content), "# "), "\n")
+		s = strings.ReplaceAll(s, m[0], "["+title+"]("+m[1]+")")
+	}
+	return s, nil
+}
 
 func defaultCell(f config.Field) string {
 	switch {

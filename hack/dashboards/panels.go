@@ -159,7 +159,7 @@ func quantile(q, histogram, by string) string {
 	return "histogram_quantile(" + q + ", sum by (le" + by + ") (rate(" + histogram + "[$__rate_interval])))"
 }
 
-// quantiles returns queries for the 50%, 90% and 99% quantiles of a histogram.
+// quantiles returns queries for the 50%, 90%, and 99% quantiles of a histogram.
 func quantiles(histogram string) []query {
 	return []query{{quantile("0.5", histogram, ""), "50%"}, {quantile("0.9", histogram, ""), "90%"}, {quantile("0.99", histogram, ""), "99%"}}
 }

@@ -27,7 +27,7 @@ func (c *Config) validateBuiltIn(p *problems) {
 		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is a single server; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
 	}
 	if c.Server.DataDir == "" {
-		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")
+		p.add("KUBERELAY_DATA_DIR", "there is no home folder for the built-in server's files; set this to a folder")
 	}
 	const listen, anonymous = "KUBERELAY_NATS_LISTEN", "KUBERELAY_NATS_ALLOW_ANONYMOUS"
 	p.checkTLS(tlsFiles{listen + "_TLS", "", c.Server.CertFile, c.Server.KeyFile})
@@ -36,12 +36,12 @@ func (c *Config) validateBuiltIn(p *problems) {
 	case c.Server.AllowAnonymous && secret != "":
 		p.add(anonymous, "%s is set as well; keep one of them", secret)
 	case secret == "" && !isLoopback(c.Server.Listen) && !p.has(listen):
-		p.add(listen, "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, "+
+		p.add(listen, "anyone who reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, "+
 			"for subscribers, or listen on 127.0.0.1")
 	}
 }
 
-// secret returns the variable of the secret that a connection to NATS sends unprotected, or "".
+// secret returns the variable of the secret that a client sends to NATS as it is, or "".
 func (n *NATS) secret() string {
 	switch {
 	case n.PasswordFile != "":
@@ -76,7 +76,7 @@ func (c *Config) validatePlaintext(p *problems) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}
 	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile+c.NATS.ServerName == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // each of these settings makes the client require TLS
-		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
+		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which makes TLS mandatory, %s", secret, allowPlaintext)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 // digestBytes is the length of a digest. It is enough to see that two values differ.
 const digestBytes = 8
 
-// Digests returns a digest of each setting that determines the contents of the bus, by the name of
-// the variable. Two processes with the same salt have the same digest for the same value. The order
+// Digests returns a digest of each setting that determines the contents of the bus, keyed by the
+// variable's name. Two processes with the same salt have the same digest for the same value. The order
 // of a list does not matter. A digest does not show the value, but anyone who guesses the value can
 // confirm it.
 func (c Config) Digests(salt string) map[string]string {
@@ -28,7 +28,7 @@ func (c Config) Digests(salt string) map[string]string {
 
 // Differing returns the variables whose digest differs from that in digests, which another process
 // made with the same salt. It skips variables for which only one of the processes has a digest, because
-// the other can be of another release.
+// the processes can be of different releases.
 func (c Config) Differing(salt string, digests map[string]string) []string {
 	differ := []string{}
 	for name, is := range c.Digests(salt) {

@@ -11,7 +11,7 @@ import (
 type Field struct {
 	Name        string   // "KUBERELAY_RESYNC_PERIOD"
 	Group       string   // the topic; a heading
-	Note        string   // a note on the whole topic; may be ""
+	Note        string   // a note on the whole topic; can be ""
 	Type        string   // for people: "duration", "list", "binary or structured"
 	Default     string   // in the form of the environment; "" without one
 	Unset       string   // what happens without a value, if Default is ""
@@ -19,9 +19,9 @@ type Field struct {
 	Description string   // sentences
 	Bounds      string   // "1 to 5", "at least 1s"; "" for none
 	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
-	Maximum     string   // the same, for the maximum
+	Maximum     string   // in the form of Minimum
 	Values      []string // the possible values; nil if they are not a fixed list
-	Required    bool     // by the commands that need [Forwarding]
+	Required    bool     // required by the commands that need [Forwarding]
 	File        bool     // the value is the path of a file
 	Secret      bool     // the file holds a secret
 }
@@ -39,7 +39,7 @@ func Fields() []Field {
 const (
 	kindAddress = "address" // host:port to listen on
 	kindFile    = "file"    // path of a readable file
-	kindSecret  = "secret"  // the same, with a secret in the file
+	kindSecret  = "secret"  // path of a readable file that holds a secret
 	kindURL     = "url"     // list of URLs; a user may have written a password into one
 	kindHTTPS   = "https"   // one URL of an HTTPS server; a user may have written a password into it
 	kindBrokers = "brokers" // list of host:port; a user may have written a password into one
@@ -162,20 +162,23 @@ func bounds(minimum, maximum string) string {
 	}
 }
 
-// alternatives returns "a, b or c".
+// alternatives returns "a, b, or c", or "a or b".
 func alternatives(values []string) string {
 	if len(values) == 1 {
 		return values[0]
 	}
 	last := len(values) - 1
-	return strings.Join(values[:last], ", ") + " or " + values[last]
+	if last == 1 {
+		return values[0] + " or " + values[1]
+	}
+	return strings.Join(values[:last], ", ") + ", or " + values[last]
 }
 
 // Value is a variable and its effective value.
 type Value struct {
 	Field
 	Value string // in the form of the environment; the path of a file
-	Set   bool   // by the environment; otherwise it is the default
+	Set   bool   // set by the environment; otherwise Value is the default
 }
 
 // Effective returns the effective values in the order of [Fields]. It contains no secret.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The variables of the sources of clusters.
+// The variables that set a source of clusters.
 const (
 	contextsVariable   = "KUBERELAY_KUBECONFIG_CONTEXTS"
 	dirVariable        = "KUBERELAY_KUBECONFIG_DIR"
@@ -44,7 +44,7 @@ func NamedContext(entry string) (name, context string) {
 	return entry, entry
 }
 
-// IsClusterName reports whether name is valid as the name of a cluster on the bus.
+// IsClusterName reports whether name is a valid name of a cluster on the bus.
 func IsClusterName(name string) bool { return clusterName.MatchString(name) }
 
 // validateFleet checks the source of several clusters, and rejects settings that belong to one
@@ -61,7 +61,7 @@ func (c *Config) validateFleet(p *problems) {
 		case len(f.ClusterAPI) == 0:
 			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "%s is not set; set it as well, or unset this", clusterAPIVariable)
 		case !IsClusterName(f.Management):
-			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "not a name; use at most 253 letters, digits, periods, underscores, and hyphens, and begin with a letter or digit")
 		}
 	}
 	if source == "" {
@@ -84,7 +84,7 @@ func (c *Config) validateFleet(p *problems) {
 	}
 	for _, ns := range f.ClusterAPI {
 		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
-			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use lower-case letters, digits and -, at most 63, or * for all"))
+			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or * for all"))
 		}
 	}
 	checkWildcard(p, clusterAPIVariable, f.ClusterAPI)
@@ -97,7 +97,7 @@ func (f Fleet) validateContexts(p *problems) {
 		switch {
 		case entry == "*":
 		case !IsClusterName(name):
-			p.addItem(contextsVariable, f.Contexts, entry, errors.New("this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name"))
+			p.addItem(contextsVariable, f.Contexts, entry, errors.New("the context cannot be the name of a cluster; write name=context, with letters, digits, periods, underscores, and hyphens in the name"))
 		case seen[name]:
 			p.addItem(contextsVariable, f.Contexts, entry, errors.New("another entry has the same name; write name=context with another name"))
 		}

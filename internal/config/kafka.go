@@ -9,13 +9,13 @@ import (
 )
 
 var (
-	// topicName is the rule of Kafka (Topic.java), except that it also matches "." and "..".
+	// topicName is Kafka's rule (Topic.java), except that it also matches "." and "..".
 	topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 	plainBroker = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?$`)
 )
 
-// checkBrokers accepts addresses without scheme and credentials.
+// checkBrokers accepts addresses that have neither a scheme nor credentials.
 func checkBrokers(list List) error {
 	for _, s := range list {
 		switch {
@@ -53,7 +53,7 @@ func (c *Config) validateKafka(p *problems) {
 	switch {
 	case p.has(brokers), p.has("KUBERELAY_SINK"):
 	case c.Event.Sink == SinkKafka && len(k.Brokers) == 0:
-		p.add(brokers, "KUBERELAY_SINK=kafka needs it; write for example %s=%s", brokers, p.variables[brokers].Example)
+		p.add(brokers, "KUBERELAY_SINK=kafka requires this; for example, set %s=%s", brokers, p.variables[brokers].Example)
 	case len(k.Brokers) > 0 && lookup("KUBERELAY_SINK") == "":
 		p.add(brokers, "without KUBERELAY_SINK events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this")
 	}
@@ -72,12 +72,12 @@ func (k *Kafka) validateTopics(p *problems) {
 	case strings.Contains(k.Topic, "{group}") && !strings.Contains(k.Topic, "{resource}"):
 		p.add(topic, "a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}")
 	case !isTopicName(filled):
-		p.add(topic, "not the name of a topic; use letters, digits, . _ and -, at most 249, and the placeholders {group} and {resource}")
+		p.add(topic, "not the name of a topic; use at most 249 letters, digits, periods, underscores, and hyphens, and the placeholders {group} and {resource}")
 	}
 	switch {
 	case k.CheckpointTopic == "":
 	case !isTopicName(k.CheckpointTopic):
-		p.add(checkpoint, "not the name of a topic; use letters, digits, . _ and -, at most 249")
+		p.add(checkpoint, "not the name of a topic; use at most 249 letters, digits, periods, underscores, and hyphens")
 	case k.CheckpointTopic == k.Topic:
 		p.add(checkpoint, "%s is the same topic; use another one, or unset this", topic)
 	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):

@@ -33,7 +33,7 @@ type Check struct {
 }
 
 // Load reads and checks the environment of this process, and runs the additional checks. The error
-// joins all problems, one per line. Only a problem in an expression takes several lines, which show
+// joins all problems, one per line, except that a problem in an expression takes several lines to show
 // its position. A retry cannot fix the problems. An empty variable counts as not set.
 //
 // Load reads the files that the variables name, and changes nothing.
@@ -43,7 +43,7 @@ func Load(need Need, checks ...Check) (Config, error) {
 	p := newProblems(vs)
 	for _, v := range vs {
 		if lookup(v.Name) == "" && v.Required && need == Forwarding {
-			p.add(v.Name, "it is required; write for example %s=%s", v.Name, v.Example)
+			p.add(v.Name, "required; for example, set %s=%s", v.Name, v.Example)
 			continue
 		}
 		if err := v.load(); err != nil {
@@ -197,13 +197,13 @@ func (s *Server) setDataDir(p *problems) {
 		if !filepath.IsAbs(base) {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return // validate returns the error if the folder is needed
+				return // validate reports a problem if the folder is needed
 			}
 			base = filepath.Join(home, ".local", "share")
 		}
 		s.DataDir = filepath.Join(base, "kuberelay")
 	}
 	if info, err := os.Stat(s.DataDir); err == nil && !info.IsDir() {
-		p.add(name, "%q is not a folder; name one, or a path at which one can be made", s.DataDir)
+		p.add(name, "%q is not a folder; name a folder, or a path at which one can be created", s.DataDir)
 	}
 }

@@ -35,7 +35,7 @@ func (c *Config) validate(p *problems) {
 	c.validatePlaintext(p)
 	p.checkTLS(tlsFiles{"KUBERELAY_LISTEN_TLS", "", c.Operations.CertFile, c.Operations.KeyFile})
 	if c.Work.RetryBaseDelay > c.Work.RetryMaxDelay && !p.has("KUBERELAY_RETRY_MAX_DELAY") {
-		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten it or raise the other",
+		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten this, or raise KUBERELAY_RETRY_MAX_DELAY",
 			formatDuration(c.Work.RetryMaxDelay))
 	}
 	c.Leader.validate(p)
@@ -47,16 +47,16 @@ func (c *Config) validate(p *problems) {
 // BuiltInServer reports whether the settings ask for the built-in NATS server.
 func (c *Config) BuiltInServer() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
 
-// validate checks the names, and that the times make an election safe: a leader must stop by itself
-// before another can start.
+// validate checks the names, and that the durations make an election safe: a leader must stop by
+// itself before another can start.
 func (l *Leader) validate(p *problems) {
 	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
 	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"
 	if len(validation.IsDNS1123Subdomain(l.LeaseName)) > 0 && !p.has(name) {
-		p.add(name, "not a name; use lower-case letters, digits, - and dots, at most 253")
+		p.add(name, "not a name; use at most 253 lowercase letters, digits, hyphens, and periods")
 	}
 	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
-		p.add(namespace, "not the name of a namespace; use lower-case letters, digits and -, at most 63")
+		p.add(namespace, "not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens")
 	}
 	if p.has(duration) || p.has(deadline) || p.has(retry) {
 		return
@@ -65,11 +65,11 @@ func (l *Leader) validate(p *problems) {
 		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
-		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; use a longer duration",
+		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; use more than %[2]s",
 			formatDuration(l.LeaseDuration), formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
 	}
 	if l.RenewDeadline < 2*l.RetryPeriod {
-		p.add(deadline, "less than twice %s, which is %s: one failed renewal would end the leadership; use a longer duration", retry, formatDuration(l.RetryPeriod))
+		p.add(deadline, "less than twice %s, which is %s: one failed renewal would end the leadership; use at least %s", retry, formatDuration(l.RetryPeriod), formatDuration(2*l.RetryPeriod))
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *Watch) validate(p *problems) {
 		p.add("KUBERELAY_FIELD_SELECTOR", "not a field selector: %w; write it as metadata.name=web,status.phase!=Running", err)
 	}
 	if w.Burst < w.QPS && !p.has("KUBERELAY_KUBE_BURST") {
-		p.add("KUBERELAY_KUBE_QPS", "more than KUBERELAY_KUBE_BURST, which is %d; raise that as well", w.Burst)
+		p.add("KUBERELAY_KUBE_QPS", "more than KUBERELAY_KUBE_BURST, which is %d; lower this, or raise KUBERELAY_KUBE_BURST", w.Burst)
 	}
 }
 
@@ -117,7 +117,7 @@ func (w *Watch) validateNamespaces(p *problems) {
 		for _, ns := range list.items {
 			if len(validation.IsDNS1123Label(ns)) > 0 {
 				p.addItem(list.name, list.items, ns, errors.New("not the name of a namespace; "+
-					"use lower-case letters, digits and -, at most 63, or leave the variable out "+list.remedy))
+					"use at most 63 lowercase letters, digits, and hyphens, or leave the variable out "+list.remedy))
 			}
 		}
 	}
@@ -131,10 +131,10 @@ func (w *Watch) validateNamespaces(p *problems) {
 
 func (e *Event) validate(p *problems) {
 	if e.ClusterName != "" && !clusterName.MatchString(e.ClusterName) {
-		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use at most 253 letters, digits, periods, underscores, and hyphens, and begin with a letter or digit")
 	}
 	if e.ClusterReplaces != "" && e.ClusterName == "" && !p.has("KUBERELAY_CLUSTER_REPLACES") {
-		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; name it in KUBERELAY_CLUSTER_NAME")
+		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; set KUBERELAY_CLUSTER_NAME to the former cluster's name")
 	}
 	const name = "KUBERELAY_REDACTION_KEY_FILE"
 	if !p.has(name) {
@@ -146,18 +146,19 @@ func (e *Event) validate(p *problems) {
 
 func (n *NATS) validateNames(p *problems) {
 	if len(n.Stream) > 255 || strings.ContainsFunc(n.Stream, notInStreamName) {
-		p.add("KUBERELAY_NATS_STREAM", "not the name of a stream; use letters, digits, - and _, at most 255")
+		p.add("KUBERELAY_NATS_STREAM", "not the name of a stream; use at most 255 letters, digits, hyphens, and underscores")
 	}
 	if !token.MatchString(n.SubjectPrefix) {
-		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, - and _, without dots")
+		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, hyphens, and underscores, without periods")
 	}
 	if n.Domain != "" && !token.MatchString(n.Domain) {
-		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "not one token of a subject; use letters, digits, - and _, without dots")
+		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "not one token of a subject; use letters, digits, hyphens, and underscores, without periods")
 	}
 }
 
-// notInStreamName is the rule of nats-server (checkStreamCfg): no separators, wildcards, or spaces,
-// because the name is a subject token and a folder.
+// notInStreamName reports whether a stream name cannot contain r. It is nats-server's rule
+// (checkStreamCfg): no separators, wildcards, or spaces, because the name is a subject token and the
+// name of a folder.
 func notInStreamName(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) }
 
 func (n *NATS) validateCredentials(p *problems) {

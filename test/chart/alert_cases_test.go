@@ -101,7 +101,7 @@ func alertCases() []alertCase {
 			alert:   "KuberelaySlow",
 			firing:  [][]string{lagBuckets("0+0x40", "0+9x40")},
 			quiet:   [][]string{lagBuckets("0+9x40", "0+9x40"), lagBuckets("0x20 0x20", "0x20 9x20")},
-			summary: "1% of the changes take longer than 1m 59s to reach the bus.",
+			summary: "1% of changes take longer than 1m 59s to reach the bus.",
 		},
 		{
 			alert:  "KuberelayObjectTruncated",

@@ -56,7 +56,7 @@
 {{- fail "config.leaderElection: each forwarder would have its own built-in NATS server; set config.natsUrl to a server that they share" }}
 {{- end }}
 {{- if and (gt (int (include "kuberelay.replicas" .)) 1) (not $elects) }}
-{{- fail (ternary "replicas: each forwarder would have its own built-in NATS server; set config.natsUrl to a server that they share" "replicas: more than one forwarder would each publish everything; set config.leaderElection=true" $builtIn) }}
+{{- fail (ternary "replicas: each forwarder would have its own built-in NATS server; set config.natsUrl to a server that they share" "replicas: without leader election, each forwarder would publish everything; set config.leaderElection=true" $builtIn) }}
 {{- end }}
 {{- if empty $config.resources }}
 {{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}
@@ -82,10 +82,10 @@
 {{- $x := index $config $v.value }}
 {{- if and (eq $v.kind "file") $x }}
 {{- if gt (len (compact (list $x.secret $x.configMap $x.path))) 1 }}
-{{- fail (printf "config.%s: only one of secret, configMap and path can be used" $v.value) }}
+{{- fail (printf "config.%s: set only one of secret, configMap, and path" $v.value) }}
 {{- end }}
 {{- if and (or $x.secret $x.configMap) (not $x.key) }}
-{{- fail (printf "config.%s.key: say which key of %s holds it" $v.value ($x.secret | default $x.configMap)) }}
+{{- fail (printf "config.%s.key: not set; name the key of %s that holds the file" $v.value ($x.secret | default $x.configMap)) }}
 {{- end }}
 {{- end }}
 {{- if and (eq $v.kind "duration") (not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x))) }}
@@ -111,7 +111,7 @@
 {{- end }}
 {{- if include "kuberelay.natsPort" . }}
 {{- if ne (include "kuberelay.readable" .) "true" }}
-{{- fail "config.natsListen: whoever reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
+{{- fail "config.natsListen: anyone who reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
 {{- end }}
 {{- if not (or (eq (include "kuberelay.hasFile" (list . "natsListenTlsCertFile")) "true") $config.allowPlaintextCredentials) }}
 {{- fail "config.natsListen: subscribers would send the credentials over the network in the clear; set config.natsListenTlsCertFile and config.natsListenTlsKeyFile, or allow it with config.allowPlaintextCredentials=true" }}
@@ -134,7 +134,7 @@
 {{- fail (printf "config.leaseDuration: %s is too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseDuration $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
 {{- end }}
 {{- if lt $deadline (mul 2 $retry) }}
-{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one failed renewal would end the leadership; use a longer duration" $config.leaseRetryPeriod) }}
+{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one failed renewal would end the leadership; use at least twice that" $config.leaseRetryPeriod) }}
 {{- end }}
 {{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
 {{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
@@ -142,7 +142,7 @@
 {{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
 {{- end }}
 {{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail (printf "hostUsers: Kubernetes %s ignores false; it needs 1.33" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "hostUsers: Kubernetes %s ignores false; use Kubernetes 1.33 or later, or unset this" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) (ne (include "kuberelay.several" .) "true") }}
 {{- fail "config.clusterName: set it, because with rbac.clusterIdentity=false the forwarder cannot read the UID of the cluster" }}

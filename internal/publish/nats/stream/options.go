@@ -117,7 +117,7 @@ func validateURL(s string) error {
 		return Misconfigured("KUBERELAY_NATS_URL of host %q contains credentials: "+
 			"put them into a file and name it in KUBERELAY_NATS_PASSWORD_FILE or KUBERELAY_NATS_TOKEN_FILE", u.Host)
 	case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
-		return Misconfigured("KUBERELAY_NATS_URL has the scheme %q: use nats, tls, ws or wss", u.Scheme)
+		return Misconfigured("KUBERELAY_NATS_URL has the scheme %q: use nats, tls, ws, or wss", u.Scheme)
 	case u.Hostname() == "":
 		return Misconfigured("KUBERELAY_NATS_URL has no host; use nats://host:4222")
 	}
