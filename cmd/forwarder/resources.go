@@ -199,7 +199,7 @@ func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resour
 func notServed(catalog *discovery.Catalog, asked string) error {
 	_, group, _ := strings.Cut(asked, ".")
 	if err := catalog.Failed[group]; err != nil {
-		return fmt.Errorf("the cluster does not serve %q: the discovery of its group fails: %w", asked, err)
+		return fmt.Errorf("cannot tell whether the cluster serves %q, because discovery of its group failed: %w", asked, err)
 	}
 	err := fmt.Errorf("the cluster does not serve %q", asked)
 	if similar := catalog.Similar(asked); similar != "" {

@@ -50,7 +50,7 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 func checkURLs(list List) error {
 	if strings.Contains(strings.Join(list, ","), "@") {
 		return errors.New("it contains credentials; remove everything from // to @, and name a file in " +
-			"KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE")
+			"KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE")
 	}
 	websockets := 0
 	for _, s := range list {

@@ -61,7 +61,7 @@ func (c *Config) validateFleet(p *problems) {
 		case len(f.ClusterAPI) == 0:
 			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "%s is not set; set it as well, or unset this", clusterAPIVariable)
 		case !IsClusterName(f.Management):
-			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "not a name; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters")
 		}
 	}
 	if source == "" {
@@ -84,7 +84,7 @@ func (c *Config) validateFleet(p *problems) {
 	}
 	for _, ns := range f.ClusterAPI {
 		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
-			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use lower-case letters, digits and -, at most 63, or * for all"))
+			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters, or * for all"))
 		}
 	}
 	checkWildcard(p, clusterAPIVariable, f.ClusterAPI)
@@ -97,7 +97,7 @@ func (f Fleet) validateContexts(p *problems) {
 		switch {
 		case entry == "*":
 		case !IsClusterName(name):
-			p.addItem(contextsVariable, f.Contexts, entry, errors.New("this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name"))
+			p.addItem(contextsVariable, f.Contexts, entry, errors.New("this context cannot be the name of a cluster; write name=context, with letters, digits, dots, underscores, and hyphens in the name"))
 		case seen[name]:
 			p.addItem(contextsVariable, f.Contexts, entry, errors.New("another entry has the same name; write name=context with another name"))
 		}

@@ -53,9 +53,9 @@ func (c *Config) validateKafka(p *problems) {
 	switch {
 	case p.has(brokers), p.has("KUBERELAY_SINK"):
 	case c.Event.Sink == SinkKafka && len(k.Brokers) == 0:
-		p.add(brokers, "KUBERELAY_SINK=kafka needs it; write for example %s=%s", brokers, p.variables[brokers].Example)
+		p.add(brokers, "KUBERELAY_SINK=kafka needs it; write, for example, %s=%s", brokers, p.variables[brokers].Example)
 	case len(k.Brokers) > 0 && lookup("KUBERELAY_SINK") == "":
-		p.add(brokers, "without KUBERELAY_SINK events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this")
+		p.add(brokers, "without KUBERELAY_SINK, events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this")
 	}
 	k.validateTopics(p)
 	k.validateProducer(p)
@@ -72,12 +72,12 @@ func (k *Kafka) validateTopics(p *problems) {
 	case strings.Contains(k.Topic, "{group}") && !strings.Contains(k.Topic, "{resource}"):
 		p.add(topic, "a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}")
 	case !isTopicName(filled):
-		p.add(topic, "not the name of a topic; use letters, digits, . _ and -, at most 249, and the placeholders {group} and {resource}")
+		p.add(topic, "not the name of a topic; use letters, digits, dots, underscores, and hyphens, at most 249 characters, and the placeholders {group} and {resource}")
 	}
 	switch {
 	case k.CheckpointTopic == "":
 	case !isTopicName(k.CheckpointTopic):
-		p.add(checkpoint, "not the name of a topic; use letters, digits, . _ and -, at most 249")
+		p.add(checkpoint, "not the name of a topic; use letters, digits, dots, underscores, and hyphens, at most 249 characters")
 	case k.CheckpointTopic == k.Topic:
 		p.add(checkpoint, "%s is the same topic; use another one, or unset this", topic)
 	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):
@@ -102,7 +102,7 @@ func (k *Kafka) validateProducer(p *problems) {
 	const id = "KUBERELAY_KAFKA_TRANSACTIONAL_ID"
 	switch {
 	case strings.ContainsFunc(k.TransactionalID, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
-		p.add(id, "it contains a space or a character that does not print; write it as %s", p.variables[id].Example)
+		p.add(id, "it contains a space or a non-printable character; write it as %s", p.variables[id].Example)
 	case k.TransactionalID != "" && !k.Idempotent && !p.has("KUBERELAY_KAFKA_IDEMPOTENT"):
 		p.add(id, "it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset one of them")
 	}

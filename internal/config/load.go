@@ -43,7 +43,7 @@ func Load(need Need, checks ...Check) (Config, error) {
 	p := newProblems(vs)
 	for _, v := range vs {
 		if lookup(v.Name) == "" && v.Required && need == Forwarding {
-			p.add(v.Name, "it is required; write for example %s=%s", v.Name, v.Example)
+			p.add(v.Name, "it is required; write, for example, %s=%s", v.Name, v.Example)
 			continue
 		}
 		if err := v.load(); err != nil {

@@ -58,7 +58,7 @@ func (k *Kafka) validateOAuth(p *problems) {
 	case k.TokenFile != "" && k.TokenURL != "":
 		p.add(file, "the token comes from %s too; unset one of them", endpoint)
 	case k.TokenFile == "" && k.TokenURL == "":
-		p.add(mechanism, "it needs a token; name a file in %s, or set %s, %s and %s", file, endpoint, id, secret)
+		p.add(mechanism, "it needs a token; name a file in %s, or set %s, %s, and %s", file, endpoint, id, secret)
 	case k.TokenURL != "" && k.ClientID == "":
 		p.add(endpoint, "it needs a client; set %s and %s", id, secret)
 	case k.TokenURL != "" && k.SecretFile == "":

@@ -29,7 +29,7 @@ func TestProblems(t *testing.T) {
 		url   = "KUBERELAY_NATS_URL=tls://nats"
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
-			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
+			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "not a URL of a NATS server; write it as nats://host:4222, and separate several with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
 		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
@@ -37,13 +37,13 @@ func TestProblems(t *testing.T) {
 		allow      = "or allow it with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"
 		inTheClear = "would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, " + allow
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
-		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
+		cluster    = "not a name; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters"
 		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
 		noBroker   = "not the address of a broker; write it as host:9092, and separate several with commas"
-		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
+		noTopic    = "not the name of a topic; use letters, digits, dots, underscores, and hyphens, at most 249 characters"
 		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
 		kafka      = "KUBERELAY_SINK=kafka"
-		noStream   = "not the name of a stream; use letters, digits, - and _, at most 255"
+		noStream   = "not the name of a stream; use letters, digits, hyphens, and underscores, at most 255 characters"
 	)
 	for _, tc := range []struct {
 		env  []string
@@ -54,10 +54,10 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_CLUSTER_REPLACES=a", "KUBERELAY_CLUSTER_API=*"}, `="a": it belongs to one cluster, and KUBERELAY_CLUSTER_API names several; unset one of them`},
 		{[]string{"KUBERELAY_CLUSTER_API=*", "KUBERELAY_KUBECONFIG_CONTEXTS=a"}, `="*": KUBERELAY_KUBECONFIG_CONTEXTS is set as well; keep one of them`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,*"}, `="a,*": * means all; remove the others, or the *`},
-		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name`},
+		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": this context cannot be the name of a cluster; write name=context, with letters, digits, dots, underscores, and hyphens in the name`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,a=b"}, `="a,a=b": "a=b": another entry has the same name; write name=context with another name`},
 		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a folder; name one with kubeconfig files`},
-		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not the name of a namespace; use lower-case letters, digits and -, at most 63, or * for all`},
+		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters, or * for all`},
 		{[]string{"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME=a"}, `="a": KUBERELAY_CLUSTER_API is not set; set it as well, or unset this`},
 
 		// Each type.
@@ -78,9 +78,9 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_RESOURCES=pods,,nodes"}, `="pods,,nodes": an item is empty; remove the extra comma`},
 
 		// Selection.
-		{[]string{"KUBERELAY_RESOURCES="}, `: it is required; write for example KUBERELAY_RESOURCES=pods,deployments.apps`},
-		{[]string{"KUBERELAY_RESOURCES=nonsense..x"}, `="nonsense..x": there is nothing before, after or between dots` + forms},
-		{[]string{"KUBERELAY_RESOURCES=pods,*."}, `="pods,*.": "*.": there is nothing before, after or between dots` + forms},
+		{[]string{"KUBERELAY_RESOURCES="}, `: it is required; write, for example, KUBERELAY_RESOURCES=pods,deployments.apps`},
+		{[]string{"KUBERELAY_RESOURCES=nonsense..x"}, `="nonsense..x": a part before, after, or between dots is empty` + forms},
+		{[]string{"KUBERELAY_RESOURCES=pods,*."}, `="pods,*.": "*.": a part before, after, or between dots is empty` + forms},
 		{[]string{"KUBERELAY_RESOURCES=pods/status"}, `="pods/status": a subresource or an API path cannot be selected` + forms},
 		{[]string{"KUBERELAY_RESOURCES=pods nodes"}, `="pods nodes": there is a space in it; put commas between resources`},
 		{[]string{"KUBERELAY_RESOURCES=deploy*"}, `="deploy*": * cannot stand for a part of a name` + forms},
@@ -88,8 +88,8 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_RESOURCES=-pods"}, `="-pods": "-pods" is not the name of a resource` + forms},
 		{[]string{"KUBERELAY_RESOURCES=widgets.Example.com"}, `="widgets.Example.com": "Example.com" is not the name of a group` + forms},
 		{[]string{"KUBERELAY_EXCLUDE_RESOURCES=*.core"}, `="*.core": the core group has no name; name its resources, such as pods,services`},
-		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits and -, at most 63, or leave the variable out for all namespaces`},
-		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits and -, at most 63, or leave the variable out to exclude none`},
+		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters, or leave the variable out for all namespaces`},
+		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters, or leave the variable out to exclude none`},
 		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=b,a", "KUBERELAY_NAMESPACES=a,b"}, `="b,a": it excludes all of KUBERELAY_NAMESPACES; remove the namespaces to watch from it`},
 		{[]string{"KUBERELAY_NAMESPACE_SELECTOR=team in a"}, `="team in a": not a label selector: unable to parse requirement: found 'a' expected: '('; write it as team=a,tier!=test or team in (a,b)`},
 		{[]string{"KUBERELAY_FOLLOW=ownerReferences,spec..ref"}, `="ownerReferences,spec..ref": "spec..ref": not a field path; write it as spec.infrastructureRef, or as machines.cluster.x-k8s.io:spec.infrastructureRef for one resource`},
@@ -111,9 +111,9 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_CLUSTER_REPLACES=a-b"}, `="a-b": there is no name to take over; name it in KUBERELAY_CLUSTER_NAME`},
 		{[]string{"KUBERELAY_NATS_STREAM=A.B"}, `="A.B": ` + noStream},
 		{[]string{"KUBERELAY_NATS_STREAM=A B"}, `="A B": ` + noStream},
-		{[]string{"KUBERELAY_NATS_JETSTREAM_DOMAIN=a.b", "KUBERELAY_NATS_URL=nats://n"}, `="a.b": not one token of a subject; use letters, digits, - and _, without dots`},
+		{[]string{"KUBERELAY_NATS_JETSTREAM_DOMAIN=a.b", "KUBERELAY_NATS_URL=nats://n"}, `="a.b": not one token of a subject; use letters, digits, hyphens, and underscores, without dots`},
 		{[]string{"KUBERELAY_NATS_JETSTREAM_DOMAIN=hub"}, `="hub": the built-in server has no domain; set KUBERELAY_NATS_URL as well, or unset this`},
-		{[]string{"KUBERELAY_NATS_SUBJECT_PREFIX=a.b"}, `="a.b": not one token of a subject; use letters, digits, - and _, without dots`},
+		{[]string{"KUBERELAY_NATS_SUBJECT_PREFIX=a.b"}, `="a.b": not one token of a subject; use letters, digits, hyphens, and underscores, without dots`},
 
 		// URLs.
 		{[]string{"KUBERELAY_NATS_URL=localhost:4222"}, `="localhost:4222": it has no scheme; write it as nats://host:4222`},
@@ -173,17 +173,17 @@ func TestProblems(t *testing.T) {
 			`="PLAIN": the password in KUBERELAY_KAFKA_PASSWORD_FILE would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, use SCRAM-SHA-512, ` + allow},
 		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is a single server; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
 		{[]string{"KUBERELAY_LEADER_ELECTION=true"}, `="true": each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to a server that they share, or run a single forwarder without leader election`},
-		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use lower-case letters, digits, - and dots, at most 253`},
-		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use lower-case letters, digits and -, at most 63`},
-		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
+		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use lower-case letters, digits, hyphens, and dots, at most 253 characters`},
+		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters`},
+		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease stores whole seconds; write it without a fraction`},
 		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
 		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
 		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one failed renewal would end the leadership; use a longer duration`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
 
 		// Kafka.
-		{[]string{"KUBERELAY_KAFKA_BROKERS=", kafka}, `: KUBERELAY_SINK=kafka needs it; write for example KUBERELAY_KAFKA_BROKERS=kafka-0:9092,kafka-1:9092`},
-		{[]string{"KUBERELAY_KAFKA_BROKERS=kafka"}, `="kafka": without KUBERELAY_SINK events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=", kafka}, `: KUBERELAY_SINK=kafka needs it; write, for example, KUBERELAY_KAFKA_BROKERS=kafka-0:9092,kafka-1:9092`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=kafka"}, `="kafka": without KUBERELAY_SINK, events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=kafka:0", kafka}, `="kafka:0": ` + noBroker},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=a,kafka:65536", kafka}, `="a,kafka:65536": ` + noBroker},
 		{[]string{"KUBERELAY_KAFKA_BROKERS=u:hunter2", kafka}, `="***": ` + noBroker},
@@ -204,7 +204,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default`},
 		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
 		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
-		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a character that does not print; write it as kuberelay.prod-eu1`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a non-printable character; write it as kuberelay.prod-eu1`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset one of them`},
 		{[]string{"KUBERELAY_KAFKA_TLS_SERVER_NAME=a"}, `="a": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},

@@ -35,7 +35,7 @@ func (c *Config) validate(p *problems) {
 	c.validatePlaintext(p)
 	p.checkTLS(tlsFiles{"KUBERELAY_LISTEN_TLS", "", c.Operations.CertFile, c.Operations.KeyFile})
 	if c.Work.RetryBaseDelay > c.Work.RetryMaxDelay && !p.has("KUBERELAY_RETRY_MAX_DELAY") {
-		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten it or raise the other",
+		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten the base delay, or raise the maximum delay",
 			formatDuration(c.Work.RetryMaxDelay))
 	}
 	c.Leader.validate(p)
@@ -53,16 +53,16 @@ func (l *Leader) validate(p *problems) {
 	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
 	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"
 	if len(validation.IsDNS1123Subdomain(l.LeaseName)) > 0 && !p.has(name) {
-		p.add(name, "not a name; use lower-case letters, digits, - and dots, at most 253")
+		p.add(name, "not a name; use lower-case letters, digits, hyphens, and dots, at most 253 characters")
 	}
 	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
-		p.add(namespace, "not the name of a namespace; use lower-case letters, digits and -, at most 63")
+		p.add(namespace, "not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters")
 	}
 	if p.has(duration) || p.has(deadline) || p.has(retry) {
 		return
 	}
 	if l.LeaseDuration%time.Second != 0 {
-		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
+		p.add(duration, "a Lease stores whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
 		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; use a longer duration",
@@ -117,7 +117,7 @@ func (w *Watch) validateNamespaces(p *problems) {
 		for _, ns := range list.items {
 			if len(validation.IsDNS1123Label(ns)) > 0 {
 				p.addItem(list.name, list.items, ns, errors.New("not the name of a namespace; "+
-					"use lower-case letters, digits and -, at most 63, or leave the variable out "+list.remedy))
+					"use lower-case letters, digits, and hyphens, at most 63 characters, or leave the variable out "+list.remedy))
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func (w *Watch) validateNamespaces(p *problems) {
 
 func (e *Event) validate(p *problems) {
 	if e.ClusterName != "" && !clusterName.MatchString(e.ClusterName) {
-		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters")
 	}
 	if e.ClusterReplaces != "" && e.ClusterName == "" && !p.has("KUBERELAY_CLUSTER_REPLACES") {
 		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; name it in KUBERELAY_CLUSTER_NAME")
@@ -146,13 +146,13 @@ func (e *Event) validate(p *problems) {
 
 func (n *NATS) validateNames(p *problems) {
 	if len(n.Stream) > 255 || strings.ContainsFunc(n.Stream, notInStreamName) {
-		p.add("KUBERELAY_NATS_STREAM", "not the name of a stream; use letters, digits, - and _, at most 255")
+		p.add("KUBERELAY_NATS_STREAM", "not the name of a stream; use letters, digits, hyphens, and underscores, at most 255 characters")
 	}
 	if !token.MatchString(n.SubjectPrefix) {
-		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, - and _, without dots")
+		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, hyphens, and underscores, without dots")
 	}
 	if n.Domain != "" && !token.MatchString(n.Domain) {
-		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "not one token of a subject; use letters, digits, - and _, without dots")
+		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "not one token of a subject; use letters, digits, hyphens, and underscores, without dots")
 	}
 }
 

@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each processed key, by reason: see docs/architecture.md. While nothing changes, only unchanged grows, by one for each object at each resync.",
+			Help: "Decisions by reason, one for each processed key: see docs/architecture.md. While nothing changes, only unchanged grows, by one for each object at each resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"resource", "type"}),
 		truncated: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_truncated_total",
-			Help: "Events published with metadata only, because the object is too large for the bus, by resource. Raise the limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS.",
+			Help: "Events, by resource, that were published with metadata only because the object is too large for the bus. Raise the limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS.",
 		}, []string{"resource"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_publish_conflicts_total",

@@ -48,7 +48,7 @@ func ParseSelector(text string) (Selector, error) {
 // ParseNamespace returns s, or an error if no namespace can have this name.
 func ParseNamespace(s string) (string, error) {
 	if len(validation.IsDNS1123Label(s)) > 0 {
-		return "", errors.New("not the name of a namespace; use lower-case letters, digits and -, at most 63")
+		return "", errors.New("not the name of a namespace; use lower-case letters, digits, and hyphens, at most 63 characters")
 	}
 	return s, nil
 }
@@ -56,7 +56,7 @@ func ParseNamespace(s string) (string, error) {
 // ParseCluster returns s, or an error if no cluster can have this name.
 func ParseCluster(s string) (string, error) {
 	if !clusterName.MatchString(s) {
-		return "", errors.New("not the name of a cluster; use letters, digits, . _ and -, with a letter or digit first")
+		return "", errors.New("not the name of a cluster; use letters, digits, dots, underscores, and hyphens, with a letter or digit first")
 	}
 	return s, nil
 }

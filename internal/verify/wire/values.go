@@ -103,7 +103,7 @@ func (e Event) ObjectOf() (Tree, error) {
 		}
 		return object, nil
 	default:
-		return nil, fmt.Errorf("dataschema is %q", schema)
+		return nil, fmt.Errorf("dataschema is %q, want none or %q", schema, changeSchema)
 	}
 }
 

@@ -103,7 +103,7 @@ func (o Options) validateSASL() error {
 	case "":
 		if o.User != "" || o.PasswordFile != "" {
 			return failure.Misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
-				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
+				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s, or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
 		}
 	case login.OAuthBearer:
 		if a := o.OAuth; (a.TokenFile == "") == (a.TokenURL == "") || a.TokenURL != "" && (a.ClientID == "" || a.SecretFile == "") {
@@ -120,7 +120,7 @@ func (o Options) validateSASL() error {
 			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", login.AWSIAM)
 		}
 	default:
-		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
+		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s, or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
 	}
 	return nil
 }

@@ -89,9 +89,9 @@ func (o Options) validate() error {
 	case strings.ContainsAny(o.Stream, ".*>/\\ \t\r\n"):
 		return Misconfigured("KUBERELAY_NATS_STREAM %q contains a character that a stream name must not contain", o.Stream)
 	case strings.ContainsFunc(o.SubjectPrefix, func(r rune) bool { return !isToken(r) }):
-		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, '-' and '_'", o.SubjectPrefix)
+		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, hyphens, and underscores", o.SubjectPrefix)
 	case strings.ContainsFunc(o.Domain, func(r rune) bool { return !isToken(r) }):
-		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, '-' and '_'", o.Domain)
+		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, hyphens, and underscores", o.Domain)
 	case o.AckTimeout < 0:
 		return Misconfigured("the acknowledgement timeout (%s) must be positive", o.AckTimeout)
 	}
@@ -117,7 +117,7 @@ func validateURL(s string) error {
 		return Misconfigured("KUBERELAY_NATS_URL of host %q contains credentials: "+
 			"put them into a file and name it in KUBERELAY_NATS_PASSWORD_FILE or KUBERELAY_NATS_TOKEN_FILE", u.Host)
 	case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
-		return Misconfigured("KUBERELAY_NATS_URL has the scheme %q: use nats, tls, ws or wss", u.Scheme)
+		return Misconfigured("KUBERELAY_NATS_URL has the scheme %q: use nats, tls, ws, or wss", u.Scheme)
 	case u.Hostname() == "":
 		return Misconfigured("KUBERELAY_NATS_URL has no host; use nats://host:4222")
 	}
