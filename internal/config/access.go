@@ -76,7 +76,7 @@ func (c *Config) validatePlaintext(p *problems) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}
 	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile+c.NATS.ServerName == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // each of these settings makes the client require TLS
-		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
+		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, require TLS with KUBERELAY_NATS_TLS_CA_FILE, %s", secret, allowPlaintext)
 	}
 }
 

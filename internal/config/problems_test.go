@@ -35,7 +35,7 @@ func TestProblems(t *testing.T) {
 		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
 		builtIn    = "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this"
 		allow      = "or allow it with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"
-		inTheClear = "would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, " + allow
+		inTheClear = "would cross the network in the clear; use tls:// or wss://, require TLS with KUBERELAY_NATS_TLS_CA_FILE, " + allow
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters"
 		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"

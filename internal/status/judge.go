@@ -84,7 +84,7 @@ func Causes() []Cause {
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
 		{SettingUnmatched, "settings match nothing", "correct the spelling, or remove the entry; an entry for a resource that is installed later can stay", "settings-match-nothing"},
 		{NoObjectsSelected, "no object is selected", "check the settings for typos", "no-object-is-selected"},
-		{FilterFailing, "the filter fails for objects, which are published", "guard fields that can be missing, and restart the forwarder", "kuberelay_filter-failed-for-an-object-so-the-object-is-published-logged-once-per-resource"},
+		{FilterFailing, "the filter fails for objects, so they are published", "guard fields that can be missing, and restart the forwarder", "kuberelay_filter-failed-for-an-object-so-the-object-is-published-logged-once-per-resource"},
 		{ObjectsTruncated, "objects are published with metadata only", "raise the message size limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS, and restart the forwarder", "object-is-too-large-for-the-bus-publishing-its-metadata-only"},
 		{BusCanLose, "the bus can lose what it acknowledged", "change the setting that the message names", "the-bus-can-lose-events-that-it-acknowledged"},
 	}

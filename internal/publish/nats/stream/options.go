@@ -93,7 +93,7 @@ func (o Options) validate() error {
 	case strings.ContainsFunc(o.Domain, func(r rune) bool { return !isToken(r) }):
 		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, hyphens, and underscores", o.Domain)
 	case o.AckTimeout < 0:
-		return Misconfigured("the acknowledgement timeout (%s) must be positive", o.AckTimeout)
+		return Misconfigured("the acknowledgement timeout (%s) must not be negative", o.AckTimeout)
 	}
 	return nil
 }
