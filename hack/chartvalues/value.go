@@ -72,8 +72,10 @@ func alternatives(of []string) string {
 	for i, s := range of {
 		switch {
 		case i == 0:
-		case i == len(of)-1:
+		case len(of) == 2:
 			all += " or "
+		case i == len(of)-1:
+			all += ", or "
 		default:
 			all += ", "
 		}

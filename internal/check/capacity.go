@@ -33,7 +33,7 @@ func (f *Facts) load() (l load, why string) {
 			return l, fmt.Sprintf("%s cannot be listed", r.Resource)
 		case r.Objects < 0:
 			if s := selectors(f.Settings.Watch); s != "" {
-				return l, fmt.Sprintf("the API server does not report the number of objects that %s selects; docs/sizing.md has the formula", s)
+				return l, fmt.Sprintf("the API server does not report the number of objects that match %s; docs/sizing.md has the formula", s)
 			}
 			return l, fmt.Sprintf("the API server does not report the number of %s; docs/sizing.md has the formula", r.Resource)
 		case r.Sampled > 0:

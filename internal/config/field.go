@@ -162,13 +162,16 @@ func bounds(minimum, maximum string) string {
 	}
 }
 
-// alternatives returns "a, b or c".
+// alternatives returns "a or b", or "a, b, or c".
 func alternatives(values []string) string {
-	if len(values) == 1 {
-		return values[0]
-	}
 	last := len(values) - 1
-	return strings.Join(values[:last], ", ") + " or " + values[last]
+	switch last {
+	case 0:
+		return values[0]
+	case 1:
+		return values[0] + " or " + values[1]
+	}
+	return strings.Join(values[:last], ", ") + ", or " + values[last]
 }
 
 // Value is a variable and its effective value.

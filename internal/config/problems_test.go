@@ -38,7 +38,7 @@ func TestProblems(t *testing.T) {
 		inTheClear = "would cross the network in the clear; use tls:// or wss://, require TLS with KUBERELAY_NATS_TLS_CA_FILE, " + allow
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters"
-		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
+		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or AWS_MSK_IAM"
 		noBroker   = "not the address of a broker; write it as host:9092, and separate several with commas"
 		noTopic    = "not the name of a topic; use letters, digits, dots, underscores, and hyphens, at most 249 characters"
 		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
@@ -67,10 +67,10 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_WORKERS=many"}, `="many": not a whole number; write one such as 4`},
 		{[]string{"KUBERELAY_WORKERS=0"}, `="0": out of range; write 1 to 1024`},
 		{[]string{"KUBERELAY_WORKERS=1025"}, `="1025": out of range; write 1 to 1024`},
-		{[]string{"KUBERELAY_LOG_LEVEL=INFO"}, `="INFO": use debug, info, warn or error`},
+		{[]string{"KUBERELAY_LOG_LEVEL=INFO"}, `="INFO": use debug, info, warn, or error`},
 		{[]string{"KUBERELAY_LOG_FORMAT=xml"}, `="xml": use json or text`},
 		{[]string{"KUBERELAY_CONTENT_MODE=x"}, `="x": use binary or structured`},
-		{[]string{"KUBERELAY_SINK=file"}, `="file": use nats, kafka or stdout`},
+		{[]string{"KUBERELAY_SINK=file"}, `="file": use nats, kafka, or stdout`},
 		{[]string{"KUBERELAY_KAFKA_TLS=ja"}, `="ja": use true or false`},
 		{[]string{"KUBERELAY_LISTEN_ADDR=8080"}, `="8080": ` + address},
 		{[]string{"KUBERELAY_LISTEN_ADDR=:http"}, `=":http": ` + address},
@@ -179,7 +179,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
 		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use a longer duration`},
 		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one failed renewal would end the leadership; use a longer duration`},
-		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
+		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten the base delay, or raise the maximum delay`},
 
 		// Kafka.
 		{[]string{"KUBERELAY_KAFKA_BROKERS=", kafka}, `: KUBERELAY_SINK=kafka needs it; write, for example, KUBERELAY_KAFKA_BROKERS=kafka-0:9092,kafka-1:9092`},
@@ -203,7 +203,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=-2"}, `="-2": out of range; write -1 to 32767`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of replicas, or -1 for the brokers' own default`},
 		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
-		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
+		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4, or zstd`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a non-printable character; write it as kuberelay.prod-eu1`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset one of them`},
 		{[]string{"KUBERELAY_KAFKA_TLS_SERVER_NAME=a"}, `="a": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
@@ -216,7 +216,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="u": a user needs a password; name the file that holds it in KUBERELAY_KAFKA_PASSWORD_FILE`},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text}, `="` + text + `": it has no effect without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u"}, `: ` + noFile},
-		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="OAUTHBEARER": it needs a token; name a file in KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, or set KUBERELAY_KAFKA_OAUTH_TOKEN_URL, KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="OAUTHBEARER": it needs a token; name a file in KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, or set KUBERELAY_KAFKA_OAUTH_TOKEN_URL, KUBERELAY_KAFKA_OAUTH_CLIENT_ID, and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="u": OAUTHBEARER uses a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": OAUTHBEARER uses a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": it has no effect without KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER; set that as well, or unset this`},
@@ -325,7 +325,7 @@ func TestChecks(t *testing.T) {
 	_, err := config.Load(config.Forwarding, check("KUBERELAY_DROP_FIELDS"), check("KUBERELAY_FILTER"))
 	want := "KUBERELAY_FILTER of x:\n  no\n" +
 		`KUBERELAY_DROP_FIELDS=",": an item is empty; remove the extra comma` + "\n" +
-		`KUBERELAY_LOG_LEVEL="loud": use debug, info, warn or error`
+		`KUBERELAY_LOG_LEVEL="loud": use debug, info, warn, or error`
 	if err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
