@@ -47,7 +47,7 @@ Exit codes: 0 success, even if nothing is watched; 1 the API server did not resp
 		Args: usage(func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if slices.ContainsFunc(strings.Split(arg, ","), func(s string) bool { return s == "" || strings.ContainsAny(s, " \t\r\n") }) {
-					return fmt.Errorf("%q is not the name of a resource; write it as pods, deployments.apps, deployments.v1.apps, Widget.example.com or *.apps", arg)
+					return fmt.Errorf("%q is not the name of a resource; write it as pods, deployments.apps, deployments.v1.apps, Widget.example.com, or *.apps", arg)
 				}
 			}
 			return nil

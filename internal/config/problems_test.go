@@ -27,7 +27,7 @@ func TestProblems(t *testing.T) {
 	_, otherKey := writePair(t, t.TempDir())
 	const (
 		url   = "KUBERELAY_NATS_URL=tls://nats"
-		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "not a URL of a NATS server; write it as nats://host:4222, and separate several with commas"

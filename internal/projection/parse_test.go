@@ -11,7 +11,7 @@ import (
 
 func TestErrors(t *testing.T) {
 	const (
-		forms  = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+		forms  = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 		filter = `a filter compares one field of an element with a string, a number, true, or false; write it as [?(@.type=="Ready")]`
 		shut   = "a bracket is not closed; put ] after the name"
 	)

@@ -45,7 +45,7 @@ func IsVersion(s string) bool { return versionForm.MatchString(s) }
 
 // Parse parses a selector. Most of its errors show the valid forms of a selector.
 func Parse(text string) (Selector, error) {
-	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 	name, group, grouped := strings.Cut(text, ".")
 	version, rest, ok := strings.Cut(group, ".")
 	if ok && IsVersion(version) && name != wildcard {
