@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		endToEnd: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_end_to_end_lag_seconds",
-			Help:    "Time from the write of an object at the API server to the acknowledgement of its event. The write time is the newest in metadata.managedFields, in whole seconds of the API server's clock. So the lag is up to 1 s too high, and a difference of the clocks adds to it; a negative lag counts as 0. Only created and updated events with a newer write time than the previous state count. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
+			Help:    "Time from the write of an object at the API server to the acknowledgement of its event. The write time is the newest in metadata.managedFields, in whole seconds of the API server's clock. So the lag is up to 1 s too high, and clock skew adds to it; a negative lag counts as 0. Only created and updated events with a newer write time than the previous state count. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
 			Buckets: []float64{1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 900, 3600},
 		}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{

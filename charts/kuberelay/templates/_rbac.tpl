@@ -29,7 +29,7 @@ resources are in files/resources.yaml.
 {{- else if contains "/" $s }}
 {{- dict "error" "a subresource cannot be watched" | toJson }}
 {{- else if has "" (splitList "." $s) }}
-{{- dict "error" "a part before, after, or between dots is empty; write it as pods, deployments.apps or *.apps" | toJson }}
+{{- dict "error" "a part before, after, or between dots is empty; write it as pods, deployments.apps, or *.apps" | toJson }}
 {{- else if eq $group "core" }}
 {{- dict "error" "the core group has no name; name its resources, such as pods" | toJson }}
 {{- else if not (or (eq $name "*") (and (le (len $name) 63) (regexMatch (printf "^%s$" $label) $lower))) }}
