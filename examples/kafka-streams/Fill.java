@@ -10,8 +10,8 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * Fills the store of StreamsTable from the topic, also when Kafka Streams restores the store. It skips
- * a record that is not an event of Kuberelay, because every writer with access to the topic can write
+ * Fills the store of StreamsTable from the topic, including when Kafka Streams restores the store. It
+ * skips records that are not Kuberelay events, because every writer with access to the topic can write
  * anything.
  */
 class Fill extends ContextualProcessor<String, byte[], Void, Void> {

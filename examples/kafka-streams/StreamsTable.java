@@ -35,15 +35,15 @@ import org.apache.kafka.streams.state.Stores;
  * <p>A row shows the last event of an object. Every instance has all rows, and needs no consumer group
  * and no topic of its own. The store and its position are on disk, so a program that was killed
  * continues where it stopped. The program waits for the brokers and the topic. It drops the store and
- * reads the topic again if the topic was recreated or lost its end, or if it may have dropped deletes.
+ * reads the topic again if the topic was recreated or lost its end, or if Kafka may have dropped deletes.
  *
  * <p>The file has only the rows of complete clusters. A cluster is complete when every partition has a
  * consistency point of the resource. If KUBERELAY_RESOLVED_INTERVAL is 0, the forwarder publishes no
  * points, and no cluster becomes complete. The columns are cluster, namespace, name, UID, version, and
- * whether the object was too large for the bus, which then has only its metadata.
+ * whether the object was too large for the bus. The bus has only the metadata of such an object.
  *
  * <p>A KTable or GlobalKTable of the topic also has exactly the existing objects. But it has no headers,
- * so it can't know which objects are truncated, or when it is complete.
+ * so it doesn't show which objects are truncated or when the table is complete.
  */
 class StreamsTable {
   private static final String TOPIC = env("TOPIC", "kuberelay"), STORE = Fill.STORE;

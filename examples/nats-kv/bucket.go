@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// create returns the stream of the bucket. It creates the bucket if it does not exist. If the bucket is
-// a copy of another stream, create deletes it and creates it again.
+// create returns the bucket's stream. It creates the bucket if the bucket does not exist. If the bucket
+// is a copy of another stream, create deletes the bucket and creates it again.
 func create(ctx context.Context, js jetstream.JetStream, id string) (jetstream.Stream, error) {
 	name := "KV_" + bucket
 	if s, err := js.Stream(ctx, name); err == nil && s.CachedInfo().Config.Metadata["source-created"] == id {

@@ -19,7 +19,7 @@
 // consistency point for the resource. If KUBERELAY_RESOLVED_INTERVAL is 0, the forwarder publishes no
 // points, and no cluster becomes complete. The content mode must be binary. The columns are cluster,
 // namespace, name, UID, version, and whether the object was too large for the bus. The value of such an
-// object has only apiVersion, kind and metadata.
+// object has only apiVersion, kind, and metadata.
 package main
 
 import (
@@ -134,7 +134,7 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 		return err
 	}
 	o, err := parse(m)
-	if err != nil { // a message of another writer can have any content
+	if err != nil { // a message from another writer can have any content
 		fmt.Printf("skips %s: %v\n", e.Key(), err)
 		delete(rows, e.Key())
 		return nil

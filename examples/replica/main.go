@@ -3,8 +3,8 @@
 //
 // The program replaces the whole file at each change, and first when the informer has the current state.
 // So the file always has a complete state: it loses the rows of objects that were deleted while the
-// program, the forwarder or the bus was down. After a loss of the stream or topic, it keeps the rows of
-// all other objects, because the informer then waits for a consistency point.
+// program, the forwarder, or the bus was down. After a loss of the stream or topic, the file keeps the
+// rows of all other objects, because the informer then waits for a consistency point.
 //
 // The file can be incomplete in two cases: if the program starts while the forwarder publishes
 // everything again after a loss, or after a loss if KUBERELAY_RESOLVED_INTERVAL is 0. Then the file has
@@ -108,7 +108,7 @@ func run(ctx context.Context) error {
 	}
 }
 
-// write replaces the file with a line for each object: namespace, name, UID and version.
+// write replaces the file with a line for each object: namespace, name, UID, and version.
 func write(file string, objects []any) error {
 	var lines []string
 	for _, o := range objects {

@@ -11,9 +11,9 @@
 //
 // The sidecar example needs no token.
 //
-// SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. Such a selection leaves out the claims
-// of clusters, from which the subscriber learns about a new stream. Their subjects match
-// kuberelay.*._control.>.
+// SUBJECTS is a subject that selects events, such as kuberelay.*.apps.deployments.>. Such a selection
+// leaves out the claims of clusters, which tell the subscriber about a new stream. The subjects of claims
+// match kuberelay.*._control.>.
 package main
 
 import (
@@ -107,7 +107,7 @@ func notice(streams map[string]string, m jetstream.Msg) error {
 	}
 	source := m.Headers().Get("ce-source")
 	if before, ok := streams[source]; ok && before != claim.Stream {
-		fmt.Println("another stream", source, claim.Stream)
+		fmt.Println("stream recreated", source, claim.Stream)
 	}
 	streams[source] = claim.Stream
 	return nil

@@ -11,9 +11,9 @@ file. If KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set, the path of the file 
 
 The sidecar example needs no token.
 
-SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. Such a selection leaves out
-the claims of clusters, from which the subscriber learns about a new stream. Their subjects
-match kuberelay.*._control.>.
+SUBJECTS is a subject that selects events, such as kuberelay.*.apps.deployments.>. Such a
+selection leaves out the claims of clusters, which tell the subscriber about a new stream. The
+subjects of claims match kuberelay.*._control.>.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def notice(streams: dict[str, str], source: str, stream: str) -> None:
     files. The claim of a cluster names the stream. The forwarder publishes all existing
     objects again, but no deletes for the objects that were deleted in the meantime."""
     if streams.get(source, stream) != stream:
-        print("another stream", source, stream, flush=True)
+        print("stream recreated", source, stream, flush=True)
     streams[source] = stream
 
 

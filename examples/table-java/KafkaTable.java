@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  */
 class KafkaTable {
   private static final String TOPIC = Table.env("TOPIC", "kuberelay");
-  // The consumer uses no group, because the table has the positions.
+  // The consumer needs no group, because the table stores the positions.
   private static final Map<String, Object> CONFIG =
       Map.of(
           ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, Table.env("KAFKA_BROKERS", "localhost:9092"),

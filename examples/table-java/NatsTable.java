@@ -99,7 +99,7 @@ class NatsTable {
     }
   }
 
-  /** Reads a message. Its headers are those of the HTTP binding. The SDK does not decode their values. */
+  /** Reads a message. Its headers are those of the HTTP binding. The SDK does not percent-decode their values. */
   private static BusMessage.Entry entry(Message m) {
     Map<String, String> headers = new HashMap<>();
     m.getHeaders().forEach((name, values) -> {

@@ -26,11 +26,12 @@ import java.util.Map;
  *
  * <p>The table and the position on the bus change in one transaction, so the program can be killed at
  * any time and continues where it stopped. It builds the table again if the stream or topic was
- * recreated or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
- * state is complete. "complete" is 1 for a cluster if its rows are a state that the cluster had, and
- * "resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0, "complete" can stay 0:
- * see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the row has
- * only apiVersion, kind and metadata. The program skips a message that is not an event of Kuberelay.
+ * recreated or lost its end, or if the bus may have dropped deletes in the meantime. Old rows stay
+ * until the new state is complete. "complete" is 1 for a cluster if its rows are a state that the
+ * cluster had, and "resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0,
+ * "complete" can stay 0: see docs/subscribing.md. If "truncated" is 1, the object was too large for
+ * the bus, and the row has only apiVersion, kind, and metadata. The program skips messages that are
+ * not Kuberelay events.
  * The file is in WAL mode, so a reader that stays open doesn't block the program.
  */
 class Table {
@@ -93,8 +94,8 @@ class Table {
   }
 
   /**
-   * Applies messages in order. Returns true if a cluster is complete once everything on the bus at this
-   * time is applied.
+   * Applies messages in order. Reports whether a cluster becomes complete once everything that is on
+   * the bus at this time is applied.
    */
   boolean apply(List<BusMessage> batch) throws Exception {
     int marked = 0;
@@ -114,7 +115,7 @@ class Table {
   }
 
   private int apply(String key, CloudEvent event) throws Exception {
-    String[] of = key.split("/"); // of objects: cluster, group, resource, namespace, name
+    String[] of = key.split("/"); // for an object: cluster, group, resource, namespace, name
     int at = of[1].equals("_control") ? 3 : 1;
     if (!of[at].equals(GROUP) || !of[at + 1].equals(NAME)) return 0; // another resource
     switch (event == null ? "tombstone" : event.getType()) {

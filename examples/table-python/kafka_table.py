@@ -57,7 +57,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
 if __name__ == "__main__":
     local, servers = Table(os.environ.get("TABLE", "table.db"), read), {"bootstrap.servers": BROKERS}
     while True:
-        # The consumer uses no group, because the table has the positions.
+        # The consumer needs no group, because the table stores the positions.
         settings = servers | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
         consumer = Consumer(settings)
         try:

@@ -9,13 +9,13 @@
 
 The table and the position on the bus change in one transaction, so the program can be killed at
 any time and continues where it stopped. It builds the table again if the stream or topic was
-recreated or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
-state is complete. "complete" is 1 for a cluster if its rows are a state that the cluster had, and
-"resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0, "complete" can stay 0:
-see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the row has
-only apiVersion, kind and metadata. The program skips a message that is not an event of Kuberelay,
-because every writer with access to the bus can write anything. The file is in WAL mode, so a
-reader that stays open doesn't block the program.
+recreated or lost its end, or if the bus may have dropped deletes in the meantime. Old rows stay
+until the new state is complete. "complete" is 1 for a cluster if its rows are a state that the
+cluster had, and "resolved" is the time of that state. If KUBERELAY_RESOLVED_INTERVAL is 0,
+"complete" can stay 0: see docs/subscribing.md. If "truncated" is 1, the object was too large for
+the bus, and the row has only apiVersion, kind, and metadata. The program skips messages that are
+not Kuberelay events, because every writer with access to the bus can write anything. The file is
+in WAL mode, so a reader that stays open doesn't block the program.
 """
 
 import json
@@ -65,8 +65,8 @@ class Table:
         return {}
 
     def apply(self, batch: list) -> bool:
-        """Applies messages in the order of the bus: log, next position, time, and the message. Returns
-        true if a cluster is complete once everything on the bus at this time is applied."""
+        """Applies messages in the order of the bus: log, next position, time, and the message. Reports
+        whether a cluster becomes complete once everything that is on the bus at this time is applied."""
         marked = False
         with self.db:
             for of, position, at, m in batch:
@@ -90,7 +90,7 @@ class Table:
             return not self.db.execute("SELECT complete FROM clusters WHERE cluster = ?", (cluster,)).fetchone()[0]
         if of[:2] != [GROUP or "core", RESOURCE]:
             return False  # another resource, or a control record
-        if event is None or kind in REMOVALS:  # None is a tombstone of Kafka
+        if event is None or kind in REMOVALS:  # None is a Kafka tombstone
             self.db.execute("DELETE FROM objects WHERE key = ?", (key,))
         elif kind in STATES:
             data = event.get_data()

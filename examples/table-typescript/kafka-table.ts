@@ -3,8 +3,9 @@
 // The program waits for the brokers (KAFKA_BROKERS) and the topic (TOPIC, by default kuberelay). With
 // a topic per resource, TOPIC is the topic of the resource, such as kuberelay.apps.deployments. GROUP
 // is the consumer group, which KafkaJS requires. The program stores no offsets in it. KafkaJS doesn't
-// report that a topic was recreated. The program notices it if the topic is missing for a moment or is
-// shorter than before. If you recreate the topic while the program isn't running, remove the table.
+// report that a topic was recreated. The program notices a recreated topic only if the topic is missing
+// for a moment or is shorter than before. If you recreate the topic while the program isn't running,
+// remove the table.
 
 import { Kafka as CloudEvents, type CloudEventV1 } from "cloudevents";
 import kafkajs, { type KafkaMessage } from "kafkajs";
@@ -86,7 +87,7 @@ for (;;) {
     await admin.connect();
     await follow(table);
   } catch (error: any) {
-    if (error.type === "UNKNOWN_TOPIC_OR_PARTITION") table.forget(); // the next topic of this name is another one
+    if (error.type === "UNKNOWN_TOPIC_OR_PARTITION") table.forget(); // the next topic with this name is a new one
     console.log("waiting:", error.message);
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }

@@ -11,7 +11,7 @@ import { env, GROUP, NAME, Table, type Message } from "./table.ts";
 const STREAM = env("STREAM", "KUBERELAY");
 const OF = `${(GROUP || "core").replaceAll(".", "_")}.${NAME}`; // in subjects
 
-// Reads a message. Its headers are those of the HTTP binding. The SDK does not decode their values.
+// Reads a message. Its headers are those of the HTTP binding. The SDK does not percent-decode their values.
 function read(m: JsMsg): [string, CloudEventV1<any>] {
   const headers: Record<string, string> = {};
   for (const [name, values] of m.headers!) headers[name] = decodeURIComponent(values[0]);

@@ -108,7 +108,7 @@ func TestExamplesWhoseBusComesBackEmpty_Slow(t *testing.T) {
 	bus.Start()
 	u.create(configMaps, namespace, configMap("new", "1"))
 	f.idle()
-	eachHas("another stream /kubernetes/" + clusterName)
+	eachHas("stream recreated /kubernetes/" + clusterName)
 	eachHas("created " + path + "old")
 	eachHas("created " + path + "new")
 	f.stop()
