@@ -117,7 +117,7 @@ func TestProblems(t *testing.T) {
 
 		// URLs.
 		{[]string{"KUBERELAY_NATS_URL=localhost:4222"}, `="localhost:4222": it has no scheme; write it as nats://host:4222`},
-		{[]string{"KUBERELAY_NATS_URL=http://nats:4222"}, `="http://nats:4222": unknown scheme; use nats, tls, ws or wss`},
+		{[]string{"KUBERELAY_NATS_URL=http://nats:4222"}, `="http://nats:4222": unknown scheme; use nats, tls, ws, or wss`},
 		{[]string{"KUBERELAY_NATS_URL=nats://:4222"}, `="nats://***": ` + noServer},
 		{[]string{"KUBERELAY_NATS_URL=nats://hunter:hunter2"}, `="nats://***": ` + noServer},
 		{[]string{"KUBERELAY_NATS_URL=nats://h:99999"}, `="nats://h:99999": ` + noServer},
