@@ -26,8 +26,7 @@ func newTailCommand() *cobra.Command {
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does. It prints a line
 for each event: time, type, resource, namespace/name, version, and cause. It does not
 connect to the cluster, and changes nothing. It starts with new events, unless --since,
---last, or --from-start is set. It continues to wait for events, unless --no-follow is
-set.
+--last, or --from-start is set. It keeps waiting for events, unless --no-follow is set.
 
 It shows the clusters that --cluster names, or else the cluster of KUBERELAY_CLUSTER_NAME,
 or else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
