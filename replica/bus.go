@@ -30,8 +30,8 @@ type NATSOptions struct {
 	CredsFile    string // a JWT and its seed, as nsc writes them
 	NkeyFile     string // the seed of a user
 
-	// PEM files for TLS. If none of them is set and the server requires TLS, the client uses TLS and
-	// verifies the server with the authorities of the system.
+	// PEM files for TLS. If none of them is set and the server requires TLS, the client uses TLS
+	// and verifies the server with the system's certificate authorities.
 	CAFile   string
 	CertFile string // with KeyFile
 	KeyFile  string
@@ -51,7 +51,7 @@ type KafkaOptions struct {
 	Topic   string   // same value as KUBERELAY_KAFKA_TOPIC, including {group} and {resource}; "kuberelay" if empty
 
 	TLS      bool
-	CAFile   string // PEM; the authorities of the system if empty
+	CAFile   string // PEM; the system's certificate authorities if empty
 	CertFile string // PEM, with KeyFile
 	KeyFile  string
 	// ServerName is the name that the certificates of all brokers must have. The default is the
@@ -81,7 +81,7 @@ type KafkaOAuth struct {
 	SecretFile string
 	Scopes     []string
 	Audience   string // not sent if empty
-	CAFile     string // PEM, verifies the endpoint; the authorities of the system if empty
+	CAFile     string // PEM, verifies the endpoint; the system's certificate authorities if empty
 }
 
 // Bus is a connection for reading a bus. It is safe for concurrent use.
@@ -109,9 +109,9 @@ type reader interface {
 
 var _, _ reader = (*natsreader.Bus)(nil), (*kafkareader.Bus)(nil)
 
-// NATS connects to NATS. An unreachable server is not an error: lists and watches wait for the server.
-// NATS returns an error for options that can't work, such as a malformed URL, an unreadable file or
-// rejected credentials. ctx limits only this call.
+// NATS connects to NATS. An unreachable server is not an error: lists and watches wait for the
+// server. NATS returns an error for options that can't work, such as a malformed URL, an unreadable
+// file, or rejected credentials. ctx limits only this call.
 func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	b, err := natsreader.Connect(ctx, natsreader.Options{
 		URLs: o.URLs, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix,
@@ -173,8 +173,8 @@ func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() e
 	return r, r.Close, nil
 }
 
-// subjects returns the subjects of a resource's objects, markers and consistency points. If cluster or
-// namespace is empty, the subjects match all of them.
+// subjects returns the subjects of a resource's objects, markers, and consistency points. If
+// cluster or namespace is empty, the subjects match all clusters or namespaces.
 func subjects(prefix, cluster string, gr schema.GroupResource, namespace string) []string {
 	key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace}
 	object := strings.Split(subject.Object(prefix, cluster, key), ".")

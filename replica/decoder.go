@@ -17,7 +17,7 @@ import (
 )
 
 // TruncatedAnnotation is "true" on an object that is too large for the bus. Such an object has only
-// apiVersion, kind and metadata. [metav1.PartialObjectMetadata] objects never have the annotation.
+// apiVersion, kind, and metadata. [metav1.PartialObjectMetadata] objects never have the annotation.
 const TruncatedAnnotation = event.TruncatedAnnotation
 
 // decoder decodes objects into one Go type.
@@ -57,7 +57,7 @@ func (d *decoder) empty() runtime.Object {
 	return object
 }
 
-// named returns an object that has only a namespace, name and UID.
+// named returns an object that has only a namespace, name, and UID.
 func (d *decoder) named(k event.Key, uid types.UID) runtime.Object {
 	object := d.empty()
 	m := metaOf(object)

@@ -1,6 +1,6 @@
 // Package replica provides the objects of a Kubernetes cluster to client-go's informers, listers,
-// controllers and caches. It reads the objects from NATS or Kafka, where the forwarder keeps a copy
-// of them, instead of from the API server.
+// controllers, and caches. It reads the objects from NATS or Kafka, where the forwarder keeps a
+// copy of them, instead of from the API server.
 //
 //	bus, err := replica.NATS(ctx, replica.NATSOptions{URLs: []string{"nats://nats:4222"}})
 //	...
@@ -17,15 +17,15 @@
 //     in the options receives the reason why a list waits.
 //   - A watch shows all changes that follow the list, without a gap. After an interrupted
 //     connection, it continues where it stopped.
-//   - A watch ends with status 410 (Expired) when it can have missed a delete, so that a
-//     reflector lists again. This happens if the stream or topic was recreated, lost its end,
-//     lost all its messages, or was unreachable for several minutes.
-//   - A watch shows a DELETED event for an object that leaves the label selector. Like a watch of
+//   - A watch ends with status 410 (Expired) when it may have missed a delete, so that a reflector
+//     lists again. This happens if the stream or topic was recreated, lost its end, lost all its
+//     messages, or was unreachable for several minutes.
+//   - A watch shows a DELETED event for an object that leaves the label selector. Like a watch on
 //     the API server, it shows the last state that matched.
-//   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of
-//     an informer has every change up to a version of the API server, and returns the version
-//     and the time of the cluster state in the store. It uses the consistency points on the
-//     bus, which the forwarder publishes unless KUBERELAY_RESOLVED_INTERVAL is 0.
+//   - A reader can wait for its own writes. [WaitForResourceVersion] blocks until the store of an
+//     informer has every change up to a resourceVersion of the API server, and returns the version
+//     and the time of the cluster state in the store. It uses the consistency points on the bus,
+//     which the forwarder publishes unless KUBERELAY_RESOLVED_INTERVAL is 0.
 //
 // What differs from the API server:
 //
@@ -36,14 +36,14 @@
 //     bus has no order between objects.
 //   - If bookmarks are allowed, a bookmark follows each event and each consistency point. The
 //     first bookmark follows the first point.
-//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can
-//     have only the objects that the forwarder has published again so far. To know that the
-//     store has all objects, wait for any point with [WaitForResourceVersion]. If
-//     KUBERELAY_RESOLVED_INTERVAL is 0, later lists can be incomplete, too.
+//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can have
+//     only the objects that the forwarder has published again so far. To know that the store has
+//     all objects, wait for any point with [WaitForResourceVersion]. If KUBERELAY_RESOLVED_INTERVAL
+//     is 0, later lists can also be incomplete.
 //   - Several quick changes of an object can arrive as one event.
 //   - Objects have no managedFields and no last-applied annotation. The values of Secrets and
 //     of hashed fields are the redacted values on the bus, and dropped fields are missing.
-//   - An object that is too large for the bus has only apiVersion, kind and metadata, and the
+//   - An object that is too large for the bus has only apiVersion, kind, and metadata, and the
 //     annotation [TruncatedAnnotation].
 //   - A DELETED event has only the identity of the object if its final state is unknown.
 //   - If the forwarder watches a resource in a new API version, an object keeps the earlier

@@ -187,7 +187,7 @@ func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	return f.apply(c)
 }
 
-// changeOf parses an event of an object. The data of the change is valid as long as the message.
+// changeOf parses an event of an object. The data of the change is valid as long as the message is.
 func changeOf(m *event.Message) (change, error) {
 	acked, err := event.AckedFrom(m.Attribute)
 	if err != nil {
@@ -248,9 +248,9 @@ func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// foreign handles a message that is not an event. If the current state has such a message of an object,
-// caughtUp returns an error. After that, the feed ignores such a message: the last event of the object
-// stays valid until the forwarder publishes the object again.
+// foreign handles a message that is not an event. If the current state has such a message of an
+// object, caughtUp returns an error. Once the table has the current state, the feed ignores such a
+// message: the last event of the object stays valid until the forwarder publishes the object again.
 func (f *feed) foreign(d publish.Delivery, err error) {
 	f.advance(d)
 	if f.synced {

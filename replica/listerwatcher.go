@@ -180,11 +180,12 @@ func (lw *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return lw.WatchWithContext(context.Background(), o)
 }
 
-// WatchWithContext returns a watch. With the resourceVersion of a list of this ListerWatcher, or of the
-// last bookmark of a watch that timed out, the watch continues there. This works once for each list or
-// bookmark, within a few minutes. If the resourceVersion is empty or 0, or SendInitialEvents is true,
-// the watch begins with the current state. For any other resourceVersion, WatchWithContext returns
-// status 410 (Expired). It honors AllowWatchBookmarks and TimeoutSeconds. The watch ends when ctx ends.
+// WatchWithContext returns a watch. With the resourceVersion of a list from this ListerWatcher, or
+// of the last bookmark of a watch that timed out, the watch continues there. This works once for
+// each list or bookmark, within a few minutes. If the resourceVersion is empty or 0, or
+// SendInitialEvents is true, the watch begins with the current state. For any other
+// resourceVersion, WatchWithContext returns status 410 (Expired). It honors AllowWatchBookmarks and
+// TimeoutSeconds. The watch ends when ctx ends.
 func (lw *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := check(o); err != nil {
 		return nil, err

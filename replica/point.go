@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Point is a consistency point: a version of the API server up to which a copy has every change of a
+// Point is a consistency point: a resourceVersion up to which a copy has every change of a
 // resource.
 type Point struct {
 	ResourceVersion string

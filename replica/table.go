@@ -46,13 +46,13 @@ type change struct {
 	version   string // resourceVersion; "" if unknown
 	data      []byte // the object as JSON; nil if unknown
 	identity  bool   // data is only the identity of the object
-	truncated bool   // data is only apiVersion, kind and metadata
+	truncated bool   // data is only apiVersion, kind, and metadata
 }
 
-// claim reports whether a change belongs to the cluster of the table. If no cluster is selected, the
-// table takes the cluster of the first object. When the table has no objects and another cluster has a
-// selected object, the table switches to that cluster, because the first cluster may be gone. Selected
-// objects of two clusters are an error.
+// claim reports whether a change belongs to the cluster of the table. If no cluster is selected,
+// the table takes the cluster of the first object. If the table has no objects and another cluster
+// has a selected object, the table switches to that cluster, because the first cluster may be gone.
+// Selected objects of two clusters are an error.
 func (t *table) claim(cluster string, c change) (ours bool, err error) {
 	switch {
 	case cluster == t.cluster:
@@ -99,9 +99,9 @@ func (t *table) objects() []runtime.Object {
 	return objects
 }
 
-// apply returns the watch events for a change that follows the current state. It returns two events if
-// the change has a successor of an object whose delete is no longer on the bus, and otherwise one or
-// none.
+// apply returns the watch events for a change that follows the current state. It returns two events
+// if the change shows a recreated object and the delete of its predecessor is no longer on the bus,
+// and otherwise one or none.
 func (t *table) apply(c change) ([]watch.Event, error) {
 	e, known := t.entries[c.key]
 	object, matches, err := t.read(c)
@@ -159,10 +159,10 @@ func (t *table) keep(c change, e entry) {
 	t.entries[c.key] = e
 }
 
-// final returns the object of a DELETED event. It is the state in the event if that state matches the
-// selector. Otherwise it is the last state that matched, with the resourceVersion of the event, like in
-// a watch of the API server. A state in the event that can't be decoded, for example because it has
-// another API version, counts as unknown.
+// final returns the object of a DELETED event. It is the state in the event if that state matches
+// the selector. Otherwise, it is the last state that matched, with the resourceVersion of the
+// event, as in a watch on the API server. A state in the event that can't be decoded, for example
+// because it has another API version, counts as unknown.
 func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if c.data != nil && c.removed && (!c.identity || e.last.None()) {
 		object, m, err := t.decoder.decode(c)

@@ -28,7 +28,7 @@ var _ watch.Interface = (*watcher)(nil)
 // Stop ends the watch. It is idempotent.
 func (w *watcher) Stop() { w.cancel() }
 
-// ResultChan returns the channel of the events. The channel is closed when the watch has ended.
+// ResultChan returns the channel of events. The channel is closed when the watch has ended.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
 func (w *watcher) run(ctx context.Context) {

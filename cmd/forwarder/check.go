@@ -83,9 +83,9 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 	return cmd
 }
 
-// memoryLimit returns the memory limit of the forwarder in bytes, or 0 if none is known. text is the
-// value of --memory-limit. If it is "", the limit is that of this container. With pre, this container
-// is not that of the forwarder, so its limit does not count.
+// memoryLimit returns the memory limit of the forwarder in bytes, or 0 if none is known. text is
+// the value of --memory-limit. If text is "", the limit is that of this container. With pre, the
+// forwarder does not run in this container, so this container's limit does not count.
 func memoryLimit(text string, pre bool) (int64, error) {
 	if text != "" {
 		q, err := resource.ParseQuantity(text)

@@ -30,8 +30,8 @@ type engine interface {
 
 var _, _ engine = (*relay.Relay)(nil), (*fleet.Fleet)(nil)
 
-// newEngine returns the engine for the settings, and sets the endpoints for its status, its traces and
-// the status page. The streams of the page end when done is closed.
+// newEngine returns the engine for the settings, and sets the endpoints for its status, its traces,
+// and the status page. The streams of the page end when done is closed.
 func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	if c.Settings.Fleet.Source() != "" {
 		return newFleet(c, endpoints, done)

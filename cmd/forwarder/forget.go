@@ -33,7 +33,6 @@ import (
 // forwarder publishes a consistency point about once a minute, even for a resource without changes.
 const aliveWithin = 5 * time.Minute
 
-// forgetFlags are the flags of forget.
 type forgetFlags struct {
 	cluster            string
 	dryRun, yes, force bool
@@ -145,7 +144,7 @@ func deleteBuilder(cfg config.Config) (event.Builder, error) {
 // maxForgotten limits the deletes in flight.
 const maxForgotten = 256
 
-// survey is a summary of the objects that the bus has of a cluster.
+// survey is a summary of a cluster's objects on the bus.
 type survey struct {
 	cluster string
 	counts  []resourceCount
@@ -158,8 +157,8 @@ type resourceCount struct {
 	objects  int
 }
 
-// surveyOf counts the objects that the bus has of the configured cluster. If the bus has no event of
-// the cluster, surveyOf returns an error that names the other clusters.
+// surveyOf counts the configured cluster's objects on the bus. If the bus has no event of the
+// cluster, surveyOf returns an error that names the other clusters.
 func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
 	cfg.Event.ClusterName = "" // so that an error can name the other clusters

@@ -124,7 +124,7 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 	return p, nil
 }
 
-// run reads the bus and prints the selected objects. Its error names the objects, resources and
+// run reads the bus and prints the selected objects. Its error names the objects, resources, and
 // clusters that the bus does not have, and the messages that are not the state of an object.
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
@@ -236,8 +236,8 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 // be down or behind. A resource without changes has a point about once a minute.
 const behindAfter = 2 * time.Minute
 
-// freshness returns lines that say how recent the objects are. For the resources with a consistency
-// point, it reports only the oldest point.
+// freshness returns lines that say how current the objects are. For the resources with a
+// consistency point, it reports only the oldest point.
 func freshness(all []tail.Freshness, now time.Time) []string {
 	var lines, without []string
 	var oldest *tail.Freshness

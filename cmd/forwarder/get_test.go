@@ -213,7 +213,7 @@ func TestGetForeign(t *testing.T) {
 	bus := newTailBus(t, url, "prod", nats.Binary)
 	bus.putObject(event.Created, tailPods, "default", "a", "")
 	bus.putObject(event.Created, tailPods, "default", "b", "")
-	nc, err := natsgo.Connect(url)
+	nc, err := natsgo.Connect(url, natsgo.Timeout(tailLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,9 @@
 // Environment variables configure the forwarder (docs/configuration.md). "forwarder help environment"
 // lists them. "forwarder help exit-codes" lists the exit codes.
 //
-// On SIGTERM or SIGINT, it publishes the remaining changes and stops. A second signal stops it at once,
-// with exit code 1. Nothing is lost: the next start publishes the changes that the bus has not
-// acknowledged.
+// On SIGTERM or SIGINT, the forwarder publishes the remaining changes and stops. A second signal
+// stops it at once, with exit code 1. Nothing is lost: the next start publishes the changes that
+// the bus has not acknowledged.
 package main
 
 import (
@@ -76,7 +76,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return exitFailure
 }
 
-// unlessStopped returns err, or nil if err only means that a signal stopped the command. It is for
+// unlessStopped returns err, or nil if err only means that a signal stopped the command. Use it for
 // commands that run until a signal. Every other command fails if a signal interrupts it.
 func unlessStopped(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -85,9 +85,9 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// usageError is an error with exit code 2. Only a change of the command line or configuration fixes it,
-// except in verify, check and trace, whose exit code 2 also means that they found no result. execute
-// treats a [config.Error] in the same way.
+// usageError is an error with exit code 2. Only a change of the command line or configuration fixes
+// it, except in verify, check, and trace, whose exit code 2 also means that they found no result.
+// execute treats a [config.Error] in the same way.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -261,7 +261,7 @@ cluster. An empty variable counts as not set. An unknown variable is an error.
 `)
 }
 
-// summary returns the type, range and default of a variable in a few words.
+// summary returns the type, range, and default of a variable in a few words.
 func summary(f config.Field) string {
 	parts := []string{f.Type}
 	if f.Bounds != "" {

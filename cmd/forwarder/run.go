@@ -61,9 +61,9 @@ configuration.`,
 	}
 }
 
-// runForwarder runs the forwarder until ctx is canceled or a permanent failure occurs. It returns when
-// everything that it started has ended. Until then, including during the drain, it serves metrics,
-// health checks and the recent lines of the log.
+// runForwarder runs the forwarder until ctx is canceled or a permanent failure occurs. It returns
+// when everything that it started has ended. Until then, including during the drain, it serves
+// metrics, health checks, and the recent lines of the log.
 func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger, recent *bundle.Log) error {
 	limitMemory(log)
 	registry := prometheus.NewRegistry()

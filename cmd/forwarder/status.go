@@ -92,12 +92,10 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	return cmd
 }
 
-// addressFlag adds the flag --address.
 func addressFlag(cmd *cobra.Command, a *client.Address) {
 	cmd.Flags().StringVar(&a.Forwarder, "address", "", "host:port or URL of the forwarder (default: KUBERELAY_LISTEN_ADDR on this machine)")
 }
 
-// credentialFlags adds the flags --token-file and --ca-file.
 func credentialFlags(cmd *cobra.Command, a *client.Address) {
 	cmd.Flags().StringVar(&a.TokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH=true; implies https")
 	cmd.Flags().StringVar(&a.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the forwarder's certificate; implies https")
@@ -109,7 +107,6 @@ const defaultTimeout = 4 * time.Second
 
 var errTimeout = errors.New("--timeout: use a time above 0")
 
-// timeoutFlag adds the flag --timeout.
 func timeoutFlag(cmd *cobra.Command, a *client.Address) {
 	cmd.Flags().DurationVar(&a.Timeout, "timeout", defaultTimeout, "how long to wait for a response")
 }

@@ -74,7 +74,6 @@ bus: on NATS when an object is first updated, on Kafka all of them before it pri
 	return cmd
 }
 
-// tailFlags are the flags of tail.
 type tailFlags struct {
 	selection
 	since                           string

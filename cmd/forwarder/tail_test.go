@@ -142,7 +142,7 @@ func TestTailWaits(t *testing.T) {
 func TestTailForeign(t *testing.T) {
 	url := natstest.Start(t).URL
 	bus := newTailBus(t, url, "prod", nats.Binary)
-	nc, err := natsgo.Connect(url)
+	nc, err := natsgo.Connect(url, natsgo.Timeout(tailLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

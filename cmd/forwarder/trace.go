@@ -91,7 +91,7 @@ them does not; 2 unknown, or wrong command line or configuration.`,
 	return cmd
 }
 
-// parseObject sets the resource, its selector and the name of o from the arguments.
+// parseObject sets the resource, its selector, and the name of o from the arguments.
 func parseObject(o *observe.Object, args []string) error {
 	switch {
 	case len(args) == 1 && strings.Count(args[0], "/") == 1:

@@ -143,12 +143,12 @@ func TestVerify_Slow(t *testing.T) {
 // subject is purged and the forwarder publishes the state again, as docs/verify.md says.
 func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(tailLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(tailLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,10 +100,10 @@ type frames struct {
 func newFrames(r io.Reader) *frames { return &frames{window: window{r: r, max: maxObject}} }
 
 // In a burst, for example at the start of a watch, an API server writes each object separately.
-// Waking up, reading and updating the flow-control window for each object takes as long as decoding
-// the object. So after a large read, the next read first waits briefly, and then reads several
-// objects at once. The wait does not delay an object that arrives alone, because that object is
-// read before the wait.
+// Waking up, reading, and updating the flow-control window for each object takes as long as
+// decoding the object. So after a large read, the next read first waits briefly, and then reads
+// several objects at once. The wait does not delay an object that arrives alone, because that
+// object is read before the wait.
 const (
 	burstDelay = 2 * time.Millisecond
 	burstSize  = 4 << 10 // bytes

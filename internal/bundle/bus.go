@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// natsFile returns bus.json, which describes the NATS server, the account, the stream and the permissions
-// of the user.
+// natsFile returns bus.json, which describes the NATS server, the account, the stream, and the
+// permissions of the user.
 func natsFile(i nats.Inspection) ([]file, error) {
 	return busFile(struct {
 		Version        string                 `json:"version"`

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Handler serves the parts of a bundle that come from a running forwarder, at /goroutines, /heap, /log
-// and /config. config writes the configuration without secrets, and is called concurrently. The caller
-// must authorize the requests.
+// Handler serves the parts of a bundle that come from a running forwarder, at /goroutines, /heap,
+// /log, and /config. config writes the configuration without secrets, and is called concurrently.
+// The caller must authorize the requests.
 func Handler(log *Log, config func(io.Writer) error) http.Handler {
 	mux := http.NewServeMux()
 	for name, write := range map[string]func(io.Writer) error{
@@ -39,7 +39,7 @@ func serve(w http.ResponseWriter, write func(io.Writer) error) {
 	_, _ = content.WriteTo(w) // fails only if the client disconnected
 }
 
-// writeGoroutines writes the stack, the state and the age of every goroutine.
+// writeGoroutines writes the stack, the state, and the age of every goroutine.
 func writeGoroutines(w io.Writer) error {
 	var all strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {

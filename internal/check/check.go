@@ -29,7 +29,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Code returns the exit code of a status: 0, 1 or 2.
+// Code returns the exit code of a status: 0, 1, or 2.
 func (s Status) Code() int {
 	switch s {
 	case Failed:

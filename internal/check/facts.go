@@ -59,7 +59,7 @@ type Server struct {
 	Version string
 	Ready   error
 	Skew    *time.Duration // of its clock
-	UID     string         // of the namespace kube-system
+	UID     string         // of the kube-system namespace
 	UIDErr  error
 }
 

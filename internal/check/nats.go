@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// natsChecks returns the checks of the server, the stream and the user on NATS.
+// natsChecks returns the checks of the server, the stream, and the user on NATS.
 func natsChecks() []Check {
 	return ofSink(config.SinkNATS, "NATS", []Check{
 		{ID: BusCertificate, check: withBus(validity(BusCertificate, "the connection is not encrypted", "renew the certificate of the NATS server"))},

@@ -23,7 +23,6 @@ func permissionChecks() []Check {
 	}
 }
 
-// Groups of the API.
 const (
 	definitionGroup = "apiextensions.k8s.io"
 	serviceGroup    = "apiregistration.k8s.io"

@@ -9,7 +9,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// selectionChecks returns the checks of the selection.
 func selectionChecks() []Check {
 	const group = "selection"
 	return []Check{

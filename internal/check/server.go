@@ -22,7 +22,6 @@ const (
 	ListenCertificate = "listen-certificate"
 )
 
-// serverChecks returns the checks of the API server.
 func serverChecks() []Check {
 	const group = "API server"
 	return []Check{
@@ -38,7 +37,7 @@ func serverChecks() []Check {
 	}
 }
 
-// isCertificate reports whether a certificate could not be verified.
+// isCertificate reports whether err means that a certificate could not be verified.
 func isCertificate(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var verification *tls.CertificateVerificationError

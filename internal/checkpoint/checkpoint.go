@@ -1,6 +1,6 @@
 // Package checkpoint keeps the ledger in step with the bus. It loads the last event of each object
 // from the bus at the start of a term and at regular intervals, and schedules comparisons with the
-// cluster. It purges the events of deleted objects after their retention.
+// cluster. It purges the events of deleted objects after the retention period.
 //
 // The bus is the checkpoint. The loaded events are kept in [ledger.Term], not on disk.
 package checkpoint
@@ -45,7 +45,7 @@ type Checkpoint struct {
 // New returns the checkpoint of a term.
 func New(t *ledger.Term) *Checkpoint { return NewAt(t, wallClock) }
 
-// NewAt is New with another clock.
+// NewAt is like New, but with another clock.
 func NewAt(t *ledger.Term, now func() time.Time) *Checkpoint {
 	return &Checkpoint{term: t, loaded: now(), now: now, Refused: func(event.Key, event.Acked, error) {}, PossibleLosses: func() uint64 { return 0 }}
 }

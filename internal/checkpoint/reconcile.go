@@ -17,8 +17,8 @@ import (
 
 // Cluster compares entries of the checkpoint with the Kubernetes cluster.
 type Cluster interface {
-	// Reconcile compares all entries of one resource with the cluster, and enqueues every
-	// key that differs. After an error the caller retries.
+	// Reconcile compares all entries of one resource with the cluster, and enqueues every key that
+	// differs. After an error, the caller retries.
 	Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error
 	// Confirm does the same for some keys of one resource.
 	Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error

@@ -22,8 +22,9 @@ type Purger interface {
 }
 
 // Retention purges the events of objects that were deleted long ago. So the size of the bus depends
-// on the size of the cluster, not on its age. Each delete that is kept takes memory in the forwarder
-// and on the bus. If too many deletes are kept, Retention purges the oldest ones early.
+// on the size of the cluster, not on the cluster's age. Each delete that is kept takes memory in
+// the forwarder and on the bus. If too many deletes are kept, Retention purges the oldest ones
+// early.
 //
 // Retention keeps every delete for at least five minutes, or for After if that is shorter. By then,
 // no watch still shows the object, and no create from a stale leader can still arrive over a dead
@@ -55,7 +56,7 @@ const (
 )
 
 // Run purges until ctx ends. The interval is a tenth of After, but at least one second and at most
-// one hour. While too many deletes are kept, the interval is ten seconds.
+// one hour. While too many deletes are kept, the interval is at most ten seconds.
 func (r *Retention) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(max(r.After/10, time.Second), time.Hour))
 	defer ticker.Stop()

@@ -22,10 +22,10 @@ func MaxDeletes(memoryLimit int64) int {
 	return max(1000, int(memoryLimit/2/deleteBytes))
 }
 
-// surplus returns the deletes to purge before the end of their retention, so that at most limit
-// deletes are kept. It takes the oldest deletes of the namespaces that have the most. So a
-// namespace with many deletes does not shorten the retention of the others. surplus leaves out
-// deletes that the bus stored at an unknown time, or after latest, in Unix milliseconds.
+// surplus returns the deletes to purge before the end of their retention period, so that at most
+// limit deletes are kept. It takes the oldest deletes of the namespaces that have the most deletes.
+// So a namespace with many deletes does not shorten the retention period of the others. surplus
+// leaves out deletes that the bus stored at an unknown time, or after latest, in Unix milliseconds.
 func surplus(acked *ledger.Term, limit int, latest int64) map[event.Key]event.Acked {
 	kept := map[string]int{}       // by namespace
 	stored := map[string][]int64{} // times of the deletes that may be purged, by namespace

@@ -100,7 +100,8 @@ func isLoopback(address string) bool {
 	return err == nil && isLoopbackHost(host)
 }
 
-// isLoopbackHost does not resolve names, because the address of a name can change.
+// isLoopbackHost reports whether a host is localhost or a loopback address. It does not resolve
+// names, because the address of a name can change.
 func isLoopbackHost(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

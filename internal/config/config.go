@@ -3,7 +3,7 @@
 //
 // [Load] reads the environment. Its result is complete and consistent, as far as that can be
 // checked without the cluster and the bus. Load finds all mistakes at once, before anything starts.
-// Each error names the variable, the value and what to write instead, and never shows a secret.
+// Each error names the variable, the value, and what to write instead. No error shows a secret.
 // Secrets come from files. This package checks the contents of these files, but does not keep them.
 //
 // The tags of [Config] are the only description of a variable. [Fields] returns them as a table,
@@ -153,7 +153,7 @@ type Kafka struct {
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`
 }
 
-// Work contains the settings for concurrency, periods and timeouts.
+// Work contains the settings for concurrency, periods, and timeouts.
 type Work struct {
 	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Number of keys processed at once. Waiting for an acknowledgement does not occupy a worker."`
 	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often to compare every object with its last acknowledged event. This sends no request to the API server."`
@@ -176,7 +176,7 @@ type Leader struct {
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check the Lease two to four times as often."`
 }
 
-// Fleet contains the settings of a forwarder that copies several clusters. Contexts, Dir and
+// Fleet contains the settings of a forwarder that copies several clusters. Contexts, Dir, and
 // ClusterAPI are alternative sources of clusters. At most one of them is set.
 type Fleet struct {
 	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, one for each cluster, or * for all. The name of the context is the name of the cluster on the bus; to use another name, write name=context. A change of the kubeconfig takes effect within seconds."`
@@ -185,7 +185,7 @@ type Fleet struct {
 	Management string `envconfig:"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME" unset:"the management cluster is not copied" example:"management" desc:"Name on the bus of the management cluster, which has the Cluster objects. If set, the forwarder copies that cluster too."`
 }
 
-// Operations contains the settings for logs, metrics and profiles.
+// Operations contains the settings for logs, metrics, and profiles.
 type Operations struct {
 	ListenAddr     string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, the status page at /, and, to callers at the loopback address, /debug/support/."`
 	RequireMatches bool   `envconfig:"KUBERELAY_READY_REQUIRES_MATCHES" default:"false" desc:"Fail /readyz while an entry of a setting matches nothing in the cluster, such as a resource or a namespace with a spelling error. Without it, such an entry is only a warning in the log and in forwarder status."`
@@ -199,7 +199,7 @@ type Operations struct {
 }
 
 // UnlessNamed returns the resources that a wildcard in Watch.Resources never selects: Secrets
-// because of their content, events and leases because they change all the time.
+// because of their content, and events and leases because they change all the time.
 func UnlessNamed() []string {
 	return []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
 }
@@ -211,7 +211,7 @@ type Error struct{ Err error }
 // Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap is for [errors.Is] and [errors.As].
+// Unwrap returns the wrapped error, for [errors.Is] and [errors.As].
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsError reports whether err is or wraps an [Error].

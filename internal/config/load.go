@@ -189,7 +189,7 @@ func (l *List) Decode(value string) error {
 
 // setDataDir sets the default of DataDir, which is the per-user folder of the XDG Base Directory
 // Specification, and rejects an existing path that is not a folder. The specification requires that
-// relative paths in XDG_DATA_HOME are ignored.
+// relative paths in XDG_DATA_HOME be ignored.
 func (s *Server) setDataDir(p *problems) {
 	const name = "KUBERELAY_DATA_DIR"
 	if s.DataDir == "" {

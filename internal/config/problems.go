@@ -72,8 +72,8 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// mayShow returns false for a value that may be the secret itself, in place of the path of its
-// file.
+// mayShow reports whether an error may show value. It returns false if value might be the secret
+// itself rather than the path of the file that holds it.
 func (v variable) mayShow(value string) bool {
 	if v.kind != kindSecret {
 		return true

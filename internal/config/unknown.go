@@ -19,8 +19,8 @@ var (
 	servicePort = regexp.MustCompile(`^KUBERELAY_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://`)
 )
 
-// addUnknown adds a problem for each unknown variable with the prefix. It does not show the value,
-// which may be a secret.
+// addUnknown adds a problem for each unknown variable with the prefix. The problem does not show
+// the value, which may be a secret.
 func (p *problems) addUnknown(environ []string) {
 	names := slices.Collect(maps.Keys(p.variables))
 	for _, pair := range slices.Sorted(slices.Values(environ)) {

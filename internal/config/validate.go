@@ -156,7 +156,7 @@ func (n *NATS) validateNames(p *problems) {
 	}
 }
 
-// notInStreamName is the rule of nats-server (checkStreamCfg): no separators, wildcards or spaces,
+// notInStreamName is the rule of nats-server (checkStreamCfg): no separators, wildcards, or spaces,
 // because the name is a subject token and a folder.
 func notInStreamName(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) }
 

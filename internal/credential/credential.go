@@ -1,6 +1,6 @@
 // Package credential reads credential files that can be replaced while the forwarder runs:
-// passwords, tokens, keys, certificates and certificate authorities. The API client and the
-// buses share it.
+// passwords, tokens, keys, certificates, and certificate authorities. The API client and the buses
+// share the package.
 //
 // Guarantees:
 //

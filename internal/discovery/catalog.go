@@ -121,12 +121,13 @@ func (c *Catalog) Resource(gvr schema.GroupVersionResource) (event.Resource, boo
 }
 
 // All returns each resource once. A kept resource has its kept version. Any other resource has the
-// preferred version of its group or, if that version does not serve it, the first one that does.
+// preferred version of its group or, if that version does not serve it, the first version that
+// does.
 func (c *Catalog) All() []event.Resource {
 	return c.preferred(func(string) bool { return true })
 }
 
-// preferred is All for the groups for which want returns true.
+// preferred is like All, but only for the groups for which want returns true.
 func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
 	var all []event.Resource
 	for gr, d := range c.Kept {

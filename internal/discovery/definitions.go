@@ -31,8 +31,8 @@ type definitionWatch struct {
 	open   atomic.Bool // the last watch was opened and has not failed since
 }
 
-// Redefinition names the resources that the API server may serve differently after the change of
-// a definition or an APIService.
+// Redefinition names the resources that the API server may serve differently after a change of a
+// CustomResourceDefinition or an APIService.
 type Redefinition struct {
 	Group             string
 	Resource, Version string // one of them is "", which means all
@@ -43,8 +43,8 @@ func (d Redefinition) Concerns(r event.Resource) bool {
 	return d.Group == r.Group && (d.Resource == "" || d.Resource == r.Resource) && (d.Version == "" || d.Version == r.Version)
 }
 
-// redefinition compares two states of a definition or of an APIService. It returns false if the
-// change does not affect how the API server serves resources.
+// redefinition compares two states of a CustomResourceDefinition or of an APIService. It returns
+// false if the change does not affect how the API server serves resources.
 func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, bool) {
 	before, err := meta.Accessor(old)
 	if err != nil {
@@ -62,9 +62,9 @@ func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, boo
 	return Redefinition{Group: group, Version: name}, before.GetResourceVersion() != after.GetResourceVersion()
 }
 
-// WatchDefinitions watches definitions and APIServices until ctx ends. It calls redefined for each
-// change after which the API server may serve resources differently. If access is denied, only the
-// periodic discovery finds new resources.
+// WatchDefinitions watches CustomResourceDefinitions and APIServices until ctx ends. It calls
+// redefined for each change after which the API server may serve resources differently. If access
+// is denied, only the periodic discovery finds new resources.
 func (w Watcher) WatchDefinitions(ctx context.Context, redefined func(Redefinition)) *Definitions {
 	d := &Definitions{changed: make(chan struct{}, 1)}
 	for _, of := range []schema.GroupVersionResource{DefinitionResource, APIServiceResource} {
@@ -91,7 +91,7 @@ func (d *Definitions) IsWatched() bool {
 	return d.HasSynced() && !slices.ContainsFunc(d.all, func(w *definitionWatch) bool { return !w.open.Load() })
 }
 
-// HasSynced reports whether definitions and APIServices were listed.
+// HasSynced reports whether CustomResourceDefinitions and APIServices were listed.
 func (d *Definitions) HasSynced() bool {
 	return !slices.ContainsFunc(d.all, func(w *definitionWatch) bool { return !w.shared.HasSynced() })
 }

@@ -27,10 +27,10 @@ type Watcher struct {
 	Logger  *slog.Logger
 }
 
-// metadataInformer returns an informer of a resource. Because definitions are large, the informer
-// caches only name, UID, resourceVersion, generation and labels, as [metav1.PartialObjectMetadata].
-// It calls opened when a watch has opened, and failed after each unexpected error of a list or a
-// watch.
+// metadataInformer returns an informer of a resource. Because CustomResourceDefinitions are large,
+// the informer caches only name, UID, resourceVersion, generation, and labels, as
+// [metav1.PartialObjectMetadata]. It calls opened when a watch has opened, and failed after each
+// unexpected error of a list or a watch.
 func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(), failed func(error)) cache.SharedIndexInformer {
 	from := apistream.Resource{GroupVersionResource: of}
 	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -80,8 +80,9 @@ func readMetadata(s *jsonscan.Scanner) (runtime.Object, error) {
 	}}, nil
 }
 
-// ErrorReason classifies the error of a request as "forbidden", "not_found" or "unauthorized", or as
-// "failing" for all other errors. It returns "" for no error. The result is a metric label.
+// ErrorReason classifies the error of a request as "forbidden", "not_found", or "unauthorized".
+// Every other error is "failing". ErrorReason returns "" for no error. The result is a metric
+// label.
 func ErrorReason(err error) string {
 	switch {
 	case err == nil:

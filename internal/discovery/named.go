@@ -18,7 +18,7 @@ import (
 
 // The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second // for missing namespaces, and for all of them while the API server doesn't respond
+	missingInterval  = 10 * time.Second // for missing namespaces, and for all namespaces while the API server doesn't respond
 	existingInterval = 10 * time.Minute // for the namespaces that exist
 )
 
@@ -122,7 +122,7 @@ func (n *Namespaces) Missing() map[string]string {
 	return maps.Clone(n.missing)
 }
 
-// MissingExcluded is [Namespaces.Missing] for the excluded namespaces.
+// MissingExcluded is like [Namespaces.Missing], but for the excluded namespaces.
 func (n *Namespaces) MissingExcluded() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

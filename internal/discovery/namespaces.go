@@ -27,8 +27,8 @@ type NamespaceSelection struct {
 
 const defaultMaxSeparate = 10
 
-// Namespaces tracks which namespaces are selected. The watch of namespaces calls Put, Remove, Synced
-// and Fail. Make one with [NewNamespaces].
+// Namespaces tracks which namespaces are selected. The watch of namespaces calls Put, Remove,
+// Synced, and Fail. Make one with [NewNamespaces].
 type Namespaces struct {
 	include, exclude sets.Set[string]
 	selector         labels.Selector
@@ -110,7 +110,8 @@ func (n *Namespaces) UnselectedByLabels(namespace string) bool {
 	return n.MaySelect(namespace) && !n.Selects(namespace)
 }
 
-// Exists returns false only if the watch of namespaces shows that the namespace does not exist.
+// Exists reports whether a namespace may exist. It returns false only if the watch of namespaces
+// shows that the namespace does not exist.
 func (n *Namespaces) Exists(namespace string) bool {
 	if namespace == "" || !n.NeedsWatch() || !n.Listed() {
 		return true

@@ -2,10 +2,10 @@ package discovery
 
 import "time"
 
-// After a change of a definition, discovery runs once no other change has arrived for the duration
-// debounce, but no later than maxDelay after the first change. So a burst of changes causes only
-// one discovery per maxDelay. Discovery documents lag slightly behind the definitions, so discovery
-// repeats after each delay in followUps.
+// After a change of a CustomResourceDefinition or an APIService, discovery runs once no other
+// change has arrived for the duration debounce, but no later than maxDelay after the first change.
+// So a burst of changes causes only one discovery per maxDelay. Discovery documents lag slightly
+// behind these objects, so discovery repeats after each delay in followUps.
 const (
 	debounce = 100 * time.Millisecond
 	maxDelay = time.Second
@@ -20,7 +20,7 @@ type Schedule struct {
 	left        int       // number of remaining followUps
 }
 
-// Changed records that a definition has changed.
+// Changed records that a CustomResourceDefinition or an APIService has changed.
 func (s *Schedule) Changed(now time.Time) {
 	if s.first.IsZero() {
 		s.first = now

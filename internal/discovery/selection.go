@@ -28,7 +28,7 @@ type Resolution struct {
 	Watch []event.Resource
 
 	// Unmatched contains the selectors in Include that currently match nothing. UnmatchedExclude
-	// contains those in Exclude. They may match later.
+	// contains those in Exclude. These selectors may match later.
 	Unmatched, UnmatchedExclude []string
 
 	// Left contains each selected resource that is not watched, with the reason in words.
@@ -58,7 +58,7 @@ type Reason string
 const (
 	NotSelected  Reason = "not_selected"
 	Excluded     Reason = "excluded"
-	NotNamed     Reason = "not_named" // only a wildcard selects the resource, and it is in UnlessNamed
+	NotNamed     Reason = "not_named" // only a wildcard selects the resource, and UnlessNamed contains the resource
 	NotWatchable Reason = "not_watchable"
 )
 
@@ -110,7 +110,7 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 	return res
 }
 
-// Followable returns the resources that references can select in addition: the watchable resources
+// Followable returns the resources that references can additionally select: the watchable resources
 // that neither Exclude nor UnlessNamed matches.
 func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	m := newMatcher(c)

@@ -43,7 +43,7 @@ func (b Body) into(memory []byte) ([]byte, error) {
 
 // Packer compresses the objects of one resource for a cache. It builds a dictionary from some of
 // them. Objects of one type have most of their text in common, so a dictionary halves their memory
-// (docs/sizing.md). Several goroutines can use a Packer at once.
+// (docs/sizing.md). A Packer is safe for concurrent use.
 //
 // A nil Packer does not compress.
 type Packer struct {
@@ -56,8 +56,7 @@ type Packer struct {
 
 // dictionaries lists the object counts at which a Packer makes a new dictionary. Lists are sorted
 // by name, so the first objects are too similar to each other for a good dictionary. Each
-// dictionary takes about 150 KB, and stays in memory as long as any object that was compressed with
-// it.
+// dictionary takes about 150 KB, and stays in memory until no object compressed with it is left.
 var dictionaries = [...]int64{128, 2048, 32768}
 
 // samples is the number of sample objects in a dictionary. sampleSize is the maximum number of
@@ -108,7 +107,7 @@ func (p *Packer) keep(sample []byte) {
 	p.samples = append(p.samples, sample)
 }
 
-// take removes all samples, and returns the newest ones: as many as a dictionary has.
+// take removes all samples and returns the newest ones, at most as many as one dictionary uses.
 func (p *Packer) take() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

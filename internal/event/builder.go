@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Builder builds the CloudEvents of one cluster. Its zero value is not usable. Several
-// goroutines can use a Builder at once.
+// Builder builds the CloudEvents of one cluster. Its zero value is not usable. A Builder is safe
+// for concurrent use.
 type Builder struct {
 	// Cluster is the cluster name in the attributes source and partitionkey. It must not be empty.
 	Cluster string
@@ -17,7 +17,7 @@ type Builder struct {
 	// Data is the form of the data in object events. The zero value means [DataObject].
 	Data DataForm
 
-	// Reshape converts a state that was read from the bus to the current form. See
+	// Reshape converts a state read from the bus into the current form. See
 	// decode.Converter.Reshape. If Reshape is nil, such states are published unchanged.
 	Reshape func(Resource, *Object) *Object
 }
@@ -28,7 +28,7 @@ type DataForm string
 const (
 	// DataObject means that the data is the object itself.
 	DataObject DataForm = "object"
-	// DataChange means that the data is the object, its previous state and the patch between them,
+	// DataChange means that the data is the object, its previous state, and the patch between them,
 	// with the dataschema [SchemaChange].
 	DataChange DataForm = "change"
 )
@@ -36,9 +36,9 @@ const (
 // Message builds the CloudEvent of one change. It sets Acked, and leaves Expected to the
 // caller.
 //
-// Every attribute is a valid CloudEvents string. The attribute "name" percent-encodes the
-// characters that CloudEvents forbids. Of these, a Kubernetes name can hold only control characters
-// and noncharacters. The data contains the name without this encoding.
+// Every attribute is a valid CloudEvents string. In the attribute "name", the characters that
+// CloudEvents forbids are percent-encoded. Of these, a Kubernetes name can hold only control
+// characters and noncharacters. The data contains the name without this encoding.
 //
 // The error wraps [ErrTooDeep] if c must be truncated. Any other error means that c contradicts
 // itself, is incomplete, or has a corrupted body, so a retry cannot help. An error never contains
@@ -92,8 +92,8 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}, nil
 }
 
-// reshape converts a state that was read from the bus to the current form. An earlier configuration
-// or release may have published that state in another form.
+// reshape converts a state read from the bus into the current form. An earlier configuration or
+// release may have published that state in another form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o
@@ -101,8 +101,8 @@ func (b Builder) reshape(r Resource, o *Object) *Object {
 	return b.Reshape(r, o)
 }
 
-// changeID returns a deterministic id: a retry, a restart or another replica makes the same id
-// for the same change.
+// changeID returns a deterministic id: a retry, a restart, or another replica makes the same id for
+// the same change.
 func changeID(c Change) string {
 	uid, after := string(c.Object.UID), strconv.FormatUint(c.After, 10)
 	switch {

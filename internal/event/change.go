@@ -60,7 +60,7 @@ type Change struct {
 	// attribute finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object on the bus, in version Previous. It is nil if
+	// Before is the state of an updated object on the bus, at version Previous. It is nil if
 	// unknown.
 	Before *Object
 
@@ -68,9 +68,9 @@ type Change struct {
 	// controller, or if Kuberelay does not resolve owners.
 	Owner *Owner
 
-	// Epoch is the epoch of the resource. A new epoch begins each time the history of the resource
-	// goes back, because etcd was restored from a backup. It also begins when another cluster takes
-	// over the name. See [Claim.Epoch].
+	// Epoch is the epoch of the resource. A new epoch begins when the resource's history is rolled
+	// back because etcd was restored from a backup, and when another cluster takes over the name.
+	// See [Claim.Epoch].
 	Epoch uint16
 
 	// Previous is the resourceVersion of the object's last acknowledged event, or "" for
@@ -115,8 +115,8 @@ func (c Change) before() *Object {
 	return b
 }
 
-// ErrNewest is the error of a purge that must keep the object's last event for now, because it is
-// the newest event of its partition. A purge can remove this event after the bus stores a newer
+// ErrNewest is the error of a purge that must keep the object's last event for now, because that
+// event is the newest of its partition. A purge can remove the event after the bus stores a newer
 // one.
 var ErrNewest = errors.New("the event is the newest of its partition")
 
@@ -142,22 +142,21 @@ type Acked struct {
 	// [Acked.StoredAt].
 	Time int64
 
-	// Position is the position of the event on the bus. On NATS it is the stream sequence
+	// Position is the position of the event on the bus. On NATS, it is the stream sequence number
 	// that the next publish of the object expects.
 	Position uint64
 }
 
-// MaxSkew is the maximum time by which the clock of a writer may be ahead of another clock. A time
-// that is further ahead is ignored. Otherwise, all later events of the object would need that time
-// or a later one.
+// MaxSkew is the maximum by which a writer's clock may be ahead of another clock. A time further
+// ahead is ignored, because all later events of the object would need that time or a later one.
 const MaxSkew = time.Hour
 
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far ahead
-// of that time, or if the event is a removal and was stored later. Before the call, Time comes from the
-// attributes of the event.
+// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far
+// ahead of that time, or if the event is a removal and was stored later. The caller sets Time from
+// the event's attributes first.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
@@ -188,19 +187,19 @@ func (a Acked) Before(e Acked) Acked {
 	return a
 }
 
-// IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time and
+// IsSameEvent reports whether two entries describe the same event. It ignores Digest, Time, and
 // Foreign. The digest in the checkpoint can be newer than the digest in the event.
 func (a Acked) IsSameEvent(b Acked) bool {
 	a.Digest, a.Time, a.Foreign = b.Digest, b.Time, b.Foreign
 	return a == b
 }
 
-// MaxText is the maximum length in bytes of a partition key and of the id of an event. API servers
-// use far shorter values. The limit protects memory: the forwarder keeps these values in memory,
-// and a compressed batch of a few kilobytes can contain a value of many megabytes.
+// MaxText is the maximum length in bytes of a partition key and of an event's id. API servers use
+// far shorter values. The limit protects memory: the forwarder keeps these values in memory, and a
+// compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
-// maxVersion is the maximum length in bytes of a UID and a resourceVersion together. Even if all of
+// maxVersion is the maximum combined length in bytes of a UID and a resourceVersion. Even if all of
 // their bytes are percent-encoded, no id is longer than [MaxText].
 const maxVersion = 1024
 
@@ -228,7 +227,7 @@ func (a Acked) Validate() error {
 	return nil
 }
 
-// Unordered returns the entry without epoch, version and digest, so that every state of the object
+// Unordered returns the entry without epoch, version, and digest, so that every state of the object
 // counts as later. Use it for an event with an implausible epoch.
 func (a Acked) Unordered() Acked {
 	a.Epoch, a.ResourceVersion, a.Digest = 0, "", Digest{}
@@ -268,7 +267,8 @@ type Stored struct {
 	Truncated Body    // the data of a truncated event, whose Object has no body
 }
 
-// Read sets Object and Truncated from the data of the event. After an error, they stay unset.
+// Read sets Object and Truncated from the data of the event. If it returns an error, it sets
+// neither.
 func (s *Stored) Read(m *Message) error {
 	object, err := ObjectFromData(m.Attribute, m.Data)
 	if err != nil {

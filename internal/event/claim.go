@@ -70,7 +70,7 @@ type Claim struct {
 
 // Admits reports whether the cluster with the UID may use the name while this claim is on the bus.
 // replaces is the UID of the cluster whose name it takes over, or "" if it takes over no name.
-// Admits also returns true if uid is "", if the bus has no claim, or if the name is forgotten.
+// Admits also returns true if uid is "", the bus has no claim, or the name is forgotten.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
 	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():

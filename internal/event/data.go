@@ -216,7 +216,7 @@ func valueOf(object []byte, name string) ([]byte, error) {
 	return value, s.End()
 }
 
-// EncodeJSON is json.Marshal without the HTML escaping of '<', '>' and '&'. Keys of maps are
+// EncodeJSON is json.Marshal without the HTML escaping of '<', '>', and '&'. Keys of maps are
 // sorted.
 func EncodeJSON(v any) ([]byte, error) {
 	var w appendWriter
@@ -229,7 +229,7 @@ func EncodeJSON(v any) ([]byte, error) {
 }
 
 // appendWriter stores the bytes written to it. The encoder writes once, so the result is allocated
-// in its exact size. The size matters because the result may stay in a cache for a long time.
+// at its exact size. The size matters because the result may stay in a cache for a long time.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {

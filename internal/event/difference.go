@@ -70,7 +70,7 @@ func SameContent(a, b Body) (bool, error) {
 
 // appendPlace appends a JSON Pointer, with a comma before it unless it is the first. It
 // percent-encodes bytes outside ASCII, as in the URI fragment of RFC 6901, section 6. It also
-// percent-encodes commas, percent signs, spaces and control characters.
+// percent-encodes commas, percent signs, spaces, and control characters.
 func appendPlace(b, pointer []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	if len(b) > 0 {

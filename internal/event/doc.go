@@ -5,9 +5,9 @@
 //
 //   - The same [Change] makes the same event, byte for byte. Attributes have a fixed order, and the
 //     object is the text of the API server without the omitted parts. The id and the sequence
-//     depend only on the object and its place in the resource's history, so a retry, a restart or
+//     depend only on the object and its place in the resource's history, so a retry, a restart, or
 //     another replica makes the same id and sequence. The Change that a retry builds can still have
-//     another time and previous state: an update lists the changed fields only if the previous
+//     a different time and previous state: an update lists the changed fields only if the previous
 //     state is available in time.
 //   - Every event is a valid CloudEvent 1.0, for every possible name of an object. A name can hold
 //     any character but '/' and '%' (RBAC objects are named by path segments), so the package

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Key identifies one object. It has no API version, so that a move from v1beta1 to v1 does not
-// change it. The queue, the tombstones and the checkpoint are indexed by Key.
+// Key identifies one object. It has no API version, so a move from v1beta1 to v1 does not change
+// the key. The queue, the tombstones, and the checkpoint are indexed by Key.
 type Key struct {
 	Group     string // "" for the core group
 	Resource  string // plural, as in discovery: "deployments"
@@ -31,7 +31,7 @@ func (k Key) String() string {
 	return gr + " " + k.Namespace + "/" + k.Name
 }
 
-// Compare orders keys by group, resource, namespace and name.
+// Compare orders keys by group, resource, namespace, and name.
 func (k Key) Compare(other Key) int {
 	return cmp.Or(
 		strings.Compare(k.Group, other.Group), strings.Compare(k.Resource, other.Resource),

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The types of the markers at the beginning and the end of the first sync of a resource.
+// The types of the markers at the beginning and the end of a resource's first sync.
 const (
 	SnapshotStarted   Type = "io.kuberelay.snapshot.started"
 	SnapshotCompleted Type = "io.kuberelay.snapshot.completed"

@@ -22,13 +22,13 @@ type Message struct {
 	ID  string
 	Key Key // a marker has only group and resource, or the zero value
 
-	// Marker is set on events that are not about an object, but about a resource
-	// (io.kuberelay.snapshot.started and .completed, io.kuberelay.resource.resolved), a writer or
+	// Marker means that the event is not about an object, but about a resource
+	// (io.kuberelay.snapshot.started and .completed, io.kuberelay.resource.resolved), a writer, or
 	// the cluster.
 	Marker bool
 
 	// Attributes holds every attribute of the event in a fixed order, including id, source,
-	// specversion, type, datacontenttype and partitionkey. No value is empty.
+	// specversion, type, datacontenttype, and partitionkey. No value is empty.
 	Attributes []Attribute
 
 	// Data is JSON: the Kubernetes object, its change if the attribute dataschema is [SchemaChange],
@@ -115,7 +115,7 @@ func writeString(b *bytes.Buffer, s string) {
 }
 
 // ParseStructured decodes an event in the JSON event format, from [Message.Structured] or another
-// writer. It sets only ID, Attributes and Data. Attributes keep their order, and values that are
+// writer. It sets only ID, Attributes, and Data. Attributes keep their order, and values that are
 // not strings take their canonical string form.
 func ParseStructured(b []byte) (*Message, error) {
 	m, err := parseStructured(b)
@@ -205,7 +205,7 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 const LastEpoch = 9999
 
 // MaxEpochJump is the maximum by which an epoch on the bus may exceed the known epochs. New epochs
-// are rare, because an epoch begins only when the history of a resource goes back or another
+// are rare, because an epoch begins only when a resource's history is rolled back or another
 // cluster takes over the name.
 const MaxEpochJump = 100
 
@@ -227,7 +227,7 @@ func sequence(epoch uint16, resourceVersion string) string {
 	return string(appendPadded(b, resourceVersion, versionDigits))
 }
 
-// NextEpoch returns the epoch after e, or the last one.
+// NextEpoch returns the epoch after e, or LastEpoch if there is none.
 func NextEpoch(e uint16) uint16 { return min(e, LastEpoch-1) + 1 }
 
 // parseSequence returns the epoch in the attribute sequence of an event with this resourceVersion.

@@ -13,8 +13,8 @@ import (
 // forwarder's decisions need, and the whole object as JSON.
 //
 // It implements [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's indexers,
-// namespace index and handlers accept it in place of an unstructured object. It is
-// read-only once it is in an indexer.
+// namespace index, and handlers accept it in place of an unstructured object. It is read-only once
+// it is in an indexer.
 type Object struct {
 	APIVersion, Kind string
 	Namespace, Name  string
@@ -26,7 +26,8 @@ type Object struct {
 	// Digest is the digest of the published content.
 	Digest Digest
 
-	// Unselected means that the object exists, but the filter does not select it. It has no Body.
+	// Unselected means that the object exists, but the filter does not select it. Such an object
+	// has no Body.
 	Unselected bool
 
 	// FilterFailed means that the filter returned an error for the object.
@@ -37,9 +38,9 @@ type Object struct {
 	// configuration.
 	Shaped bool
 
-	// Written is the time of the API server's last write of the object, in seconds of Unix time by
-	// the API server's clock. It comes from metadata.managedFields, and is 0 if they record no
-	// time.
+	// Written is the time of the API server's last write of the object, as Unix time in seconds, by
+	// the API server's clock. It comes from metadata.managedFields, and is 0 if
+	// metadata.managedFields records no time.
 	Written uint32
 
 	// References lists the references to follow. It is nil if the object has none.
@@ -51,7 +52,7 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// GetObjectMeta returns the metadata that client-go's caches use: name, namespace, UID and
+// GetObjectMeta returns the metadata that client-go's caches use: name, namespace, UID, and
 // resourceVersion. Everything else is only in Body.
 func (o *Object) GetObjectMeta() metav1.Object { return objectMeta{unknown, o} }
 

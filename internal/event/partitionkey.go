@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Segments of a partition key with a special meaning. No group is encoded as controlToken, because a '_'
+// Partition key segments with a special meaning. No group is encoded as controlToken, because a '_'
 // at the beginning of a group is escaped.
 const (
 	coreToken         = "core"
@@ -24,10 +24,10 @@ const (
 //	<cluster>/<group or core>/<resource>/<namespace or _>/<name>
 //
 // The text is the attribute partitionkey and the key of Kafka records. PartitionKey percent-encodes
-// '/', '%' and the characters that a CloudEvents string must not hold: control characters,
-// noncharacters and invalid UTF-8. Of all these, a Kubernetes name can hold only control characters
-// and noncharacters. Ambiguous values are escaped as well: a group called "core" or beginning with
-// '_', and a namespace called "_". The function is injective.
+// '/', '%', and the characters that a CloudEvents string must not hold: control characters,
+// noncharacters, and invalid UTF-8. Of all these, a Kubernetes name can hold only control
+// characters and noncharacters. Ambiguous values are escaped as well: a group called "core" or
+// beginning with '_', and a namespace called "_". The function is injective.
 func PartitionKey(cluster string, k Key) string {
 	var stack [256]byte // longer keys cost a second allocation
 	b := appendText(stack[:0], cluster, true)
@@ -140,7 +140,7 @@ func isForbidden(r rune) bool {
 }
 
 // ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey], [ResolvedPartitionKey],
-// [WriterPartitionKey] and [ClaimPartitionKey]. For the first two, k has only a group and a
+// [WriterPartitionKey], and [ClaimPartitionKey]. For the first two, k has only a group and a
 // resource. For the others, k is the zero value. Any other key is an error.
 func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")

@@ -15,9 +15,9 @@ import (
 )
 
 // AckedFrom decodes an entry of the checkpoint from an object's event. It leaves Position and
-// [Acked.StoredAt] to the caller. get returns the value of a named attribute without the escapes
-// of the protocol, or "" if it is absent. A marker, an event of another kind and a malformed
-// event cause an error with an [InvalidReason].
+// [Acked.StoredAt] to the caller. get returns the value of a named attribute without the escapes of
+// the protocol, or "" if it is absent. A marker, an event of another kind, and a malformed event
+// cause an error with an [InvalidReason].
 func AckedFrom(get func(attribute string) string) (Acked, error) {
 	fail := func(reason InvalidReason, err error) (Acked, error) {
 		return Acked{}, Invalid(reason, fmt.Errorf("read event %.100q: %w", get("id"), err))
@@ -85,7 +85,7 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// truncatedFromData returns apiVersion, kind and metadata of the object in a truncated event. It
+// truncatedFromData returns apiVersion, kind, and metadata of the object in a truncated event. It
 // returns no body if the event is not truncated, or if its data is larger than any object or has
 // duplicate members. get is as in [AckedFrom]. The function copies data.
 func truncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
@@ -134,9 +134,9 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts reads string members of an object: those whose names are keys in the map to. It stores
-// their values in the strings that to points to, and returns the JSON of the member named other, or
-// nil.
+// texts reads string members of an object. If a member's name is a key of the map to, texts stores
+// the member's value in the string that the map entry points to. It returns the JSON of the member
+// named other, or nil if the object has no such member.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {
@@ -156,7 +156,8 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 
 // isAmbiguous reports whether an object has duplicate members at any level. Parsers differ in which
 // duplicate they use, and no API server writes such an object. A text also counts as ambiguous if
-// it is not valid JSON, is nested too deeply for a comparison, or has more members than any object.
+// it is not valid JSON, is nested too deeply for a comparison, or has more than maxStateMembers
+// members.
 func isAmbiguous(object []byte) bool {
 	s, left := jsonscan.New(object), maxStateMembers
 	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil
@@ -231,8 +232,8 @@ func (e *invalidError) Unwrap() error { return e.err }
 // Invalid returns err with the reason why a message is invalid.
 func Invalid(reason InvalidReason, err error) error { return &invalidError{reason, err} }
 
-// ReasonOf returns the reason that [Invalid] gave to an error in the chain of err. It returns
-// InvalidEvent if no error in the chain has a reason.
+// ReasonOf returns the reason from the [Invalid] error that err wraps, or InvalidEvent if err wraps
+// none.
 func ReasonOf(err error) InvalidReason {
 	var invalid *invalidError
 	if errors.As(err, &invalid) {

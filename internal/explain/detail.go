@@ -67,8 +67,8 @@ func (e *explainer) listNamespaces(ctx context.Context) (map[string]map[string]s
 	return existing, nil
 }
 
-// scopeDetail returns the reason for the result of [discovery.Scopes]: one watch of all
-// namespaces if wide, otherwise a watch for each namespace.
+// scopeDetail returns the reason for the result of [discovery.Scopes]: one watch of all namespaces
+// if wide, and a watch for each namespace otherwise.
 func (e *explainer) scopeDetail(r event.Resource, wide bool) string {
 	n := e.namespaces
 	list, known := n.Selected()
@@ -148,8 +148,8 @@ func (e *explainer) notServed(ctx context.Context, asked string) string {
 	return why
 }
 
-// definition returns why a defined custom resource is not served, or "" if the definition does not
-// exist or is forbidden.
+// definition returns why a resource that has a CustomResourceDefinition is not served. It returns
+// "" if no CustomResourceDefinition exists, or if access to it is forbidden.
 func (e *explainer) definition(ctx context.Context, gr schema.GroupResource) string {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 )
 
 // Kubernetes limits the cost of an expression. The cost is a number of steps, and depends on the
-// sizes of values that a schema declares. Here the type of object is unknown at compile time, so
+// sizes of values that a schema declares. Here, the type of object is unknown at compile time, so
 // cel-go counts an operator such as + as one step, whatever the size of its operands. Therefore
 // this package makes the cost of a call depend on the size of its result, as cel-go does for known
 // types. It does not execute a call whose result alone would exceed the limit.
@@ -129,7 +129,8 @@ func comparisons(factor float64, a, b ref.Val) int {
 }
 
 // maxExponent is the largest accepted exponent of a quantity. Operations write out all digits of a
-// quantity, so a larger one is costly. It is also useless, because they cap a quantity at about 1e19.
+// quantity, so a larger exponent is costly. It is also useless, because the operations cap a
+// quantity at about 1e19.
 const maxExponent = 1000
 
 // quantitySize returns math.MaxInt for a quantity whose exponent exceeds maxExponent, such as

@@ -2,7 +2,7 @@
 // (https://cel.dev) in KUBERELAY_FILTER is true. The expression has the variables
 //
 //	object     the object, as in JSON
-//	resource   its type, with the fields group, version, resource, kind and namespaced
+//	resource   its type, with the fields group, version, resource, kind, and namespaced
 //
 // and can use the CEL functions of Kubernetes, except the authorizer
 // (https://kubernetes.io/docs/reference/using-api/cel/).
@@ -79,8 +79,8 @@ const (
 
 // For returns a function that reports whether an object of r is selected. It returns nil if all
 // objects are selected. The function does not change the object. If it returns an error, which is
-// always an [*Error], it also returns true. The objects are maps, slices, strings, [json.Number],
-// bool and nil.
+// always an [*Error], it also returns true. An object consists of maps, slices, strings,
+// [json.Number], bool, and nil.
 func (f *Filter) For(r event.Resource) func(object map[string]any) (selected bool, err error) {
 	selected, known, err := f.constant(r)
 	switch {

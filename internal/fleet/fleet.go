@@ -9,25 +9,25 @@
 // and starts a new Relay for a cluster whose kubeconfig has changed. A member runs its Relay. If
 // the Relay ends by itself, the member starts a new one after a back-off.
 //
-// It guarantees:
+// The package guarantees:
 //
 //   - Members share only the process, the configuration, the built-in NATS server if one is used,
-//     and the connections to the bus. Each member has its own clients, ledger, queue, lease and
-//     metrics. On the bus, it has its own publishes, acknowledgements and limits. So a cluster
+//     and the connections to the bus. Each member has its own clients, ledger, queue, lease, and
+//     metrics. On the bus, it has its own publishes, acknowledgements, and limits. So a cluster
 //     that hangs, or whose kubeconfig or permissions are wrong, doesn't delay other clusters.
-//   - An error of a cluster doesn't end the process. The error appears in the log, the status and
+//   - An error of a cluster doesn't end the process. The error appears in the log, the status, and
 //     the metrics, and the member retries.
 //   - Before a member ends, it publishes its remaining changes, as a forwarder does on SIGTERM.
 //     The objects of its cluster stay on the bus.
 //   - A kubeconfig that becomes unusable does not end a running member.
 //   - At most one Relay of a cluster runs at a time.
 //
-// It does not guarantee that the members get equal shares of CPU and memory, and does not limit the
-// number of members. A connection fault affects all members that use the connection. On NATS, all
-// members use one connection. It is replaced for new credentials when no member has a message in
-// flight. On Kafka, the members take connections from one pool, and a connection carries one
-// request at a time. The producer ID, which fences the previous writer, belongs to the requests of
-// one cluster.
+// The package does not guarantee that the members get equal shares of CPU and memory, and does not
+// limit the number of members. A connection fault affects all members that use the connection. On
+// NATS, all members use one connection. After a change of the credentials, the connection is
+// replaced when no member has a message in flight. On Kafka, the members take connections from one
+// pool, and a connection carries one request at a time. The producer ID, which fences the previous
+// writer, belongs to the requests of one cluster.
 package fleet
 
 import (
@@ -51,8 +51,8 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	// Relay is the configuration of every Relay. The Fleet sets the values that differ: the name of
-	// the cluster, Kube, the lease, Server, Connections, Published and Registerer. It adds the name of
-	// the cluster to the Logger.
+	// the cluster, Kube, the lease, Server, Connections, Published, and Registerer. It adds the
+	// name of the cluster to the Logger.
 	Relay  relay.Config
 	Source source.Source
 	// Metrics gathers the metrics of the process. [Fleet.Gather] adds the metrics of the clusters.

@@ -2,8 +2,9 @@
 // object of the cluster. Then it records in the claim of the cluster name that the cluster is forgotten.
 //
 // The package guarantees that the bus stores each delete once, directly after the last event of its
-// object. The delete has the last state on the bus, because it takes the same path as a delete by the
-// forwarder. The package sends no request to an API server. You can interrupt it and run it again.
+// object. The delete has the last state on the bus, because it takes the same path as a delete by
+// the forwarder. The package sends no request to an API server. You can interrupt [Run] and call it
+// again.
 //
 // The package can't prevent a forwarder of the cluster from running. A running forwarder publishes its
 // objects again. If both write the same object at the same time, Run returns [ErrWritten]. On Kafka, the
@@ -47,14 +48,14 @@ type Config struct {
 // Result is the result of Run.
 type Result struct {
 	Deleted int64 // number of objects deleted
-	Purged  int   // number of objects, deleted longer ago than the retention, whose events were purged
+	Purged  int   // number of objects whose events were purged because the retention period had passed
 	Claimed bool  // the claim of the cluster name says that the cluster is forgotten
 }
 
 // Run publishes a delete of every object of the cluster, and retries deletes that the bus doesn't
-// acknowledge. When the bus has acknowledged all of them, Run purges the events of objects that were
-// deleted longer ago than the retention, and records in the claim that the cluster is forgotten. Run
-// ends early if ctx ends, another process writes one of the objects, or the connection closes
+// acknowledge. When the bus has acknowledged all of them, Run purges the events of objects whose
+// retention period has passed, and records in the claim that the cluster is forgotten. Run ends
+// early if ctx ends, another process writes one of the objects, or the connection closes
 // permanently. It deletes nothing if a later release wrote to the bus in an unknown format.
 func Run(ctx context.Context, c Config) (Result, error) {
 	l := ledger.New()

@@ -198,7 +198,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, old, "old", "a")
-	nc, err := natsgo.Connect(s.URL)
+	nc, err := natsgo.Connect(s.URL, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ var errUnseen = errors.New("the watch has not reached the version of the event o
 // minute, but an aggregated API server may send none.
 const unseenLimit = 3 * time.Minute
 
-// syncForeign is Sync for a foreign entry. It may block on the bus.
+// syncForeign implements Sync for a foreign entry. It may block on the bus.
 func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.Acked, done func(again bool, err error)) {
 	if !f.mayRead(ctx, done) {
 		return
@@ -30,7 +30,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		done(false, err)
 		return
 	}
-	reported := f.Informers.Reported(key) // before the view, which then has every change up to this version
+	reported := f.Informers.Reported(key) // read before the view, so that the view has every change up to this version
 	view := f.Informers.Lookup(key)
 	view.Reported = reported
 	view.Waited = f.Now().Sub(view.Outlived.At) > unseenLimit

@@ -1,7 +1,7 @@
 // Package forward publishes the changes that [ledger.Decide] returns.
 //
-// [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it
-// and records the result. The package does not depend on queues, clusters or brokers. It uses them
+// [Forwarder.Sync] processes one key: it looks up the key, decides, builds the event, publishes it,
+// and records the result. The package does not depend on queues, clusters, or brokers. It uses them
 // only through the interfaces below.
 //
 // The ledger is never ahead of the bus: Sync records an event after the acknowledgement and before
@@ -36,8 +36,9 @@ type Informers interface {
 	Interest(event.Key) ledger.Interest
 	// Settled is called when the bus may have received missing changes of this key.
 	Settled(event.Key)
-	// Unreported is called when the bus has acknowledged an event of an object that the informers have
-	// forgotten. They may never report its delete, so a consistency point needs a comparison first.
+	// Unreported is called when the bus has acknowledged an event of an object that the informers
+	// have forgotten. The informers may never report the object's delete, so a consistency point
+	// needs a comparison first.
 	Unreported(event.Key)
 	// Unpublishable is called when the current state of this key cannot be published and a retry
 	// cannot help.
@@ -77,9 +78,10 @@ type Config struct {
 	// Recheck schedules a comparison of a key with the cluster. It is called if the informers
 	// cannot explain the key's event on the bus. It must not block.
 	Recheck func(event.Key)
-	// Lost says why an object with an entry in the checkpoint can have no event on the bus. True
-	// means that the bus has lost the events. False means that another writer may have published
-	// the delete and purged it after the retention. Lost is called after each conflict.
+	// Lost explains why an object has an entry in the checkpoint but no event on the bus. It
+	// returns true if the bus must have lost the events, and false if another writer may have
+	// published the delete and purged it after the retention period. Lost is called after each
+	// conflict.
 	Lost    func() bool
 	Builder event.Builder
 	// Published is called for each acknowledged event with its version and two times: when the
@@ -253,7 +255,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
 		f.Ledger.Conflict(c, acked, bus, f.Lost())
-		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left on the bus an object that is gone
+		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left a deleted object on the bus
 		if c.Repairs {
 			fail() // the foreign writer is still writing: repair with a back-off
 			return

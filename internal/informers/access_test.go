@@ -10,6 +10,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
@@ -67,6 +68,31 @@ func TestAccessIsLost(t *testing.T) {
 				t.Errorf("tombstones: %+v", v.Tombstones)
 			}
 		})
+	}
+}
+
+// TestAccessIsLostToOneOfTwoNamespaces verifies that a resource does not count as synced, and that a
+// comparison sees the denial, as soon as the informer of a namespace ends because access is denied.
+// Otherwise a consistency point or the end of the first sync could ignore the objects in the namespace, and
+// the comparison that the end of the informer requests could decide nothing about them.
+func TestAccessIsLostToOneOfTwoNamespaces(t *testing.T) {
+	denied := controlplanetest.Reviews(func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "other", nil })
+	b := newBench(t, Config{
+		Namespaces: discovery.NamespaceSelection{Include: []string{"default", "other"}}, Access: discovery.NewAccess(denied, nil, time.Now),
+	}, testResource)
+	b.sync()
+	i := b.watched.informers.All()["default"]
+	i.setFailing(forbiddenError("configmaps", ""), time.Now())
+	var whileStopping, whenCompared bool
+	i.cancel = func() { whileStopping = b.watched.synced(); close(i.stopped) }
+	b.config.Compare = func(schema.GroupResource) { whenCompared = b.DescribeObject(testKey).Denied }
+	var running sync.WaitGroup
+	b.align(t.Context(), b.watched, &running)
+	if b.watched.has("default") {
+		t.Fatal("the informer did not end, so this test verifies nothing")
+	}
+	if whileStopping || !whenCompared {
+		t.Errorf("synced while the informer stopped: %t; denied when compared: %t", whileStopping, whenCompared)
 	}
 }
 

@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -99,6 +100,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		}
 		starting = append(starting, i)
 	}
+	news := s.deny(w, denied) // first, so that no namespace has neither an informer nor a denial
 	s.replace(w, surplus, starting)
 	for _, i := range starting {
 		s.run(ctx, w, i, first, running)
@@ -106,7 +108,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	for _, i := range surplus {
 		s.drop(w, i)
 	}
-	if s.deny(w, denied) && s.references.FollowsOwners() {
+	if s.grant(w, denied); news && s.references.FollowsOwners() {
 		s.EnqueueAll() // objects may wait for owners that turn out to be unreadable
 	}
 	if first && len(names) == 0 {
@@ -136,29 +138,38 @@ func (s *Set) replace(w *watched, surplus, starting []*informer) {
 	})
 }
 
-// deny records and logs the namespaces to which access is denied. It reports whether any denial is
-// new.
+// deny records and logs the namespaces to which access is denied, in addition to those that were denied
+// before. It reports whether any denial is new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
-	now, before, after := s.config.Now(), w.alignment.Load().denied, map[string]denial{}
+	now, is, all := s.config.Now(), w.alignment.Load(), map[string]denial{}
+	maps.Copy(all, is.denied)
 	for _, namespace := range sortedKeys(denied) {
-		d, known := before[namespace]
+		d, known := all[namespace]
 		if !known {
 			news, d.since = true, now
 		}
 		if d.err = denied[namespace]; !known && !errors.Is(d.err, discovery.ErrNotListed) {
 			s.log.Warn("access denied, rechecking", "resource", w.groupResource().String(), "namespace", namespace, "err", d.err)
 		}
-		after[namespace] = d
+		all[namespace] = d
 	}
-	for namespace, d := range before {
-		if _, still := denied[namespace]; !still && !errors.Is(d.err, discovery.ErrNotListed) {
+	w.alignment.Store(&alignment{is.complete, all})
+	return news
+}
+
+// grant ends an alignment. It forgets and logs the denials of all other namespaces.
+func (s *Set) grant(w *watched, denied map[string]error) {
+	is, still := w.alignment.Load(), map[string]denial{}
+	for namespace, d := range is.denied {
+		if _, ok := denied[namespace]; ok {
+			still[namespace] = d
+		} else if !errors.Is(d.err, discovery.ErrNotListed) {
 			s.log.Info("access granted", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
 	// A namespaced resource counts as aligned only after the namespaces are known.
-	complete := w.hasAligned() || s.namespaces.Ready() == nil || !w.resource.Namespaced
-	w.alignment.Store(&alignment{complete, after})
-	return news
+	complete := is.complete || s.namespaces.Ready() == nil || !w.resource.Namespaced
+	w.alignment.Store(&alignment{complete, still})
 }
 
 // run runs an informer until ctx ends or it is dropped. first means that the resource had no

@@ -8,13 +8,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Epoch returns the number of times that the history of a resource went back. Only the sequence
-// attribute of the latest events on the bus stores the epoch, so the epoch never disagrees with
-// these events. After a restart, an epoch without events is detected again.
+// Epoch returns the number of times that the history of a resource was rolled back. Only the
+// sequence attribute of the latest events on the bus stores the epoch, so the epoch never disagrees
+// with these events. After a restart, an epoch without events is detected again.
 //
-// Each resource has its own epoch. A restore of etcd takes every resource back, and reconciliation
-// detects that for each resource separately. The storage of an aggregated API server may go back
-// independently.
+// Each resource has its own epoch. A restore of etcd rolls back every resource, and reconciliation
+// detects the rollback for each resource separately. The storage of an aggregated API server may be
+// rolled back independently.
 func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -24,9 +24,10 @@ func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
 
 // RaiseEpoch sets the epoch of a resource, unless the epoch is already higher. Call it when the bus
-// has events of that epoch, or when history went back. If informers of the resource run, the epoch
-// takes effect after they have restarted. They may hold states of the previous history, which would
-// otherwise count as later states in the new epoch. No epoch follows [event.LastEpoch].
+// has events of that epoch, or when the history was rolled back. If informers of the resource run,
+// the epoch takes effect after they have restarted. The running informers may hold states of the
+// previous history, which would otherwise count as later states in the new epoch. No epoch follows
+// [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

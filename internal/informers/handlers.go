@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// onAdd, onUpdate and onDelete handle the notifications of client-go. initial means that the object
-// was in the first list.
+// onAdd, onUpdate, and onDelete handle the notifications of client-go. initial means that the
+// object was in the first list.
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	i.count.Change(nil, o)
@@ -49,7 +49,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	k := i.resource.Key(o.Namespace, o.Name)
-	if old.UID != o.UID { // a delete and a create, joined by the watch cache or by a relist
+	if old.UID != o.UID { // a delete and a create, merged by the watch cache or by a relist
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	if old != o {

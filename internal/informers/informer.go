@@ -100,8 +100,8 @@ func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
 	return i, err
 }
 
-// synced reports whether the handler has received every object of the first list. HasSynced of the
-// shared informer itself covers only its store.
+// synced reports whether the handler has received every object of the first list. The shared
+// informer's own HasSynced covers only its store.
 func (i *informer) synced() bool { return i.registration.HasSynced() }
 
 // key returns the key of an object from its name in the indexer.
@@ -113,7 +113,7 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
-// covers reports whether the informer lists and watches the place of a key.
+// covers reports whether the informer lists and watches the resource and namespace of a key.
 func (i *informer) covers(k event.Key) bool {
 	return k.GroupResource() == i.resource.GroupResource() && (i.namespace == "" || k.Namespace == i.namespace)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery/survey"
 )
 
-// apply starts, restarts and stops informers according to an answer of discovery.
+// apply starts, restarts, and stops informers according to an answer of discovery.
 func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	s.references.Learn(maps.Clone(a.Followable), a.Catalog.Failed)
 	gone, stale, starting := s.replan(a)
@@ -35,7 +35,7 @@ func (s *Set) apply(ctx context.Context, a *survey.Answer) {
 	}
 }
 
-// replan removes the gone and stale resources from s.watched, but their informers still run. It also
+// replan removes the gone and stale resources from s.watched. Their informers still run. It also
 // returns the resources to start. See [survey.Answer.Changes].
 func (s *Set) replan(a *survey.Answer) (gone, stale []*watched, starting []survey.Plan) {
 	leaving, changed, starting := a.Changes(s.references.Resources(), s.plans())
@@ -60,7 +60,7 @@ const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
 	notSelected  = string(discovery.NotSelected)  // no selector or reference selects the resource anymore
 	notWatchable = string(discovery.NotWatchable) // the resource no longer supports list and watch
-	moved        = "moved"                        // the informer was restarted in another version, kind or scope
+	moved        = "moved"                        // the informer was restarted in another version, kind, or scope
 )
 
 // noteStopped counts and logs the resources that were stopped or restarted because of an answer

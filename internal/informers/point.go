@@ -16,15 +16,18 @@ import (
 // listed the resource and its first sync is complete. Several goroutines may call it.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
-	if w == nil || !w.firstSync.IsDone() || !w.synced() {
+	if w == nil {
 		return ledger.Point{}, false
 	}
-	w.abandoning.Lock()
+	w.abandoning.Lock() // before synced, so that a change of the informers after synced discards the point
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	w.abandoning.Unlock()
+	if !w.firstSync.IsDone() || !w.synced() {
+		return ledger.Point{}, false
+	}
 	all := w.all()
 	slices.SortFunc(all, func(a, b *informer) int { return strings.Compare(a.namespace, b.namespace) })
-	for _, i := range all { // in one order, so that concurrent calls do not wait for each other forever
+	for _, i := range all { // in a fixed order, so that concurrent calls do not deadlock
 		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
 	defer func() {
@@ -120,8 +123,9 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 // the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Unreported discards the points that the bus has not reached. Call it when the bus has acknowledged
-// an event of an object that the informers have forgotten. They may never report its delete.
+// Unreported discards the points that the bus has not reached. Call it when the bus has
+// acknowledged an event of an object that the informers have forgotten. The informers may never
+// report the object's delete.
 func (s *Set) Unreported(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.reselect(w)
@@ -138,8 +142,8 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with the keys of the objects of a resource, except those with an unacknowledged
-// change, until f returns false. The bus has the states of these objects, unless an earlier run left
+// Clean calls f with the keys of a resource's objects, except those with an unacknowledged change,
+// until f returns false. The bus has the states of these objects, unless an earlier run left
 // changes unpublished.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)

@@ -151,6 +151,31 @@ func TestPointOfTwoInformers(t *testing.T) {
 	}
 }
 
+// TestPointWhileAnInformerEnds verifies that a point isn't published if access to a namespace is denied, and
+// its informer ends, while the point is taken. The other informers don't show the changes in that namespace.
+func TestPointWhileAnInformerEnds(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"a", "b"}}}, r)
+	b.watched.firstSync.Finish(t.Context())
+	b.sync()
+	for _, i := range b.watched.all() {
+		i.progress.List(0, true, true, time.Now())
+		i.shared.GetStore().Bookmark("9")
+	}
+	b.config.Now = func() time.Time { // during Point
+		b.config.Now = time.Now
+		b.deny(b.watched, map[string]error{"a": forbiddenError("pods", "")})
+		b.replace(b.watched, []*informer{b.watched.informers.All()["a"]}, nil)
+		return time.Now()
+	}
+	if p, ok := b.Point(r.GroupResource()); ok && p.Selection == b.Selection(r.GroupResource()) {
+		t.Errorf("the point %+v would be published", p)
+	}
+	if b.watched.synced() {
+		t.Error("the informer did not end, so this test verifies nothing")
+	}
+}
+
 // TestPointsAtTheSameTime verifies that several goroutines can take points of a resource, as the
 // resolver and every scrape of the metrics do. An earlier version locked the informers in random
 // order. Two calls could then wait for each other forever, and the handlers of the resource with them.

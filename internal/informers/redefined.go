@@ -8,9 +8,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// relistAfter is the delay between a change of a definition and the new list of its resource. The
-// API server also watches definitions. It uses the old definition until it has received the change
-// and its current requests have ended, which takes one or two seconds.
+// relistAfter is the delay between a change of a CustomResourceDefinition and the new list of its
+// resource. The API server also watches CustomResourceDefinitions. It uses the old definition until
+// it has received the change and its current requests have ended, which takes one or two seconds.
 const relistAfter = 5 * time.Second
 
 // redefined requests a new list of each resource that the API server may now serve differently.
@@ -22,7 +22,8 @@ func (s *Set) redefined(r discovery.Redefinition) {
 	})
 }
 
-// relistRedefined lists a resource again after each change of its definition, until ctx ends.
+// relistRedefined lists a resource again after each change of its CustomResourceDefinition or
+// APIService, until ctx ends.
 func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	for {
 		select {
@@ -42,9 +43,9 @@ func (s *Set) relistRedefined(ctx context.Context, w *watched) {
 	}
 }
 
-// mayBeRedefined reports whether a definition in a group may have changed without a notification.
-// If access to definitions is denied, the end of a watch is the only sign of a change. The group of
-// every custom resource contains a dot.
+// mayBeRedefined reports whether a CustomResourceDefinition or APIService of a group may have
+// changed without a notification. If access to them is denied, the end of a watch is the only sign
+// of a change. The group of every custom resource contains a dot.
 func (s *Set) mayBeRedefined(group string) bool {
 	d := s.definitions.Load()
 	return d != nil && strings.Contains(group, ".") && !d.HasSynced()

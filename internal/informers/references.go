@@ -119,8 +119,8 @@ func (s *Set) referencesListed() bool {
 	return complete
 }
 
-// ForgetReferences forgets the references of the objects of a resource that the cluster no longer
-// serves.
+// ForgetReferences forgets the references of a resource's objects. Call it when the cluster no
+// longer serves the resource.
 func (s *Set) ForgetReferences(gr schema.GroupResource) { s.references.Forget(gr) }
 
 // byOwner is the name of the index of objects by the UIDs of their controllers.

@@ -6,7 +6,7 @@
 //   - It enqueues a key after every change of its object that the API server reports, and again at
 //     every resync. [Set.Lookup] then shows the state after that change or a later state.
 //   - A deleted UID has a tombstone until the bus has the delete.
-//   - A failed list, a failed discovery or a stopped informer never creates a tombstone.
+//   - A failed list, a failed discovery, or a stopped informer never creates a tombstone.
 //
 // The package does not detect changes that happened while it was not running. Package reconcile
 // finds them.

@@ -16,7 +16,7 @@ import (
 // Status returns the state of every informer.
 func (s *Set) Status() health.Report { return s.report(s.lenOf) }
 
-// Health is Status without the number of objects, which may take long to count.
+// Health is like Status, but without the number of objects, which may take a long time to count.
 func (s *Set) Health() health.Report { return s.report(func(*informer) int { return 0 }) }
 
 func (s *Set) report(count func(*informer) int) health.Report {

@@ -214,3 +214,18 @@ func TestWatchEventsAreCounted(t *testing.T) {
 		t.Errorf("%v changes were counted, want 3", got.GetCounter().GetValue())
 	}
 }
+
+// TestStatusDuringTheFirstAlignment verifies that a status is not ready if the first alignment of a resource
+// completes while the status is read. The status may lack the informers that the alignment has started.
+func TestStatusDuringTheFirstAlignment(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.sync()
+	b.watched.alignment.Store(&alignment{})
+	got := b.report(func(*informer) int {
+		b.watched.alignment.Store(&alignment{complete: true})
+		return 0
+	})
+	if got.Ready() == nil {
+		t.Errorf("ready: %+v", got)
+	}
+}

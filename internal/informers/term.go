@@ -88,7 +88,7 @@ func (s *Set) enqueue(k event.Key) {
 	}
 }
 
-// EnqueueLowPriority is enqueue for background work.
+// EnqueueLowPriority is like enqueue, but for background work.
 func (s *Set) EnqueueLowPriority(k event.Key) {
 	if s.hasJoined(k) {
 		s.config.EnqueueLowPriority(k)

@@ -196,18 +196,18 @@ func (w *watched) refused() bool {
 // with count.
 func (w *watched) statusOf(count func(*informer) int) []health.Status {
 	var all []health.Status
+	complete := w.hasAligned() // before the informers, so that they include those that complete an alignment
 	for _, i := range w.all() {
 		st := i.status()
 		st.Objects = count(i)
 		all = append(all, st)
 	}
-	is := w.alignment.Load()
-	for namespace, d := range is.denied {
+	for namespace, d := range w.alignment.Load().denied { // after the informers, which end after their denial
 		all = append(all, health.Status{
 			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})
 	}
-	if !is.complete {
+	if !complete {
 		all = append(all, health.Status{Resource: w.resource, State: health.Starting, Since: w.began})
 	}
 	return all

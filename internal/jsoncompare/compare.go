@@ -4,7 +4,7 @@
 //
 // Members are matched by name and items of an array by index, so an item inserted at the beginning
 // of an array changes all of them. Of duplicate members, the last one counts, as in encoding/json.
-// A comparison gives up after too much work, which only crafted objects need.
+// A comparison gives up after too much work, which only crafted objects cause.
 package jsoncompare
 
 import (
@@ -43,7 +43,7 @@ const maxPlaces = 4096
 // and 1 differ, because writers do not agree on which numbers are equal.
 //
 // Each returns false if it gave up because the comparison takes too much work. In that case, the
-// objects may differ in more places. Whether it gives up depends only on the two texts.
+// objects may differ in more places. Whether Each gives up depends only on the two texts.
 //
 // Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. In that case, it has not
 // called report.

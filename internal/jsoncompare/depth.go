@@ -1,7 +1,7 @@
 package jsoncompare
 
-// IsDeeper reports whether a decoded value has more than the given levels of nested objects and
-// arrays. Comparing or encoding a deep value can cost its size times its depth, or overflow the
+// IsDeeper reports whether the objects and arrays in a decoded value are nested more than levels
+// deep. Comparing or encoding a deep value can cost its size times its depth, or overflow the
 // stack.
 func IsDeeper(value any, levels int) bool {
 	switch v := value.(type) {

@@ -10,8 +10,8 @@ import (
 // unexpected type. It has no details, because the text can contain secrets.
 var ErrSyntax = errors.New("not valid JSON, or not of the expected form")
 
-// Scanner scans one JSON text. After an error all methods do nothing, so that it is enough
-// to check [Scanner.Err] once:
+// Scanner scans one JSON text. After an error, all methods do nothing, so that it is enough to
+// check [Scanner.Err] once:
 //
 //	s := jsonscan.New(text)
 //	for s.Object(); s.Next(); {
@@ -24,8 +24,8 @@ var ErrSyntax = errors.New("not valid JSON, or not of the expected form")
 //	}
 //	if err := s.End(); err != nil {
 //
-// Between two calls of Next, consume exactly one value with Skip, Text, Object or Array.
-// The zero value is an empty text.
+// Between two calls of Next, consume exactly one value with Skip, Text, Object, or Array. The zero
+// value is an empty text.
 type Scanner struct {
 	b      []byte
 	i      int
@@ -44,7 +44,7 @@ func New(text []byte) Scanner { return Scanner{b: text} }
 // then have as many levels as an object on its own.
 func NewAt(levels int, text []byte) Scanner { return Scanner{b: text, depth: levels} }
 
-// Err returns [ErrSyntax] after an error, otherwise nil.
+// Err returns [ErrSyntax] after an error, and nil otherwise.
 func (s *Scanner) Err() error {
 	if s.failed {
 		return ErrSyntax
@@ -60,7 +60,7 @@ func (s *Scanner) End() error {
 	return s.Err()
 }
 
-// Position returns the current offset: after the last value, key or bracket.
+// Position returns the current offset: after the last value, key, or bracket.
 func (s *Scanner) Position() int { return s.i }
 
 // Between returns the text between two positions.
@@ -85,8 +85,8 @@ func (s *Scanner) open(bracket byte) {
 	s.first = true
 }
 
-// Next moves to the next member of the innermost object. After the last member it leaves
-// the object and returns false. It also returns false after an error.
+// Next moves to the next member of the innermost object. After the last member, it leaves the
+// object and returns false. It also returns false after an error.
 func (s *Scanner) Next() bool {
 	if !s.more('}') {
 		return false

@@ -87,7 +87,7 @@ end:
 	return -1
 }
 
-// at returns the byte at i. At the end of the text it returns 0, which is never valid JSON.
+// at returns the byte at i. At the end of the text, it returns 0, which is never valid JSON.
 func at(b []byte, i int) byte {
 	if i < len(b) {
 		return b[i]

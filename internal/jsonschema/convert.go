@@ -121,8 +121,8 @@ func (c *converter) convert(from schema) (schema, error) {
 }
 
 // isNullIfEmpty reports whether the API server can write null in place of an empty value. A list, a
-// map or a time of a built-in type can be null, whatever its schema says. For example, the rules of
-// a ClusterRole can be null.
+// map, or a time of a built-in type can be null, whatever its schema says. For example, the rules
+// of a ClusterRole can be null.
 func isNullIfEmpty(s schema) bool {
 	switch s["type"] {
 	case "array":

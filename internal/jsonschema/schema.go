@@ -7,7 +7,7 @@
 //   - It accepts the data of every event of the resource in that version, including truncated
 //     events and events with an unknown final state. Therefore fields that the API server requires
 //     at the top of an object, such as spec, are optional. In metadata, the schema requires name,
-//     uid and, for a namespaced resource, namespace.
+//     uid, and, for a namespaced resource, namespace.
 //
 // Limits:
 //

@@ -1,6 +1,6 @@
 // Package kubeconfig finds the API server that the settings name, and the credentials for it.
 //
-// The API server is that of KUBECONFIG, of the user's default kubeconfig or, in a pod, of the
+// The API server is that of KUBECONFIG, of the user's default kubeconfig, or, in a pod, of the
 // service account. If the settings have a source of several clusters, they also name one of these
 // clusters, and the API server is the one of that cluster. No error and no address contains a
 // password of the kubeconfig. The package connects to nothing but the management cluster of Cluster
@@ -41,8 +41,8 @@ func (f Finder) Config() (*rest.Config, error) {
 	return kube, FollowToken(kube, f.Logger)
 }
 
-// Load is [Finder.Config] without [FollowToken] for a cluster of the kubeconfig or of the pod. The
-// configuration for a cluster of a source already follows its token.
+// Load is like [Finder.Config], but without [FollowToken] for a cluster of the kubeconfig or of the
+// pod. The configuration for a cluster of a source already follows its token.
 func (f Finder) Load() (*rest.Config, error) {
 	if f.Settings.Fleet.Source() != "" {
 		f.Logger = slog.New(slog.DiscardHandler)

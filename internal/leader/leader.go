@@ -1,12 +1,12 @@
-// Package leader elects one of several forwarders as the writer, with a Kubernetes Lease.
-// It builds on client-go's leader election. It does not depend on events, informers or
-// buses, and they do not depend on it: they are told to start and to stop.
+// Package leader elects one of several forwarders as the writer, with a Kubernetes Lease. It builds
+// on client-go's leader election. It does not depend on events, informers, or buses. They do not
+// depend on it either: they are told to start and to stop.
 //
-// It guarantees:
+// The package guarantees:
 //
-//   - [Election.Run] calls lead only while the Lease is held, and releases the Lease only
-//     after lead returned. If lead drains its queue before it returns, the next leader
-//     starts after the drain.
+//   - [Election.Run] calls lead only while the Lease is held, and releases the Lease only after
+//     lead has returned. If lead drains its queue before it returns, the next leader starts after
+//     the drain.
 //   - An interrupted leadership ends. If another process held the Lease in between, however
 //     briefly, or the Lease was deleted, the state of this process is stale, and the context of
 //     lead ends. client-go would continue as if nothing had happened.
@@ -14,8 +14,8 @@
 //     the clock and not a timer. So a process that was suspended, or whose machine slept,
 //     receives the correct result before any of its timers fires.
 //
-// It does not guarantee that a process without the Lease can't write, because a Lease does not
-// fence. A process can be suspended for any time between a call of Permit and the write that
+// The package does not guarantee that a process without the Lease can't write, because a Lease does
+// not fence. A process can be suspended for any time between a call of Permit and the write that
 // follows. Only the bus can reject such a write, and it does: see docs/high-availability.md.
 package leader
 
@@ -80,8 +80,8 @@ func New(c Config) *Election {
 // ErrNotHeld means that writing is not allowed.
 var ErrNotHeld = errors.New("lease not held")
 
-// Permit returns nil if writing is allowed now, else an error with [ErrNotHeld] in its
-// chain. It does not block.
+// Permit returns nil if writing is allowed now, and an error that wraps [ErrNotHeld] otherwise. It
+// does not block.
 func (e *Election) Permit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,8 +99,8 @@ func (e *Election) permit() error {
 }
 
 // validity is how long a renewal permits writing. It is the time for which client-go's elector
-// leads without another renewal. The rest of the LeaseDuration, until another process may lead, is
-// for writes in flight.
+// remains the leader without another renewal. The rest of the LeaseDuration, after which another
+// process may become the leader, is reserved for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
 
 // elapsed returns the time that has passed on the monotonic clock or on the wall clock, whichever
@@ -142,7 +142,7 @@ func (e *Election) heldByAnother() bool {
 	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
 }
 
-// errRead and errRenew are in the chain of a failed request's error, and name the request.
+// The error of a failed request wraps errRead or errRenew, which names the request.
 var (
 	errRead  = errors.New("read the lease")
 	errRenew = errors.New("renew the lease")

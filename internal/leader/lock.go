@@ -33,7 +33,8 @@ var _ resourcelock.Interface = (*lock)(nil)
 
 var errLost = errors.New("leadership ended")
 
-// led reports whether this process held the Lease in this candidacy, and whether it may hold it.
+// led reports whether this process held the Lease in this candidacy, and whether it may hold the
+// Lease.
 func (l *lock) led() (led, maybe bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

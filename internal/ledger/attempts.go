@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records the publishes of a key that the bus has not acknowledged, but may have stored. The
+// attempts records a key's publishes that the bus may have stored but has not acknowledged. The
 // ledger forgets them when the bus reports another event of the key, because the bus then refuses
 // them: they expect an earlier position. The value is immutable.
 type attempts struct {
@@ -50,8 +50,8 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
-// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It needs no
-// data of the event, which a tombstone on the bus may have replaced.
+// hasRemoval reports whether an event on the bus can be an attempt to publish a removal. It doesn't
+// use the event's data, which a tombstone on the bus may have replaced.
 func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.has(bus) }
 
 // mayShow reports whether the bus may show the object of an attempt as existing.

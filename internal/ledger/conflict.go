@@ -5,10 +5,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// Conflict records that the bus refused a change. The change expected acked as the last event of the
-// object, but the last event is bus. If the bus has no event of the object, lost says whether the bus
-// has lost the events. If it has not, another writer may have published the delete and purged it
-// after the retention.
+// Conflict records that the bus refused a change. The change expected acked as the last event of
+// the object, but the last event is bus. If the bus has no event of the object, lost says whether
+// the bus has lost the events. If the bus has not lost them, another writer may have published the
+// delete and purged it after the retention period.
 //
 // Conflict has no effect if a load has changed the entry since the decision.
 func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {
@@ -31,7 +31,7 @@ func afterConflict(c event.Change, acked, bus event.Acked, lost bool, attempts *
 	case attempts.hasRemoval(bus):
 		return bus
 	case isBefore(bus, c):
-		bus.Digest = event.Digest{} // not trusted, because the object can be selected again in this version
+		bus.Digest = event.Digest{} // not trusted, because the object can be selected again at this version
 		return bus
 	}
 	return acked.Before(bus)

@@ -8,8 +8,8 @@ import (
 )
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
-// whose delete was inferred, or as the previous state of an update. must means that the change
-// cannot be published without that state. must is true for such a delete, and for an update that is
+// whose delete was inferred, or as the previous state of an update. must reports whether the change
+// cannot be published without that state. It is true for such a delete, and for an update that is
 // due only if its content differs from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {

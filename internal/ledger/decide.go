@@ -36,10 +36,10 @@ const (
 	// ReasonStale: the bus holds a later state than the indexer. Another writer published that
 	// state, and our watch will receive it too. The object may be missing from the indexer.
 	ReasonStale Reason = "stale"
-	// ReasonDenied: the bus has a delete of the live object, in the live version or in a version
-	// that is not trusted. Either the watch is behind, or the object outlived the delete: it left
-	// a selector, its definition was recreated, or the delete was inferred. A consistent read
-	// decides which case applies.
+	// ReasonDenied: the bus has a delete of the live object, at the live version or at a version
+	// that is not trusted. Either the watch is behind, or the object outlived the delete: the
+	// object left a selector, its CustomResourceDefinition was recreated, or the delete was
+	// inferred. A consistent read decides which case applies.
 	ReasonDenied Reason = "denied"
 	// ReasonProjected: the bus holds the live version with a different digest, because the
 	// projection changed or the API server serves the object differently. A comparison with the
@@ -61,10 +61,11 @@ const (
 // One call returns at most one change. After a delete, the caller calls Decide again, because
 // another UID may have taken the name.
 //
-// If the informers have forgotten the attempted UID, Decide returns the unacknowledged change again.
-// If that UID is gone and the bus may show it, Decide returns its last state once more, so that the
-// bus certainly has the UID. The delete follows. If that UID is live, the bus may have another event
-// than the acknowledged one, so Decide returns a change even if that event has the live state.
+// If the informers have forgotten the attempted UID, Decide returns the unacknowledged change
+// again. If that UID is gone and the bus may show it, Decide returns its last state once more, so
+// that the bus certainly has the UID. The delete follows. If that UID is live, the last event on
+// the bus may not be the acknowledged one, so Decide returns a change even if the acknowledged
+// event has the live state.
 func Decide(v event.View) (*event.Change, Reason) {
 	acked, attempted := v.Acked, v.Attempted
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
@@ -135,8 +136,8 @@ func Decide(v event.View) (*event.Change, Reason) {
 	}
 }
 
-// isDenied reports whether the bus has a removal in the version of the live object, or a removal of
-// the live UID whose version is not known.
+// isDenied reports whether the bus has a removal at the live object's version, or a removal of the
+// live UID at an unknown version.
 func isDenied(v event.View, acked event.Acked) bool {
 	isSame := v.Live.ResourceVersion == acked.ResourceVersion && v.Epoch == acked.Epoch
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))

@@ -31,13 +31,13 @@ import (
 // object again.
 const ReasonForeign Reason = "foreign"
 
-// ReasonUnseen: the bus has an event of another writer, and the informers may still report its object
-// or the delete of that object. The decision waits for them.
+// ReasonUnseen: the bus has an event from another writer, and the informers may still report the
+// event's object or the delete of that object. The decision waits for that report.
 const ReasonUnseen Reason = "unseen"
 
 // DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, or the zero value
-// if the bus no longer has it. ours means that shown has the UID, version and digest of one of this
-// forwarder's attempts.
+// if the bus no longer has it. ours means that shown has the UID, version, and digest of one of
+// this forwarder's attempts.
 //
 // If shown has the state of the object, or can come from an attempt or from another forwarder of this
 // cluster, DecideForeign returns the entry to adopt. Otherwise it returns the change that repairs the
@@ -125,8 +125,9 @@ func isPresent(v event.View, a event.Acked) bool {
 // publishes the later state after it.
 //
 // If the delete of the last known object is due, the event can also have the live version of its
-// successor with other content, for example from before a definition gained a default. That is enough,
-// because a delete that is published after such an event would be in the wrong order.
+// successor with other content, for example if a CustomResourceDefinition has gained a default
+// since. Such an event also counts, because a delete published after it would be in the wrong
+// order.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -150,7 +151,7 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 }
 
 // isFollowing reports whether an event can follow the last known event of its UID: it has a later
-// epoch or version, or it is a deselected event with the same version.
+// epoch or version, or it is a deselected event at the same version.
 func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch
@@ -166,10 +167,10 @@ func isSameVersion(a, acked event.Acked) bool {
 }
 
 // isOfAnother reports whether an event can come from another forwarder and belong to an object that
-// had the name after the last known object and is gone. If the last known object is not deleted on the
-// bus, or the name is free now, the event must be a removal. Otherwise any event will do, because this
-// forwarder publishes the live object after it. isOfAnother also returns true if the bus has no event
-// and none is known.
+// had the name after the last known object and is gone. If the last known object is not deleted on
+// the bus, or the name is free now, the event must be a removal. Otherwise any event qualifies,
+// because this forwarder publishes the live object after it. isOfAnother also returns true if the
+// bus has no event and none is known.
 //
 // Our watch may not have shown the other object: our watch can be behind the other forwarder's
 // watch, and a list does not contain an object that was created and deleted before the list.
@@ -212,12 +213,12 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 	return isSameContent(o, t.Object) || isEarlierRemoval(shown, acked, t.Object.ResourceVersion)
 }
 
-// isEarlierRemoval reports whether a removal can have another state than the last one that our
-// watch showed, whose version is last. A deselected event can have any selected state after acked.
-// A delete can have the state of acked if its forwarder missed the later states. That state is
-// usually earlier than last, but can also be later than any state that our watch has shown. If acked
-// has a text digest, which cannot be computed from the published form, only a deselected event can
-// match, by its own digest.
+// isEarlierRemoval reports whether a removal can have a state other than the last state that our
+// watch showed. last is the version of that last state. A deselected event can have any selected
+// state after acked. A delete can have the state of acked if its forwarder missed the later states.
+// The state of acked is usually earlier than last, but can also be later than any state that our
+// watch has shown. If acked has a text digest, which cannot be computed from the published form,
+// only a deselected event can match, by its own digest.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
@@ -249,8 +250,8 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	return &is
 }
 
-// deletionOf returns the removal of the object that a foreign event shows. It is for a key without
-// a selected object. The last state is unknown.
+// deletionOf returns the removal of the object that a foreign event shows. The caller has verified
+// that the key has no selected object. The last state is unknown.
 func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	is := acked
 	if a.UID != "" && a.UID != acked.UID {

@@ -2,11 +2,11 @@
 // reported and the bus may lack, and the key's last event on the bus. The pure functions [Decide]
 // and [DecideForeign] decide what to publish.
 //
-// A [Ledger] is a state machine without I/O, clock or goroutines. It has three kinds of input:
+// A [Ledger] is a state machine without I/O, a clock, or goroutines. It has three kinds of input:
 // reports from the informers ([Ledger.Observe], [Ledger.AddTombstone]), results of a comparison
 // with the cluster ([Ledger.MarkOutlived]), and results from the bus ([Term.Acknowledge],
-// [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one
-// lock, and does not block on anything else.
+// [Term.Unanswered], [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under
+// one lock, and does not block on anything else.
 //
 // A key is dirty while the bus may lack its current state, and while an event that shows its object
 // for the first time is unacknowledged. For a dirty key, the ledger also stores what an informer's
@@ -31,7 +31,7 @@ import (
 // Ledger is safe for use by several goroutines. Make one with [New].
 type Ledger struct {
 	mu     sync.RWMutex
-	tables map[schema.GroupResource]*table // without empty ones
+	tables map[schema.GroupResource]*table // contains no empty table
 	since  map[int64]int                   // number of dirty keys by dirty.since
 	now    generation
 	term   *Term // nil for none

@@ -32,7 +32,7 @@ func (l *Load) Put(key event.Key, a event.Acked) {
 	t.put(nameOf(key), a)
 }
 
-// Cancel ends a load, which then has no effect.
+// Cancel ends the load without an effect on the ledger.
 func (l *Load) Cancel() {
 	l.term.ledger.mu.Lock()
 	defer l.term.ledger.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 }
 
 // set replaces the recorded event of an object with the loaded event, or removes it if the load
-// found none. It returns 1 if the bus has lost the last event of the object, otherwise 0.
+// found none. It returns 1 if the bus has lost the last event of the object, and 0 otherwise.
 func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	ledger := l.term.ledger
 	ledger.mu.Lock()

@@ -101,8 +101,7 @@ func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
 	return since, is
 }
 
-// IsMissing reports whether the bus doesn't show an object as existing, and the object can be
-// published.
+// IsMissing reports whether an object can be published but the bus doesn't show it as existing.
 func (l *Ledger) IsMissing(key event.Key) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

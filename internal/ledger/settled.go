@@ -25,8 +25,8 @@ func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) { t.put(key, of, r, a) })
 }
 
-// put is Put for a record. It keeps the attempts if the event is foreign, because a foreign event
-// may be an attempt (see [DecideForeign]).
+// put implements Put for a record. It keeps the attempts if the event is foreign, because a foreign
+// event may be an attempt (see [DecideForeign]).
 func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
 	if isLoss(r.acked(), a) {
 		t.lost++
@@ -48,9 +48,9 @@ func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 	return ok
 }
 
-// Adopt is Replace with an event of an attempt or of another forwarder of this cluster. It also
-// forgets the attempts, unless they expect this event. In that case, the bus can still store them
-// after the event.
+// Adopt is like Replace, for an event that an attempt or another forwarder of this cluster
+// published. It also forgets the attempts, unless they expect this event. In that case, the bus can
+// still store them after the event.
 func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if r.acked() != was {
@@ -65,7 +65,7 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
 // the bus lacks only changes that were reported later. It returns false if the ledger has no report
-// about the object. The object's informer may have ended while the event was in flight.
+// about the object, for example because the object's informer ended while the event was in flight.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) (reported bool) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
@@ -79,8 +79,9 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 	return reported
 }
 
-// Settle records that the bus needs no new event for the current state of a key. acked can have an
-// earlier version, if the current state differs from it only in unpublished fields.
+// Settle records that the bus needs no new event for the current state of a key. If the current
+// state differs from the state on the bus only in unpublished fields, acked has the version of the
+// current state.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty

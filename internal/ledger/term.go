@@ -116,7 +116,7 @@ func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	of.setAcked(r, a)
 }
 
-// LostTotal returns the number of times that the bus had lost the last event of an object. In each
+// LostTotal returns the number of times that the bus has lost the last event of an object. In each
 // case, the bus had an earlier event, or no event although the object was live.
 func (t *Term) LostTotal() uint64 {
 	t.ledger.mu.RLock()

@@ -11,8 +11,8 @@ const maxKinds = 8
 
 // keys returns the key of a record's cause. A record with the attribute "name" is about a single
 // object. Its key consists of the message and the innermost error, and shared is true. For other
-// records, the key also has the string attributes, so that each resource, topic or setting has its own
-// line.
+// records, the key also has the string attributes, so that each resource, topic, or setting has its
+// own line.
 func keys(with []slog.Attr, r slog.Record) (key string, shared bool) {
 	var texts, name strings.Builder
 	var err error

@@ -1,10 +1,10 @@
 // Package loglimit limits the number of warnings per cause, so that a fault that affects a thousand
 // objects doesn't write a thousand lines every few seconds.
 //
-// It guarantees that the first warnings of a cause are written unchanged. After that, it writes one
-// line at the end of each interval. The line is the last warning, with the number of omitted
-// warnings in the attribute "suppressed". The lines and these numbers add up to the number of
-// warnings. Records of all other levels, including errors, are always written. The memory is
+// The package guarantees that the first warnings of a cause are written unchanged. After that, it
+// writes one line at the end of each interval. The line is the last warning, with the number of
+// omitted warnings in the attribute "suppressed". The lines and these numbers add up to the number
+// of warnings. Records of all other levels, including errors, are always written. The memory is
 // bounded.
 //
 // The package can't distinguish two faults with the same message and the same innermost error.

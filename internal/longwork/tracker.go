@@ -92,8 +92,8 @@ func (t *Tracker) sample(w Work, a Amount, now time.Time) {
 	}
 }
 
-// due reports whether it is time to log the work. The interval is logInterval, or a tenth of the time
-// that the work has lasted if that is longer.
+// due reports whether it is time to log the work. The interval is logInterval or a tenth of the
+// time that the work has lasted, whichever is longer.
 func (r *run) due(now time.Time) bool {
 	lasted, last := now.Sub(r.began), r.logged
 	if last.IsZero() {

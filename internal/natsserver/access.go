@@ -121,11 +121,11 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 
 // isolateReaders moves readers to a separate account, which has no stream.
 //
-// A NATS server sends the response to the reply subject in the request without checking the client's
-// permissions. If readers were in the account of the stream, a reader could name a subject of the
-// stream as the reply subject, and so write to the stream. Therefore the stream's account exports the
-// allowed requests as services, and the responses arrive in the readers' account. The stream belongs to
-// the global account.
+// A NATS server sends the response to the reply subject in the request without checking the
+// client's permissions. If readers were in the stream's account, a reader could name one of the
+// stream's subjects as the reply subject, and so write to the stream. Therefore, the stream's
+// account exports the allowed requests as services, and the responses arrive in the readers'
+// account. The stream belongs to the global account.
 //
 // Call isolateReaders after the server has started. If a second account exists at startup, the server
 // disables JetStream in the global account.

@@ -50,7 +50,7 @@ func connect(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream 
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +166,13 @@ func TestReaders(t *testing.T) {
 	const subject = "kuberelay.prod.core.pods.default.web"
 	publish(t, writer, subject, "one")
 	denied := make(chan error, 1)
-	nc, err := nats.Connect(s.ClientURL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(limit), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
 
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestReaderCannotHaveServerWrite(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
 	writer := forwarder(t, s)
 	publish(t, writer, "kuberelay.prod.core.pods.default.web", "{}") // as the body of a purge request, this purges the stream
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 	writer := forwarder(t, s)
 	const subject = "kuberelay.prod.core.pods.default.web"
 	publish(t, writer, subject, "{}")
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,7 +471,7 @@ func TestTLS(t *testing.T) {
 	forwarder(t, s)
 	serial := func() string {
 		t.Helper()
-		nc, err := nats.Connect(s.ClientURL(), nats.Token("s"), nats.Secure(ca.Config()))
+		nc, err := nats.Connect(s.ClientURL(), nats.Timeout(limit), nats.Token("s"), nats.Secure(ca.Config()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@
 // Guarantees:
 //
 //   - Only this process can write. Other clients can read, with the credentials in [Access].
-//   - It limits the size of the files, the memory of the readers' consumers, and the number
+//   - The server limits the size of its files, the memory of the readers' consumers, and the number
 //     of the readers' connections.
 //   - Its files are in one directory, which only the current user can access and only one server
 //     can use at a time.
@@ -109,7 +109,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// launch starts a server on the files and the address. If launch fails, no server is running.
+// launch starts a server with the configured files and address. If launch fails, no server is
+// running.
 func (s *Server) launch(ctx context.Context) error {
 	o := s.opts
 	clients, err := o.Access.authenticator(o.StoreDir, o.Logger)
@@ -238,8 +239,8 @@ func (s *Server) ClientURL() string { return s.current().ClientURL() }
 // InProcessConn returns a connection without a socket.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.current().InProcessConn() }
 
-// Shutdown stops the server and waits until it has written its files or ctx ends. You can call it
-// again.
+// Shutdown stops the server and waits until it has written its files or ctx ends. You can call
+// Shutdown more than once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
 	select {

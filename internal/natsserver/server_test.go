@@ -81,7 +81,7 @@ func TestStart(t *testing.T) {
 
 func TestMaxPayload(t *testing.T) {
 	s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: Access{Anonymous: true}})
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

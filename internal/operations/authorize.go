@@ -64,7 +64,7 @@ type question struct {
 }
 
 type verdict struct {
-	status int // 200, 401 or 403
+	status int // 200, 401, or 403
 	until  time.Time
 }
 

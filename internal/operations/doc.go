@@ -1,5 +1,5 @@
 // Package operations makes the forwarder observable. It has an HTTP server for /metrics, /healthz,
-// /readyz, /api/v1/status, /api/v1/trace and the status page. It also provides the metrics of
+// /readyz, /api/v1/status, /api/v1/trace, and the status page. It also provides the metrics of
 // client-go, which are off by default, and of the process.
 //
 // The package does not depend on other parts of the forwarder. The caller passes the checks and a

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// InformerMetrics returns metrics for informers, with the resource as a label. Pass it to
-// each informer in its options together with an identity. It does not use client-go's
+// InformerMetrics returns metrics for informers, with the resource as a label. Pass it in the
+// options of each informer, together with an identity. InformerMetrics does not use client-go's
 // process-wide provider.
 //
 // client-go accepts an identity for one informer only, and does not release it by itself. So each

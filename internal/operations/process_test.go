@@ -89,7 +89,9 @@ func TestRESTClientMetrics(t *testing.T) {
 	for _, r := range registries {
 		got := requests(t, r)
 		for name := range got {
-			got[name] -= before[name]
+			if got[name] -= before[name]; got[name] == 0 { // only an earlier test sent such requests
+				delete(got, name)
+			}
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)

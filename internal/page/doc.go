@@ -8,7 +8,7 @@
 // With several clusters, the page has a row for each cluster. The query parameter cluster selects the
 // page of one cluster.
 //
-// It guarantees:
+// The package guarantees:
 //
 //   - The page loads nothing from another host. No other site can embed the page, run a script in
 //     it, or read its stream. Names of objects become text, never markup: the browser refuses

@@ -12,8 +12,8 @@ import (
 
 const (
 	maxStreams = 16
-	// maxStream is the maximum duration of a stream. Then the browser connects again, which needs a
-	// new authorization.
+	// maxStream is the maximum duration of a stream. After that, the browser connects again, which
+	// requires a new authorization.
 	maxStream  = 10 * time.Minute
 	retryAfter = time.Second
 	// refresh is the longest time between two status documents. A document at this interval shows the

@@ -17,7 +17,7 @@ type step struct {
 }
 
 // condition matches the elements of a list that have a field with this value: a string, a
-// json.Number or a bool.
+// json.Number, or a bool.
 type condition struct {
 	path  []string
 	value any
@@ -154,7 +154,7 @@ func (p *parser) named(name string, split bool) (string, error) {
 }
 
 // plain reports whether an unquoted name can contain c. It accepts the characters that occur in the
-// names of fields, labels and annotations, except the dot.
+// names of fields, labels, and annotations, except the dot.
 func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-/", c) >= 0
 }
@@ -253,7 +253,7 @@ func (p *parser) spaces() *parser {
 	return p
 }
 
-// field reads the name of a field in a filter. Such a name has only letters, digits, _ and -.
+// field reads the name of a field in a filter. Such a name has only letters, digits, _, and -.
 func (p *parser) field() (string, error) {
 	end := 0
 	for end < len(p.rest) && p.rest[end] != '/' && plain(p.rest[end]) {

@@ -12,12 +12,13 @@
 //	[*]             all elements of a list, or all fields of an object; also .*
 //	[?(@.a=="b")]   the elements of a list with this value in this field
 //
-// The value in a filter is a string, a number, true or false, and @.a can be a nested field such as
-// @.a.b. No other JSONPath is supported. This restriction makes two promises possible: the result
-// does not depend on the order of the paths, and dropping twice is the same as dropping once.
-// Positions such as [0] would break both promises, because they change when elements are dropped.
+// The value in a filter is a string, a number, true, or false, and @.a can be a nested field such
+// as @.a.b. No other JSONPath is supported. This restriction makes two promises possible: the
+// result does not depend on the order of the paths, and dropping twice is the same as dropping
+// once. Positions such as [0] would break both promises, because they change when elements are
+// dropped.
 //
-// A resource is a plural, a singular or a Kind, with its group if necessary, a whole group, or
+// A resource is a plural, a singular, or a Kind (with its group if necessary), a whole group, or
 // everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group, it matches any
 // group. The name of the core group is core. Short names such as po, and singulars that differ from
 // the lower-case Kind, are not supported, because only the cluster knows them.
@@ -29,8 +30,8 @@
 // A hash replaces the whole value, even if the value is an object or a list. If a field below it is
 // dropped, the hash does not include that field. All paths see the object before any drop or hash.
 //
-// The fields that identify an object can be neither dropped nor hashed: apiVersion, kind, and name,
-// namespace, uid and resourceVersion in metadata.
+// The fields that identify an object can be neither dropped nor hashed: apiVersion and kind, and,
+// in metadata, name, namespace, uid, and resourceVersion.
 package projection
 
 import (

@@ -19,7 +19,7 @@ type Bus interface {
 	Wait(ctx context.Context) error
 
 	// Load yields the last event of every object of the cluster and returns the first error of
-	// yield. It may yield a key twice. Then the last call counts.
+	// yield. If it yields a key more than once, the last call counts.
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 
 	// At returns the event of an object at a position. It returns the zero value if the bus no
@@ -40,7 +40,7 @@ type Bus interface {
 
 	// PossibleLosses returns how many incidents since the bus was opened may have lost acknowledged
 	// messages. An incident is a new stream or topic, a topic that is missing or lacks recorded
-	// messages, a leader election of the stream, or a lost connection.
+	// messages, a stream leader election, or a lost connection.
 	PossibleLosses() uint64
 
 	// Risks returns the settings that allow the bus to lose acknowledged messages, as last read. It

@@ -42,10 +42,10 @@ func NewInvalid(r prometheus.Registerer, log *slog.Logger) *Invalid {
 	return i
 }
 
-// Report counts the message at a position by the reason in err, and logs it with args, unless it has
-// reported that message before. After maxNamed messages, Report only counts further ones, each time
-// that they are reported. log is a topic, or "" on a bus with one log. The caller continues as if the
-// message did not exist.
+// Report counts the message at a position by the reason in err, and logs it with args, unless it
+// has reported that message before. After maxNamed messages, Report doesn't log further messages,
+// and counts each of them every time it is reported. log is a topic, or "" on a bus with one log.
+// The caller continues as if the message did not exist.
 func (i *Invalid) Report(log string, position uint64, err error, args ...any) {
 	if i == nil {
 		return
@@ -72,9 +72,9 @@ func short(err error) string {
 	return text
 }
 
-// add remembers a message. known reports whether add has remembered it before. If not, full reports
-// whether there was no room for it. The first time that there is none, add logs that the rest is only
-// counted.
+// add remembers a message. known reports whether add already remembers the message. If known is
+// false, full reports whether the message exceeds maxNamed. For the first such message, add logs
+// that further messages are only counted.
 func (i *Invalid) add(p place) (known, full bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -40,8 +40,8 @@ func (c *Condition) Changed() {
 	}
 }
 
-// Await blocks until holds returns true or ctx ends. It returns nil if holds returned true, and the
-// cause of the end of ctx otherwise.
+// Await blocks until holds returns true or ctx ends. It returns nil if holds returned true, and
+// context.Cause(ctx) otherwise.
 func (c *Condition) Await(ctx context.Context, holds func() bool) error {
 	for !holds() {
 		c.change.CompareAndSwap(nil, new(make(chan struct{})))

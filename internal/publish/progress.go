@@ -8,8 +8,8 @@ import (
 
 // Progress is the progress of a stream consumer, or of a consumer group in one partition.
 type Progress struct {
-	// Acknowledged is the position up to which all messages are acknowledged: a sequence of the
-	// stream, or an offset. Delivered is the position of the last delivered message, or nil if the
+	// Acknowledged is the position up to which all messages are acknowledged: a stream sequence
+	// number, or an offset. Delivered is the position of the last delivered message, or nil if the
 	// bus does not report that position.
 	Acknowledged int64
 	Delivered    *int64
@@ -46,5 +46,5 @@ func (s Start) Skips(d Delivery) (why string, sure bool) {
 	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }
 
-// ErrNoConsumer is in the chain of the error if the named consumer or group does not exist.
+// ErrNoConsumer means that the named consumer or group does not exist.
 var ErrNoConsumer = errors.New("no such consumer")

@@ -12,12 +12,12 @@ import (
 
 // Publisher publishes messages to a bus.
 //
-// An acknowledgement is the bus's confirmation that it has stored the message: on NATS from
-// the stream, on Kafka from all in-sync replicas. Without one, the message may or may not
-// be stored.
+// An acknowledgement is the bus's confirmation that it has stored the message: on NATS from the
+// stream, on Kafka from all in-sync replicas. Without an acknowledgement, the message may or may
+// not be stored.
 //
-// The caller has at most one message in flight per key. This keeps the events of each
-// object in order. A Publisher may delay, batch or reorder messages of different keys.
+// The caller has at most one message in flight per key. This keeps the events of each object in
+// order. A Publisher may delay, batch, or reorder messages of different keys.
 type Publisher interface {
 	// Publish sends m and returns without waiting for the acknowledgement. It may block
 	// while too many messages are in flight. It calls done exactly once, from any
@@ -44,7 +44,7 @@ type Publisher interface {
 	// sent.
 	Publish(ctx context.Context, m *event.Message, done func(position uint64, err error))
 
-	// Ready returns nil while the bus is reachable, else an error with the reason. It does
+	// Ready returns nil while the bus is reachable, and otherwise an error with the reason. It does
 	// not block.
 	Ready() error
 
@@ -60,14 +60,14 @@ var ErrTooLarge = errors.New("message exceeds the size limit of the bus")
 // or the publisher is closed.
 var ErrNotSent = errors.New("not sent")
 
-// ErrGone is in the chain of Ready's error if the connection has ended and this publisher
-// will not reconnect. Only another process or another publisher can continue.
+// ErrGone means that the connection has ended and that this publisher will not reconnect. Only
+// another process or another publisher can continue.
 var ErrGone = errors.New("connection to the bus closed permanently")
 
-// ConflictError means that the last event of the object on the bus is not the one that the publisher
-// expected: another writer published, or the object's events were purged. Bus is that last event, or
-// the zero value if the bus has none. If the last message is not a Kuberelay event, Bus has only its
-// position, and the next event can follow that message.
+// ConflictError means that the last event of the object on the bus is not the event that the
+// publisher expected: another writer published, or the object's events were purged. Bus is that
+// last event, or the zero value if the bus has none. If the last message is not a Kuberelay event,
+// Bus has only its position, and the next event can follow that message.
 type ConflictError struct {
 	Key event.Key
 	Bus event.Acked
@@ -86,7 +86,7 @@ func (e *ConflictError) Error() string {
 // Stored is an event of an object, read from a bus.
 type Stored = event.Stored
 
-// NotSent adds [ErrNotSent] to the chain of an error.
+// NotSent returns an error that wraps [ErrNotSent] and err.
 func NotSent(err error) error {
 	if errors.Is(err, ErrNotSent) {
 		return err

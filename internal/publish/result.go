@@ -44,9 +44,9 @@ func (f *failure) Unwrap() error { return f.err }
 // Failure returns err with the given result, for [ResultOf].
 func Failure(r Result, err error) error { return &failure{r, err} }
 
-// ResultOf returns the result of a publish that ended with err. For nil, that is ResultStored. A
-// [ConflictError] and [ErrTooLarge] have their own results, which take precedence over the result of
-// [Failure]. Any other error is ResultError.
+// ResultOf returns the result of a publish that ended with err. If err is nil, the result is
+// ResultStored. A [ConflictError] and [ErrTooLarge] have their own results, which take precedence
+// over the result of [Failure]. Any other error is ResultError.
 func ResultOf(err error) Result {
 	if err == nil {
 		return ResultStored
@@ -66,9 +66,9 @@ func ResultOf(err error) Result {
 
 // IsSame reports whether the event on the bus is m, stored by an earlier attempt. Equal IDs are not
 // enough: after a restore of etcd, an object can reach the same resourceVersion again with another
-// state. Then the epoch differs, and so does the sequence, which contains the epoch. Deletes with
-// the same ID and data are the same event even if their sequences differ. The data must be equal,
-// because anyone can predict the ID of a delete.
+// state. Then the epoch differs, and so does the sequence attribute, which contains the epoch.
+// Deletes with the same ID and data are the same event even if their sequence attributes differ.
+// The data must be equal, because anyone can predict the ID of a delete.
 func IsSame(m, stored *event.Message) bool {
 	return stored.ID == m.ID && bytes.Equal(stored.Data, m.Data) &&
 		(m.Acked.Deleted || stored.Attribute("sequence") == m.Attribute("sequence"))

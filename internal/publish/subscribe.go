@@ -9,20 +9,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
-// ErrMissing means that the stream or topic does not exist yet. It is in the chain of the errors
-// that a subscription reports.
+// ErrMissing means that the stream or topic does not exist yet. A subscription reports an error
+// that wraps ErrMissing to [SubscribeOptions.Notify].
 var ErrMissing = errors.New("does not exist yet")
 
 // ErrUnreachable means that the bus does not respond. Readers that do not wait for the bus, such as get
 // and verify, return it.
 var ErrUnreachable = errors.New("it does not respond")
 
-// ErrLost is in the chain of the error that ends a subscription with
+// ErrLost means that a subscription may have missed messages. It ends a subscription with
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
-// MaxAway is how long a subscription can be cut off from the bus without missing a delete. A forwarder
-// keeps each delete for at least five minutes.
+// MaxAway is the longest time for which a subscription can be cut off from the bus without missing
+// a delete. A forwarder keeps each delete for at least five minutes.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
@@ -99,7 +99,7 @@ type Delivery struct {
 	Position uint64    // increases within the log
 	Stored   time.Time // when the bus stored the event
 
-	// Whole reports that the reader received everything that was ever written to the log up to this
+	// Whole means that the reader received everything that was ever written to the log up to this
 	// event. False means unknown.
 	Whole bool
 }
@@ -111,7 +111,7 @@ type Log struct {
 	Partition int
 }
 
-// Place returns the position in the usual notation: the sequence in a stream, or
+// Place returns the position in the usual notation: the stream sequence number, or
 // partition:offset.
 func (d Delivery) Place() string {
 	if d.Log == (Log{}) {
@@ -144,7 +144,7 @@ const MaxPartitions = 1 << (64 - offsetBits)
 // MaxOffset is the highest offset that a position can represent.
 const MaxOffset = 1<<offsetBits - 2
 
-// PositionOf returns the position of an offset of a partition.
+// PositionOf returns the position of an offset in a partition.
 func PositionOf(partition int, offset int64) uint64 {
 	return uint64(partition)<<offsetBits | uint64(offset+1)
 }

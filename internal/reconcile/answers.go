@@ -20,16 +20,16 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 	return question{string(live.UID), live.ResourceVersion, a, epoch}
 }
 
-// answers remembers the last question about each key that a read has answered. If an informer is
-// behind, another read doesn't help, because only the informer's watch can catch up. Because the
-// watch may never catch up, the same question may be asked again after a pause.
+// answers records, for each key, the last question that a read answered. If an informer is behind,
+// another read doesn't help, because only the informer's watch can catch up. But the watch may
+// never catch up, so the same question may be asked again after a pause.
 type answers struct {
 	mu sync.Mutex
 	of map[event.Key]answer
 }
 
-// answer is the last question about a key that a read has answered. It expires at until, which is
-// one pause after the read.
+// answer records that a read answered a question about a key. It expires at until, which is one
+// pause after the read.
 type answer struct {
 	question
 	until time.Time
@@ -61,8 +61,8 @@ func (s *answers) record(k event.Key, q question, now time.Time) {
 	s.of[k] = answer{q, now.Add(pause), pause}
 }
 
-// prune drops the answers that expired more than longestPause ago. Otherwise memory would grow with
-// every key that a question was ever about.
+// prune drops the answers that expired more than longestPause ago. Otherwise the map would keep an
+// answer for every key that was ever read.
 func (s *answers) prune(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

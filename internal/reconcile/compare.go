@@ -3,8 +3,9 @@
 // selection, and restores of etcd.
 //
 // The package infers a delete only if a consistent read confirms it: a read of the object, of its
-// namespace, or of the definition or APIService of its resource. The cache of an informer or of an
-// API server does not suffice, because it may be behind the bus. A failed read proves nothing.
+// namespace, or of its resource's CustomResourceDefinition or APIService. The cache of an informer
+// or of an API server does not suffice, because it may be behind the bus. A failed read proves
+// nothing.
 //
 // The package publishes nothing. It reports its findings to the informers, which enqueue the keys.
 package reconcile
@@ -54,8 +55,8 @@ type Marks interface {
 	// RaiseEpoch makes the informers of a resource restart in a later epoch.
 	RaiseEpoch(gr schema.GroupResource, to uint16)
 
-	// ForgetReferences forgets the references of the objects of a resource that the cluster no
-	// longer serves.
+	// ForgetReferences forgets the references of a resource's objects. It is called when the
+	// cluster no longer serves the resource.
 	ForgetReferences(schema.GroupResource)
 }
 
@@ -101,7 +102,7 @@ type Comparison struct {
 	OutOfScope int  // no longer selected; they stay on the bus
 	Waiting    int  // undecided until the informers sync or catch up with the bus
 	Outlived   int  // a read confirmed the informer although the bus has a delete or a foreign event
-	Restored   bool // the history of the resource went back
+	Restored   bool // the resource's history was rolled back
 }
 
 // Decided reports whether the comparison decided about every object.
@@ -114,9 +115,9 @@ func (c Comparison) Decided() bool { return c.Waiting == 0 && !c.Restored }
 // a resource while it is uncertain whether the cluster serves that resource. If Reconcile returns an
 // error, it has recorded all findings that it could confirm. Call it again for the rest.
 //
-// If a consistent read returns an object in an older version than the bus has, the history of the
-// resource went back: etcd was restored from a backup, or an aggregated API server lost its storage.
-// Reconcile then begins a new epoch of the resource.
+// If a consistent read returns an object at an older resourceVersion than the bus has, the
+// resource's history was rolled back: etcd was restored from a backup, or an aggregated API server
+// lost its storage. Reconcile then begins a new epoch for the resource.
 func (c *Comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	c.answers.prune(c.Now())
 	if err := c.Informers.RenewMarkers(ctx, gr); err != nil {
@@ -127,9 +128,10 @@ func (c *Comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked
 	return found, err
 }
 
-// Confirm is Reconcile for a few keys of a resource. If the bus and an informer contradict each
-// other about an object, Confirm reads the object once and remembers the answer. While neither side
-// changes, Confirm reads the object again only after a pause that doubles each time.
+// Confirm is like Reconcile, but for a few keys of a resource. If the bus and an informer
+// contradict each other about an object, Confirm reads the object once and remembers the answer.
+// While neither side changes, Confirm reads the object again only after a pause that doubles each
+// time.
 func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	r := c.Informers.DescribeResource(gr)
 	switch {
@@ -201,8 +203,9 @@ func (p *pass) file(d decision, of pair) {
 	}
 }
 
-// errBehind makes the caller compare again. If the forwarder published the delete before the watch
-// shows the object, the late notifications of the watch would create and delete the object again.
+// errBehind makes the caller compare again later. If the forwarder published the delete now, the
+// watch would later report the creation and deletion of the same object, and the forwarder would
+// publish both again.
 var errBehind = errors.New("the watch is behind the bus")
 
 // apply records a final decision, which needs no further read.

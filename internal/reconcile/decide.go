@@ -89,7 +89,7 @@ const (
 	deselect                      // the object is no longer selected; publish a deselected event
 	leaveOnBus                    // the object is no longer selected, and stays on the bus
 	markOutlived                  // the informer's state is confirmed, although the bus has a delete or a foreign event
-	restored                      // the history of the resource went back
+	restored                      // the resource's history was rolled back
 )
 
 // decide compares the bus and the informers for one key.
@@ -109,7 +109,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	case !v.Selected && a.Live():
 		return v.confirmLabels(decideDeselected(a, v))
 	case v.Denied && (a.Live() || a.Foreign && v.Outlived.Position != a.Position):
-		return readNamespace // a namespace that is removed takes its Roles with it
+		return readNamespace // if the namespace is gone, so are the Roles that granted access
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied
 	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived.Position != a.Position:
@@ -152,8 +152,8 @@ func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 	return live != nil && (isBehind(live.ResourceVersion, a, epoch) || isDeletedOnBus(live, a, epoch))
 }
 
-// isDeletedOnBus reports whether the bus has a delete in the version of the informer's object, or
-// a removal of its UID with an unknown version.
+// isDeletedOnBus reports whether the bus has a delete at the version of the informer's object, or a
+// removal of the object's UID at an unknown version.
 func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
 	isBack := a.Deselected && a.UID == string(live.UID) // the object returned to the selection, so no read is needed
 	isSame := a.Deleted && !isBack && a.Epoch == epoch && a.ResourceVersion == live.ResourceVersion
@@ -187,7 +187,7 @@ const (
 	isUnknown finding = iota // the object was not read
 	isThere                  // the read agrees with the bus, or the informer will show the difference
 	isGone                   // the object does not exist, or its name belongs to another UID
-	isOlder                  // the object exists in an earlier version than the bus has
+	isOlder                  // the object exists at an earlier version than the bus has
 	isUnseen                 // the object is gone, but the watch has not reached the version on the bus yet
 )
 
@@ -272,9 +272,9 @@ func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishD
 	return deselect // the labels or fields of the object do not match
 }
 
-// decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects by
-// name) and err are the result of a list of its namespace. If the list is forbidden, the object
-// counts as deselected, which is certain. It does not count as gone, because nothing proves that.
+// decideLeaving decides about an object that is no longer selected. uids (the UIDs of the objects
+// by name) and err are the result of a list of its namespace. If the list is forbidden, the object
+// counts as deselected, which is certain, and not as gone, which is unproven.
 func decideLeaving(of pair, uids map[string]string, err error) (decision, error) {
 	switch {
 	case err != nil && !apierrors.IsForbidden(err):

@@ -32,10 +32,11 @@ const (
 	namespaceUnselected                       // its labels do not match
 )
 
-// errNamespacesBehind makes the caller compare again.
+// errNamespacesBehind makes the caller compare again later.
 var errNamespacesBehind = errors.New("the watch of namespaces is behind")
 
-// isBehind reports whether the watch of namespaces shows another state than a read found.
+// isBehind reports whether the watch of namespaces shows a state other than the one that a read
+// found.
 func (v ObjectView) isBehind(is namespaceState) bool {
 	return is != namespaceGone && !v.NamespaceExists || is == namespaceSelected && v.UnselectedByLabels || is == namespaceUnselected && v.Selected
 }
@@ -54,9 +55,10 @@ func decideInNamespace(r event.Resource, epoch uint16, of pair, v ObjectView, is
 	return decide(r, epoch, of, v)
 }
 
-// readNamespaces reads the namespaces that the watch of namespaces does not show, those whose labels do
-// not match, and those in which access is denied. It does not read their objects: a Role that granted
-// access to the objects may have been removed with the namespace.
+// readNamespaces reads the namespaces that the watch of namespaces does not show, those whose
+// labels do not match, and those in which access is denied. It reads a namespace instead of its
+// objects, because a Role that granted access to the objects may have been removed with the
+// namespace.
 func (p *pass) readNamespaces(ctx context.Context) (failed error) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		var unread error

@@ -99,7 +99,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	if err == nil && !isRemoved && (behind && answer.finding == isGone || of.acked.Foreign && answer.isAbsent()) {
 		answer, err = p.listObject(ctx, client, of, answer)
 		if behind && answer.finding == isGone && !revision.IsEarlier(answer.listed, of.acked.ResourceVersion) {
-			answer.finding = isUnseen // otherwise history went back, and the watch may never reach the version on the bus
+			answer.finding = isUnseen // otherwise the history was rolled back, and the watch may never reach the version on the bus
 		}
 	}
 	if err != nil {

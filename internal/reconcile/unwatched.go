@@ -12,8 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// compareUnwatched compares a resource that no informer watches. If the cluster no longer serves the
-// resource, its objects are gone. If the resource is only not selected, its objects are deselected.
+// compareUnwatched compares a resource that no informer watches. If the cluster no longer serves
+// the resource, its objects are gone. If the cluster serves the resource, but the resource is not
+// selected, its objects are deselected.
 func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource, catalog *discovery.Catalog, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	var found Comparison
 	var live []pair

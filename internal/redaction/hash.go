@@ -4,7 +4,7 @@
 // Guarantees:
 //
 //   - Without the key, a hash reveals only whether the value at one place in one object of one
-//     cluster changed. Equal values in two places, objects or clusters have different hashes.
+//     cluster changed. Equal values in two places, objects, or clusters have different hashes.
 //   - The choice of fields to hash does not depend on the values, so it reveals nothing about them.
 //   - In a state that was read from the bus, a value that is already a hash stays unchanged.
 //

@@ -1,7 +1,7 @@
 package redaction
 
 // isPublic lists the labels and annotations of a Secret that stay readable. By definition, the
-// values of these well-known names are names, versions, times or switches. docs/events.md lists
+// values of these well-known names are names, versions, times, or switches. docs/events.md lists
 // them.
 var isPublic = map[string]bool{
 	// https://kubernetes.io/docs/reference/labels-annotations-taints/

@@ -36,7 +36,7 @@ func (r *Redactor) hash(path []string, value any) string {
 func (o Object) IsSecret() bool { return o.Group == "" && o.Resource == "secrets" }
 
 // Field is like Value, but for a field that the configuration names. In a Secret, it leaves data,
-// labels and annotations to [Redactor.SecretData] and [Redactor.SecretMetadata].
+// labels, and annotations to [Redactor.SecretData] and [Redactor.SecretMetadata].
 func (r *Redactor) Field(path []string, value any) any {
 	if r.Of.IsSecret() && len(path) > 0 {
 		switch {

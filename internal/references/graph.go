@@ -26,8 +26,8 @@ type Objects interface {
 	// valid.
 	References(event.Key) ([]event.Reference, bool)
 
-	// Find returns the object of a key, or nil if the informers do not have it. Presence says whether
-	// they may show it soon.
+	// Find returns the object of a key, or nil if the informers do not have it. Presence says
+	// whether the informers may show it soon.
 	Find(event.Key) (*event.Object, Presence)
 
 	// ReferenceChanged is called when an object becomes referred to, or is no longer referred to.
@@ -141,7 +141,7 @@ func (g *Graph) Complete(isComplete func() bool) (became bool) {
 }
 
 // Learn replaces the known kinds with those of a discovery. It keeps the known kinds of groups
-// whose discovery failed. If a kind appears, disappears or changes its scope, Learn updates all
+// whose discovery failed. If a kind appears, disappears, or changes its scope, Learn updates all
 // objects that refer to it, because their targets can differ.
 func (g *Graph) Learn(known map[schema.GroupKind]event.Resource, failed map[string]error) {
 	for _, k := range g.learn(known, failed) {

@@ -1,5 +1,6 @@
-// Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors from the API server.
-// The text of client-go's errors lacks the code. For some responses, it is only "unknown".
+// Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors from the API
+// server. The text of client-go's errors lacks the code. For some responses, the text is only
+// "unknown".
 //
 // [errors.Is] and [errors.As] still find the original error. The package sends no request, so it adds
 // no details that the response does not contain.
@@ -15,8 +16,7 @@ import (
 )
 
 // Explain adds the status code to the beginning of the error text, if err is a response from an API
-// server. It returns any other error unchanged. It also leaves an error unchanged that it has already
-// explained.
+// server. It returns any other error unchanged, including an error that it has already explained.
 func Explain(err error) error {
 	var answer apierrors.APIStatus
 	var explained *explanation
@@ -36,7 +36,7 @@ func Explain(err error) error {
 	return &explanation{fmt.Sprintf("%d %s: %s%s", code, name, message, fixFor(code, message)), err}
 }
 
-// fixFor says how to fix the cause of a response, or returns "" if there is no general fix.
+// fixFor returns the fix for the cause of a response, or "" if there is no general fix.
 func fixFor(code int, message string) string {
 	switch {
 	case code == http.StatusUnauthorized:

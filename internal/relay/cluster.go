@@ -27,7 +27,7 @@ import (
 // cluster is the name of the cluster and the clients of its API server.
 type cluster struct {
 	name      string
-	uid       string            // of the namespace kube-system; "" if reading it is forbidden
+	uid       string            // of the kube-system namespace; "" if reading it is forbidden
 	streams   *apistream.Client // for lists and watches of selected resources
 	dynamic   dynamic.Interface // for other lists and watches
 	reads     dynamic.Interface // for single objects
@@ -106,7 +106,7 @@ func failure(err error) string {
 // other denials count as final.
 const maxDenials = 6
 
-// identify reads the UID of the namespace kube-system, which is the cluster's name unless one is
+// identify reads the UID of the kube-system namespace, which is the cluster's name unless one is
 // configured. With a configured name, a forbidden UID is not an error.
 //
 // An API server that has just started denies every request until it has loaded its roles. So a
@@ -142,7 +142,7 @@ func (c *cluster) readUID(ctx context.Context) error {
 	return nil
 }
 
-// ClusterUID reads the UID of the namespace kube-system, which identifies the cluster.
+// ClusterUID reads the UID of the kube-system namespace, which identifies the cluster.
 func ClusterUID(ctx context.Context, client dynamic.Interface) (string, error) {
 	ns, err := client.Resource(discovery.NamespaceResource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -151,7 +151,7 @@ func ClusterUID(ctx context.Context, client dynamic.Interface) (string, error) {
 	return string(ns.GetUID()), nil
 }
 
-// explainAPIServer returns a config.Error for an error that a retry cannot fix, else nil.
+// explainAPIServer returns a config.Error for an error that a retry cannot fix, and nil otherwise.
 func explainAPIServer(host string, err error) error {
 	var unknown x509.UnknownAuthorityError
 	var certificate *tls.CertificateVerificationError

@@ -21,15 +21,15 @@ import (
 //
 // Steps 1 and 5 happen in the named packages. The functions below run the other steps.
 
-// enqueue begins the path of a changed key. Outside of a term it does nothing: at the start
-// of a term the informers enqueue all their keys.
+// enqueue begins the path of a changed key. Outside of a term, it does nothing: at the start of a
+// term, the informers enqueue all their keys.
 func (r *Relay) enqueue(k event.Key) {
 	if t := r.term.Load(); t != nil {
 		t.queue.Add(k)
 	}
 }
 
-// enqueueLowPriority is enqueue for a key of a first sync or a resync.
+// enqueueLowPriority is like enqueue, but for a key of a first sync or a resync.
 func (r *Relay) enqueueLowPriority(k event.Key) {
 	if t := r.term.Load(); t != nil {
 		t.queue.AddLowPriority(k)
@@ -39,7 +39,7 @@ func (r *Relay) enqueueLowPriority(k event.Key) {
 // work hands keys to the workers, until the queue is drained or ctx ends.
 func (t *term) work(ctx context.Context) { t.queue.Run(ctx, t.sync) }
 
-// sync is one step of a worker with one key.
+// sync runs one step of a worker for one key.
 func (t *term) sync(ctx context.Context, k event.Key, done func(workqueue.Result)) {
 	t.forwarder.Sync(ctx, k, func(again bool, err error) { done(workqueue.Result{Again: again, Err: err}) })
 }
@@ -53,7 +53,8 @@ func (t *term) publish(ctx context.Context, m *event.Message, done func(position
 // A key without a change begins its path at the reconciler, which compares a resource's objects on
 // the bus with the cluster.
 
-// compare requests a comparison of a resource for the informers. Outside of a term it does nothing.
+// compare requests a comparison of a resource for the informers. Outside of a term, it does
+// nothing.
 func (r *Relay) compare(gr schema.GroupResource) {
 	if t := r.term.Load(); t != nil {
 		t.reconciler.CompareResource(gr)

@@ -15,8 +15,8 @@ import (
 var errStarting = errors.New("starting")
 
 // readiness is the state behind /readyz. Before the informers run, it is the reason why Run waits.
-// After that, it is the state of the informers, the bus and the lease. A standby is ready without a
-// bus. The zero value is the state of a Relay that has not started.
+// After that, it is the state of the informers, the bus, and the lease. A standby is ready without
+// a bus. The zero value is the state of a Relay that has not started.
 type readiness struct {
 	mu       sync.Mutex
 	cluster  string           // name of the cluster; "" before Run has connected to the cluster
@@ -50,7 +50,7 @@ func (s *readiness) started(r *Relay, e *leader.Election) {
 	s.waiting, s.relay, s.election = nil, r, e
 }
 
-// running returns the Relay if its informers run, else nil.
+// running returns the Relay if its informers run, or nil otherwise.
 func (s *readiness) running() *Relay {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *readiness) lease() error {
 	return s.election.Ready()
 }
 
-// leader describes who leads.
+// leader describes which process is the leader.
 func (s *readiness) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

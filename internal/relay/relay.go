@@ -1,4 +1,4 @@
-// Package relay is the engine of the forwarder: it keeps one bus an exact copy of one cluster.
+// Package relay is the engine of the forwarder: it keeps an exact copy of one cluster on one bus.
 // [Relay.Run] connects to both and returns when everything that it started has ended. The informers
 // run all the time. The parts between them and the bus belong to a leadership term. See [term]. A
 // forwarder with leader election has one term after another.
@@ -7,10 +7,10 @@
 // them: when a term begins and ends, and how long a shutdown takes. path.go shows the path of one
 // event.
 //
-// It guarantees that nothing is published outside of a term, or before the checkpoint is loaded and
-// the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8 s, even if
-// a server does not respond. The package does not guarantee that a shutdown publishes every change.
-// The next start publishes the remaining changes.
+// The package guarantees that nothing is published outside of a term, or before the checkpoint is
+// loaded and the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8
+// s, even if a server does not respond. The package does not guarantee that a shutdown publishes
+// every change. The next start publishes the remaining changes.
 package relay
 
 import (
@@ -193,7 +193,8 @@ func NamespaceSelector(s config.Config) labels.Selector {
 	return selector
 }
 
-// runAlone is Run without leader election. It has one term, which lasts as long as the process runs.
+// runAlone implements Run without leader election. It has one term, which lasts as long as the
+// process runs.
 func (r *Relay) runAlone(ctx context.Context) (err error) {
 	t, err := r.newTerm(ctx, nil)
 	if err != nil {

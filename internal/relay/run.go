@@ -34,7 +34,7 @@ func (r *Relay) newElection() (*leader.Election, error) {
 	}), nil
 }
 
-// runElected is Run with leader election. While this process is not the leader, it stands
+// runElected implements Run with leader election. While this process is not the leader, it stands
 // by: the informers stay current, and nothing is published.
 func (r *Relay) runElected(ctx context.Context) error {
 	e, err := r.newElection()
@@ -52,7 +52,7 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 	leading, stop := context.WithCancel(w.ctx)
 	defer stop()
 	defer context.AfterFunc(held, stop)()
-	// After the lease is lost, an error does not count, because another process leads.
+	// After the lease is lost, an error does not count, because another process is the leader.
 	lost := func() bool { return held.Err() != nil || e.Permit() != nil }
 
 	t, err := r.newTerm(leading, e.Permit)

@@ -109,9 +109,9 @@ func (t *term) drain(sending, deadline, held context.Context) {
 	}
 }
 
-// reloadOnce loads the checkpoint again once the term is as old as a lease. A message that the
-// previous leader had in flight may have arrived after the first load. If the message's object was
-// created and deleted before this term, no conflict would reveal the message.
+// reloadOnce loads the checkpoint again after the term has lasted for the duration of a lease. A
+// message that the previous leader had in flight may have arrived after the first load. If the
+// message's object was created and deleted before this term, no conflict would reveal the message.
 func (t *term) reloadOnce(ctx context.Context) {
 	if t.Settings.Event.Sink != config.SinkNATS {
 		return // Kafka rejects messages that the previous writer has in flight

@@ -53,7 +53,7 @@ type outage struct {
 	waiting      int
 }
 
-// newTerm opens the bus, loads the checkpoint and claims the cluster's name. On Kafka, opening the
+// newTerm opens the bus, loads the checkpoint, and claims the cluster's name. On Kafka, opening the
 // bus fences the previous writer. newTerm blocks until it has succeeded, ctx ends, or a retry
 // cannot succeed. permit is called before each write. It is nil without leader election.
 func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err error) {

@@ -154,8 +154,7 @@ func (t *term) traceEntry(a event.Acked) *trace.Entry {
 	return e
 }
 
-// NamespaceDetail says which setting excludes a namespace that is not selected. It returns "" if
-// no setting does.
+// NamespaceDetail describes which setting excludes a namespace. It returns "" if no setting does.
 func NamespaceDetail(w config.Watch, namespace string) string {
 	switch {
 	case namespace == "":

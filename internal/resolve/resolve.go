@@ -68,8 +68,8 @@ type Informers interface {
 	Lookup(event.Key) event.View
 }
 
-// resolution is the state of a resource. The lock guards compared, due and last. Only Once uses the
-// other fields.
+// resolution is the state of a resource. The lock guards compared, due, and last. Only Once uses
+// the other fields.
 type resolution struct {
 	tried    time.Time
 	asked    time.Time     // when a comparison was last requested

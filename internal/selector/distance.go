@@ -20,7 +20,8 @@ func Nearest(unknown string, names []string) string {
 // maxTypingErrors is the edit distance up to which a name counts as similar.
 const maxTypingErrors = 2
 
-// Similar is [Nearest] for names that can be unrelated. It returns "" if no name is similar.
+// Similar is like [Nearest], but for names that can be unrelated. It returns "" if no name is
+// similar.
 func Similar(unknown string, names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a cheap filter, because names can have thousands of elements
 		return max(len(name)-len(unknown), len(unknown)-len(name)) > maxTypingErrors

@@ -1,10 +1,10 @@
 // Package selector parses resource selectors, such as those of KUBERELAY_RESOURCES,
-// KUBERELAY_DROP_FIELDS and forwarder tail, and finds the resource that a selector names:
+// KUBERELAY_DROP_FIELDS, and forwarder tail, and finds the resource that a selector names:
 //
 //	selector = "*" | "*." group | name | name "." group | name "." version "." [ group ]
 //
-// A name is a plural, a singular, a short name or a Kind, as in kubectl. "core" stands for the group
-// that has no name. So does an omitted group after a version. The package does not know which
+// A name is a plural, a singular, a short name, or a Kind, as in kubectl. "core" stands for the
+// group that has no name. So does an omitted group after a version. The package does not know which
 // resources a cluster serves, so a valid selector can name a resource that does not exist.
 package selector
 
@@ -31,7 +31,7 @@ const core = "core"
 type Selector struct {
 	Name    string // the name as written, or "*"
 	Version string // "" for any version
-	Group   string // "" means the core group if Grouped is true, otherwise any group
+	Group   string // "" means the core group if Grouped is true, and any group otherwise
 	Grouped bool   // the selector names a group
 
 	text string

@@ -1,7 +1,7 @@
 // Package shape decides which objects of a resource are published, and which of their fields: it
-// connects KUBERELAY_FILTER, KUBERELAY_DROP_FIELDS, KUBERELAY_HASH_FIELDS and
-// KUBERELAY_HASH_KNOWN_FIELDS. Commands that compare objects with the bus use the same shapes as the
-// forwarder that publishes them.
+// connects KUBERELAY_FILTER, KUBERELAY_DROP_FIELDS, KUBERELAY_HASH_FIELDS, and
+// KUBERELAY_HASH_KNOWN_FIELDS. Commands that compare objects with the bus use the same shapes as
+// the forwarder that publishes them.
 //
 // The package does not decide which resources and namespaces are watched. Package discovery does.
 package shape
@@ -22,7 +22,7 @@ import (
 type Shapes struct {
 	drop, hash, known projection.Projections // known is empty without KUBERELAY_HASH_KNOWN_FIELDS
 
-	fields projection.Projections // all fields of drop, hash and known
+	fields projection.Projections // all fields of drop, hash, and known
 	filter *filter.Filter         // nil for none
 
 	failed func(event.Resource, error) // called for each object for which the filter fails; nil for none

@@ -27,7 +27,7 @@ import (
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 )
 
-// StoreDir returns the folder in which the built-in NATS server stores its files.
+// StoreDir returns the directory in which the built-in NATS server stores its files.
 func StoreDir(s config.Server) string { return filepath.Join(s.DataDir, "nats") }
 
 // NATS returns the options for writing to the stream, without a logger.

@@ -32,7 +32,7 @@ type Constants struct {
 	InFlightShare float64
 	// Envelope is the size of an event's subject and headers on NATS, in bytes.
 	Envelope int64
-	// Kafka is the additional memory for publishing to Kafka, in bytes. It is for batches and their
+	// Kafka is the additional memory for publishing to Kafka, in bytes: batches and their
 	// compression.
 	Kafka int64
 	// PerObject is the CPU time that a pod of 14 KB takes at the first sync and at every start.
@@ -52,7 +52,7 @@ func Measured() Constants {
 func (c Constants) Kept(bytes int64) int64 { return c.Fixed + int64(c.Share*float64(bytes)) }
 
 // Peak returns the peak resident memory, in bytes, for a number of objects of the given size and a
-// number of deletes within the retention.
+// number of deletes within the retention period.
 func (c Constants) Peak(objects, deletes, bytes int64) int64 {
 	held := float64(min(objects, c.InFlight)) * c.InFlightShare * float64(bytes)
 	return c.Base + int64(c.GC*(float64(objects*(c.Kept(bytes)+c.FirstSync)+deletes*c.Deleted)+held))

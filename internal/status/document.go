@@ -1,9 +1,9 @@
 // Package status reports whether a forwarder's copy of the cluster is correct, and how old it is.
 // If something is wrong, it reports what is wrong and how to fix it.
 //
-// A [Document] describes the state of the forwarder. [Judge] computes the verdict. It is a
-// pure function, so the same document always has the same verdict. The printers write a judged
-// document for people and for monitoring systems.
+// A [Document] describes the state of the forwarder. [Judge] computes the verdict. Judge is a pure
+// function, so the same document always has the same verdict. The printers write a judged document
+// for people and for monitoring systems.
 //
 // The package does no I/O, and package terminal is its only import from this project. A document
 // contains no content of objects. Like the log, it can contain names of objects, in errors.
@@ -95,7 +95,7 @@ const (
 	Unknown  Level = "unknown"
 )
 
-// Code returns the exit code of a level: 0, 1 or 2.
+// Code returns the exit code of a level: 0, 1, or 2.
 func (l Level) Code() int {
 	switch l {
 	case OK, Notice:
@@ -123,8 +123,8 @@ type Resource struct {
 	Name    string `json:"resource"` // with its group: "deployments.apps"
 	Version string `json:"version"`
 
-	// State is the worst state of the namespaces: starting, synced or degraded. Reason says why it
-	// is degraded: forbidden, not_found, unauthorized or failing.
+	// State is the worst state of the namespaces: starting, synced, or degraded. Reason says why
+	// the state is degraded: forbidden, not_found, unauthorized, or failing.
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
@@ -151,8 +151,8 @@ type Resource struct {
 	// LagSeconds is the time from the observation of that event's change to the acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
-	// Truncated is the number of states that were published with metadata only in this term, because
-	// they are too large for the bus.
+	// Truncated is the number of states that were published with metadata only in this term,
+	// because they were too large for the bus.
 	Truncated int64 `json:"truncated,omitempty"`
 
 	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.
@@ -182,13 +182,14 @@ type Error struct {
 	Since   time.Time `json:"since"`
 }
 
-// DiscoveryError is an API group whose discovery fails, "*" for all.
+// DiscoveryError is the error of an API group whose discovery fails. The group "*" means all
+// groups.
 type DiscoveryError struct {
 	Group   string `json:"group"`
 	Message string `json:"message"`
 }
 
-// ComparisonError is the error of the last comparison of a resource on the bus with the cluster.
+// ComparisonError is the error from a resource's last comparison of the bus with the cluster.
 type ComparisonError struct {
 	Resource string `json:"resource"`
 	Error
@@ -204,8 +205,8 @@ type Unmatched struct {
 
 // Work is long work in progress.
 type Work struct {
-	// Work is takeover, checkpoint_load, list, first_sync, resend or resync. Unit is the unit of
-	// Done and Total: records, messages, resources or objects.
+	// Work is takeover, checkpoint_load, list, first_sync, resend, or resync. Unit is the unit of
+	// Done and Total: records, messages, resources, or objects.
 	Work  string    `json:"work"`
 	Unit  string    `json:"unit"`
 	Since time.Time `json:"since"`
@@ -230,7 +231,7 @@ const (
 
 // Bus is the state of the bus.
 type Bus struct {
-	Sink     string     `json:"sink"` // nats, kafka or stdout
+	Sink     string     `json:"sink"` // nats, kafka, or stdout
 	State    BusState   `json:"state"`
 	Since    *time.Time `json:"since,omitempty"` // when it became unavailable
 	Error    string     `json:"error,omitempty"`

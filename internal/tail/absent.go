@@ -16,11 +16,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Absent is a resource, namespace or cluster for which the bus has no event.
+// Absent is a resource, namespace, or cluster for which the bus has no event.
 type Absent struct {
-	What string   // resource, namespace or cluster
+	What string   // resource, namespace, or cluster
 	Name string   // as the filter names it
-	Have []string // the resources, namespaces or clusters that the bus has events for, sorted
+	Have []string // the resources, namespaces, or clusters that the bus has events for, sorted
 }
 
 // maxAlternatives is the maximum number of names in a sentence.
@@ -138,7 +138,7 @@ func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	return err
 }
 
-// inventory is the set of names on the bus, grouped into "cluster", "resource" and "namespace".
+// inventory is the set of names on the bus, grouped into "cluster", "resource", and "namespace".
 type inventory map[string]map[string]bool
 
 // add adds the names in an event. It adds resources and namespaces only from the given clusters, or

@@ -20,7 +20,7 @@ import (
 )
 
 // WriteJSON writes objects, read with [Present.Whole], like kubectl get -o json. If single is true,
-// objects must have one element, and WriteJSON writes that object alone. Otherwise it writes a
+// objects must have one element, and WriteJSON writes that object alone. Otherwise, it writes a
 // List. A truncated object has the annotation [event.TruncatedAnnotation]. The error names the
 // objects that can't be written. A List contains the others.
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
@@ -119,7 +119,7 @@ func annotate(root any) {
 }
 
 // quoteUnprintable double-quotes strings that have unprintable characters, because YAML has escapes
-// only in double-quoted strings. Names of members are such strings too.
+// only in double-quoted strings. Member names can be such strings too.
 func quoteUnprintable(v any) (any, error) {
 	var err error
 	switch v := v.(type) {

@@ -3,7 +3,7 @@
 // It guarantees:
 //
 //   - Each event is one line, whatever its content. A diff adds lines below the line of the event.
-//     Each of them begins with '-', '+', '@' or a space.
+//     Each of them begins with '-', '+', '@', or a space.
 //   - Nothing on the bus can control the terminal. The name of an RBAC object is a path segment, so
 //     it can contain escape sequences, and anyone may have put a message on the bus. All output
 //     formats escape unprintable characters, except tabs and line breaks in a diff or in YAML.

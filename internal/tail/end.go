@@ -12,8 +12,8 @@ import (
 // readToEnd yields events until it has yielded everything on the bus, or until yield returns an
 // error. It returns that error unchanged, or nil for errEnough. Unlike a subscription, readToEnd
 // does not wait for a bus that is missing or unreachable at the start. It continues after a later
-// interruption. [publish.ErrUnreachable] is in the chain of the error of an unreachable bus. o.Notify
-// must be set.
+// interruption. If the bus is unreachable, the error wraps [publish.ErrUnreachable]. o.Notify must
+// be set.
 func readToEnd(ctx context.Context, bus Bus, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

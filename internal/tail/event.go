@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
-// Event is one event on the bus. The package uses only Key, Marker, Attributes and Data of the
+// Event is one event on the bus. The package uses only Key, Marker, Attributes, and Data of the
 // message, and ID in errors.
 type Event struct {
 	Message *event.Message
@@ -32,8 +32,8 @@ func (e Event) delivery() publish.Delivery {
 }
 
 // JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at
-// the end. The line equals the published event, except that unprintable characters are JSON escapes.
-// JSON fails for an event of another writer that this format cannot represent.
+// the end. The line equals the published event, except that unprintable characters are JSON
+// escapes. JSON fails for another writer's event that this format cannot represent.
 func (e Event) JSON() ([]byte, error) {
 	b, err := e.Message.Structured()
 	if err == nil && !json.Valid(b) { // the name of an attribute can be any text

@@ -50,7 +50,7 @@ type Object struct {
 	Stored publish.Delivery // where and when the bus stored the event
 
 	Removed   event.Type // Deleted or Deselected; "" for an object that exists
-	Truncated bool       // it has only apiVersion, kind and metadata
+	Truncated bool       // it has only apiVersion, kind, and metadata
 
 	body event.Body
 }
@@ -61,14 +61,14 @@ type source struct {
 	resource schema.GroupResource
 }
 
-// progress is the content of the markers of a source.
+// progress records the markers of a source, and the logs that have its events.
 type progress struct {
 	marker event.Type                // type of the last snapshot marker; "" if there is none
 	points map[publish.Log]time.Time // time of the last consistency point in each log
 	logs   map[publish.Log]bool      // logs that have an event of an object
 }
 
-// Freshness describes how recent the objects of a resource are.
+// Freshness describes how current the objects of a resource are.
 type Freshness struct {
 	Cluster  string
 	Resource schema.GroupResource
@@ -130,7 +130,6 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	return nil
 }
 
-// add adds a marker.
 func (p *progress) add(e Event) {
 	if !e.Message.IsResolved() {
 		p.marker = event.Type(e.Message.Attribute("type"))
@@ -142,7 +141,7 @@ func (p *progress) add(e Event) {
 }
 
 // objectOf parses the event of an object, and also returns the labels and the JSON of the object.
-// data is valid as long as the message.
+// data is valid as long as the message is.
 func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	m := e.Message
 	acked, err := event.AckedFrom(m.Attribute)
@@ -200,7 +199,7 @@ func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// Objects returns the objects, sorted by cluster, resource, namespace and name. If the filter has
+// Objects returns the objects, sorted by cluster, resource, namespace, and name. If the filter has
 // names, Objects also returns the removed objects with these names.
 func (p *Present) Objects() (objects, removed []Object) {
 	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
@@ -221,7 +220,7 @@ func compareResources(a, b schema.GroupResource) int {
 	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
 }
 
-// Freshness returns how recent the objects of each resource are, sorted by cluster and resource.
+// Freshness returns how current the objects of each resource are, sorted by cluster and resource.
 func (p *Present) Freshness() []Freshness {
 	var all []Freshness
 	for from, is := range p.sources {
@@ -244,9 +243,9 @@ func (p *Present) Freshness() []Freshness {
 	return all
 }
 
-// Newest returns when the bus stored the newest object state, snapshot marker or consistency point.
-// Only a forwarder that watches its cluster writes these events. If the bus has none, Newest returns
-// the zero time.
+// Newest returns when the bus stored the newest object state, snapshot marker, or consistency
+// point. Only a forwarder that watches its cluster writes these events. If the bus has none, Newest
+// returns the zero time.
 func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter for the resources for which Read found no event. Pass it to [FindAbsent].

@@ -26,8 +26,8 @@ const (
 	waitingForBus
 )
 
-// notify tells the user why no events arrive. The subscription calls it with the reason, or with nil
-// when it works.
+// notify tells the user why no events arrive. The subscription calls it with the reason, or with
+// nil once events arrive.
 func (s *Status) notify(err error) {
 	was := s.state
 	switch {

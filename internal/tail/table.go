@@ -62,7 +62,7 @@ func (t Table) age(since time.Time) string {
 	return duration.HumanDuration(t.Now.Sub(since))
 }
 
-// Clusters returns the number of clusters of the objects.
+// Clusters returns the number of different clusters among the objects.
 func Clusters(objects []Object) int {
 	clusters := map[string]bool{}
 	for _, o := range objects {
@@ -71,7 +71,7 @@ func Clusters(objects []Object) int {
 	return len(clusters)
 }
 
-// Name returns the name with the kind and the group, like kubectl get -o name. An example is
+// Name returns the name with the kind and the group, like kubectl get -o name, for example
 // deployment.apps/web.
 func (o Object) Name() string {
 	kind := strings.ToLower(o.Kind)

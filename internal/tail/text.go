@@ -266,7 +266,8 @@ func claimed(m *event.Message) string {
 	return show(c.UID)
 }
 
-// show returns a word unchanged if it is printable and clearly one word. Otherwise it quotes the word.
+// show returns a word unchanged if it is printable and clearly one word. Otherwise, it quotes the
+// word.
 func show(s string) string {
 	plain := func(r rune) bool { return unicode.IsPrint(r) && r != '"' && r != '\\' && r != ' ' }
 	for i, r := range s {

@@ -1,8 +1,8 @@
 // Package terminal writes output for people and for jq. It escapes terminal control sequences,
 // because errors and names come from clusters and buses that others control.
 //
-// It guarantees that its output has only printable characters and line breaks, and that JSON
-// keeps its meaning. It doesn't quote or align anything.
+// The package guarantees that its output has only printable characters and line breaks, and that
+// JSON keeps its meaning. It doesn't quote or align anything.
 package terminal
 
 import (

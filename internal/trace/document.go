@@ -2,7 +2,7 @@
 // the forwarder, in its queue, on the bus, or at a consumer.
 //
 // A [Document] holds the facts, each from the party that knows it best. [Judge] computes the
-// verdict. It is a pure function, so the same facts always have the same verdict.
+// verdict. Judge is a pure function, so the same facts always have the same verdict.
 //
 // The package does no I/O, and package terminal is its only import from this project. A document
 // contains no content of objects. Like the log, it can contain names of objects, in errors.
@@ -53,7 +53,7 @@ const (
 	Unknown    State = "unknown"    // the error says why
 )
 
-// APIServer is the object at the API server. State is exists, absent or unknown.
+// APIServer is the object at the API server. State is exists, absent, or unknown.
 type APIServer struct {
 	State   State  `json:"state"`
 	UID     string `json:"uid,omitempty"`
@@ -141,7 +141,7 @@ const (
 
 // Watch is the watch that covers the object, and the object in its cache.
 type Watch struct {
-	State  string `json:"state"`            // starting, synced or degraded
+	State  string `json:"state"`            // starting, synced, or degraded
 	Reason string `json:"reason,omitempty"` // why it is degraded
 	Error  *Error `json:"error,omitempty"`  // of the last list or watch
 	// Object is exists, absent, or unknown before the first list is complete.
@@ -152,7 +152,7 @@ type Watch struct {
 
 // Entry is the last event of the object in the checkpoint.
 type Entry struct {
-	State    State      `json:"state"` // exists, absent, deleted or deselected
+	State    State      `json:"state"` // exists, absent, deleted, or deselected
 	UID      string     `json:"uid,omitempty"`
 	Version  string     `json:"version,omitempty"`
 	Position string     `json:"position,omitempty"`
@@ -182,10 +182,10 @@ type Bus struct {
 	Type     string     `json:"type,omitempty"` // created, updated, ...
 	UID      string     `json:"uid,omitempty"`
 	Version  string     `json:"version,omitempty"`
-	Position string     `json:"position,omitempty"` // the sequence, or partition:offset
+	Position string     `json:"position,omitempty"` // the sequence number, or partition:offset
 	Time     *time.Time `json:"time,omitempty"`     // when the forwarder observed the state
 	Stored   *time.Time `json:"stored,omitempty"`   // when the bus stored the event
-	// Truncated is true if the event has only apiVersion, kind and metadata.
+	// Truncated is true if the event has only apiVersion, kind, and metadata.
 	Truncated bool   `json:"truncated,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
@@ -193,9 +193,10 @@ type Bus struct {
 // Consumer is the progress of a consumer of NATS, or of a consumer group of Kafka.
 type Consumer struct {
 	Name string `json:"name"`
-	// Event is the position of the object's last event in its log: the sequence in the stream, or
-	// the offset in the partition. Acknowledged is the position up to which every message is
-	// acknowledged, or committed on Kafka. Delivered is the position of the last delivered message.
+	// Event is the position of the object's last event in its log: the sequence number in the
+	// stream, or the offset in the partition. Acknowledged is the position up to which every
+	// message is acknowledged, or committed on Kafka. Delivered is the position of the last
+	// delivered message.
 	Event        int64  `json:"event"`
 	Acknowledged int64  `json:"acknowledged"`
 	Delivered    *int64 `json:"delivered,omitempty"` // NATS only

@@ -44,7 +44,7 @@ const (
 // Cause describes a reason.
 type Cause struct {
 	Reason  Reason
-	Code    int // the exit code: 0 the bus has the current state, 1 it does not, 2 unknown
+	Code    int // the exit code: 0 if the bus has the current state, 1 if it does not, 2 if unknown
 	Meaning string
 	Fix     string
 }
@@ -227,7 +227,7 @@ func (d Document) isLost() bool {
 }
 
 // isForeign reports whether another writer may have written the last event on the bus. Its content
-// can then be wrong in any version.
+// can then be wrong at any version.
 func (d Document) isForeign() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus
 	return c != nil && c.Foreign && b.State != Unknown && b.Position == c.Position

@@ -17,7 +17,7 @@ import (
 //
 // The first state that the cluster shows is the reference. The bus must reach or pass the reference
 // within the settle time. An object that changes constantly may never show the same state on both
-// sides. In that case each state in turn becomes the reference, until the settle time is over, or
+// sides. In that case, each state in turn becomes the reference, until the settle time is over, or
 // until the bus has reached one of them and both sides have shown some state with the same data.
 type candidate struct {
 	// returns means that an object that is deleted on the bus can return with the same uid, because
@@ -50,7 +50,7 @@ type verdict int
 const (
 	undecided verdict = iota
 	fine
-	inMotion // the bus follows the versions, but both sides never showed the same state to compare
+	inMotion // the bus keeps up with the versions, but both sides never showed the same state to compare
 	wrong
 )
 
@@ -178,7 +178,7 @@ func (c *candidate) hasReached(o observation) bool {
 	return isSame(*c.reference, o.bus)
 }
 
-// isSame reports whether the sighting and the event show the same object in the same version, or in
+// isSame reports whether the sighting and the event show the same object at the same version, or at
 // two versions between which no published field has changed.
 func isSame(s sighting, e replica.Event) bool {
 	return s.present && e.Live() && s.uid == e.UID && (s.version == e.Version || sameContent(s, e) && !replica.Newer(e.Version, s.version))

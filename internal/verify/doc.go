@@ -2,7 +2,7 @@
 // the tests and, as "forwarder verify", a tool for users. It shares with the forwarder only the
 // core types of package event, the parsing of resource selectors, the code that opens a bus and
 // delivers raw messages, and the filter and the paths of fields in [Options.Shape]. It parses
-// events with package wire. It also has its own code to resolve selectors, list, hash, decide and
+// events with package wire. It also has its own code to resolve selectors, list, hash, decide, and
 // compare, because a check can't find mistakes in code that it shares with the forwarder.
 //
 // # What it compares
@@ -16,8 +16,8 @@
 // On Kafka, verify reads all partitions of the event topics, but not the checkpoint topic. All
 // events of an object must be in one partition. Some rules concern neighbors, which are two events
 // of an object that directly follow each other. If the offsets prove that nothing was removed,
-// every violation of such a rule is certain. Otherwise verify excuses the violations that
-// compaction can have caused. An object whose last record is a tombstone has no events.
+// every violation of such a rule is certain. Otherwise, verify excuses the violations that
+// compaction may have caused. An object whose last record is a tombstone has no events.
 //
 // # Consistency points
 //
@@ -29,14 +29,14 @@
 //   - The version of the event, if the last event is later than the point. Such an event hides the
 //     state that the bus had at the point.
 //   - The version of the point, if the object has no event or its last event is a delete. The
-//     object may have been deleted since, so it is missing only if it still exists.
+//     object may have been deleted since then, so it is missing only if it still exists.
 //
 // An object that differs at that version is wrong, whatever events follow. All other differences
 // are changes after the point, whose events may be in flight.
 //
 // verify uses the last point that every partition of the resource has. It uses no point if the API
-// server can't list the version of the point, if the history of the API server has gone back since,
-// or if the selection of an object can change without a change of the object.
+// server can't list the version of the point, if the API server's history has been rolled back
+// since then, or if the selection of an object can change without a change of the object.
 //
 // # Events in flight
 //
@@ -56,7 +56,7 @@
 //     data. The object is wrong: data is never in flight without its version.
 //   - The settle time is over, and the bus has reached each state of the cluster in turn, but both
 //     sides never showed the same state, and the API server can't list the past. The object changes
-//     constantly and counts as in motion: the bus follows its versions, but its data isn't
+//     constantly and counts as in motion: the bus keeps up with its versions, but its data isn't
 //     compared. The report counts these objects.
 //
 // A version on the bus that is newer than the cluster's counts only if a later read of the
@@ -66,20 +66,20 @@
 //
 // # What it cannot find
 //
-//   - verify doesn't see messages that the stream dropped (it keeps a few of each object) or that
-//     were purged. If such messages can explain a violation of a rule about neighbors, verify
-//     excuses the violation. They can't explain it while the first neighbor is still on the stream.
-//     Dropped messages also can't explain it before the stream has received as many further
+//   - verify doesn't see messages that the stream dropped (it keeps a few messages of each object)
+//     or that were purged. If such messages can explain a violation of a rule about neighbors,
+//     verify excuses the violation. They can't explain it while the first neighbor is still on the
+//     stream. Dropped messages also can't explain it before the stream has received as many further
 //     messages of the object as it keeps.
 //   - An object whose first messages the bus lost looks like an object whose first messages the
 //     bus dropped: both begin with an event that has a previousversion.
 //   - verify may miss snapshot markers that follow the last object event that it reads.
-//   - Only the data of the last event of each object is compared.
+//   - verify compares only the data of each object's last event.
 //   - Objects that the label and field selectors no longer select, objects in other namespaces,
 //     and other resources are out of scope. verify only counts them.
-//   - The last event of an object that hasn't changed since the preferred version of the API
-//     changed is in the old version. verify compares it in that version. If the cluster no longer
-//     serves it, verify compares uid and resourceVersion only. The report counts these objects.
+//   - If an object hasn't changed since the preferred API version changed, its last event has the
+//     old API version. verify compares the object in that version. If the cluster no longer serves
+//     that version, verify compares only uid and resourceVersion. The report counts these objects.
 //   - verify compares the values of Secrets only with the redaction key. It always checks that
 //     they are hashed.
 //   - If the resourceVersions of a resource aren't numbers, which an aggregated API may have,

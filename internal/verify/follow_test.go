@@ -113,15 +113,16 @@ func TestReferencesCouldNotBeRead(t *testing.T) {
 func TestReferencesCouldBeReadAgain(t *testing.T) {
 	w := newWorld(t)
 	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
-	owner := w.create(accounts, "missing", nil)
+	owner := w.create(accounts, "late", nil)
 	w.publish(event.Created, configMaps, w.create(configMaps, "a", map[string]any{"metadata": map[string]any{"ownerReferences": []any{map[string]any{
 		"apiVersion": "v1", "kind": "ServiceAccount", "name": owner.GetName(), "uid": string(owner.GetUID()),
 	}}}}))
 	w.opts.Follow = []string{"ownerReferences"}
+	w.opts.Settle = 10 * limit
 	var rounds, failed atomic.Int32
 	w.opts.Logger = logger(func(message string) {
-		if message == "waiting for events in flight" {
-			rounds.Add(1)
+		if message == "waiting for events in flight" && rounds.Add(1) == 3 {
+			w.publish(event.Created, accounts, owner)
 		}
 	})
 	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
@@ -135,7 +136,7 @@ func TestReferencesCouldBeReadAgain(t *testing.T) {
 			}, nil
 		})
 	})
-	want(t, w.found(), "missing missing")
+	want(t, w.found())
 	if failed.Load() == 0 {
 		t.Error("no round failed")
 	}

@@ -31,7 +31,7 @@ type Options struct {
 	Kafka   *reader.Options
 	Repeats bool
 
-	// Resources, ExcludeResources and UnlessNamed are resource selectors, in the syntax of the
+	// Resources, ExcludeResources, and UnlessNamed are resource selectors, in the syntax of the
 	// environment variables. A wildcard does not select the resources in UnlessNamed.
 	Resources, ExcludeResources, UnlessNamed []string
 	Namespaces, ExcludeNamespaces            []string        // an empty Namespaces means all, an empty ExcludeNamespaces none

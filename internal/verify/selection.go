@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// resource is a type of object in the version in which it is listed.
+// resource is a type of object in the API version in which verify lists it.
 type resource struct {
 	schema.GroupVersionResource
 	Kind       string
@@ -37,7 +37,7 @@ type selection struct {
 }
 
 // as returns a resource in the API version of an event. When the preferred version changes, the
-// event of an unchanged object stays in the old version. If the cluster no longer serves that
+// last event of an unchanged object keeps the old version. If the cluster no longer serves that
 // version, as returns false, and the data can't be compared.
 func (s *selection) as(r resource, e replica.Event) (resource, bool) {
 	if e.API == "" || e.API == r.GroupVersion().String() {

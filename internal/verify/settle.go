@@ -47,7 +47,7 @@ func (v *verification) round(ctx context.Context) error {
 		return err
 	}
 	if len(v.unfollowed) > 0 && time.Since(v.followedAt) < v.opts.Settle {
-		return nil // the next round may read everything; without all references, this one could misjudge candidates
+		return nil // the next round may read everything; without all references, this round could misjudge candidates
 	}
 	maps.Copy(v.unlisted, v.unfollowed)
 	first, err := v.look(ctx, v.keysOf(), true)
@@ -118,8 +118,8 @@ func (v *verification) judge(observations map[event.Key]*observation) {
 	}
 }
 
-// dropPurged drops the problems of extra objects of which the bus has no event anymore. The forwarder
-// purges the events of a deleted object, and verify may have read only some of them.
+// dropPurged drops the problems of extra objects for which the bus no longer has an event. The
+// forwarder purges the events of a deleted object, and verify may have read only some of them.
 func (v *verification) dropPurged(ctx context.Context) error {
 	purged := make([]bool, len(v.report.Problems))
 	group, ctx := errgroup.WithContext(ctx)
@@ -164,7 +164,7 @@ func (v *verification) leaveOutDeselected(ctx context.Context, observations map[
 		return err
 	}
 	for k, s := range found {
-		if s.uid == observations[k].bus.UID { // also if the filter doesn't select it
+		if s.uid == observations[k].bus.UID { // even if the filter doesn't select it
 			v.report.OutOfScope++
 			delete(v.candidates, k)
 			delete(observations, k)
@@ -228,9 +228,9 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 	return absent, nil // the rest is served, but not selected: out of scope
 }
 
-// lookCovered reads the keys that are selected. The others count as absent. So does a key with a
-// namespace if the resource has no namespaces, and a key without one if the resource has
-// namespaces.
+// lookCovered reads the keys that are selected. The others count as absent. A key with a namespace
+// also counts as absent if the resource is cluster-scoped, and a key without a namespace if the
+// resource is namespaced.
 func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	var covered []event.Key
 	absent := map[event.Key]sighting{}
@@ -281,7 +281,7 @@ func (v *verification) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// isRefused reports whether the error of a list concerns only its resource.
+// isRefused reports whether the error of a list concerns only the listed resource.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err) ||

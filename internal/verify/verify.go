@@ -64,10 +64,10 @@ type verification struct {
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
 	followed   map[schema.GroupResource]*followedSet
-	unfollowed map[string]string             // as unlisted: what the last call of follow couldn't read
+	unfollowed map[string]string             // like unlisted: what the last call of follow couldn't read
 	followedAt time.Time                     // when a call of follow last read everything
 	atPoints   map[schema.GroupResource]bool // resources whose differences are judged at consistency points
-	settled    map[schema.GroupResource]int  // objects that were read again, until both sides agreed or the settle time was over
+	settled    map[schema.GroupResource]int  // number of objects that were read again until both sides agreed or the settle time was over
 	report     report.Report
 }
 
@@ -219,8 +219,9 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 	return found, err
 }
 
-// findExtra makes a candidate of each object on the bus that no list returned, unless the object is
-// out of scope, and of each object whose resource the cluster does not serve.
+// findExtra turns each object on the bus that no list returned into a candidate, unless the object
+// is out of scope. It also turns each object whose resource the cluster does not serve into a
+// candidate.
 func (v *verification) findExtra() {
 	v.follower.Live(func(k event.Key, mark uint32) {
 		gr := k.GroupResource()

@@ -80,7 +80,7 @@ func (b *backlog) len() int { return b.size }
 // maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
 // the backlog. A worker that takes a key also moves a key from the backlog, and Resume moves keys
 // at the end of a pause. So unless the queue is paused or the backlog is empty, client-go's queue
-// has a low-priority key, or another key whose worker will move one.
+// contains a low-priority key, or a key whose worker will move a low-priority key from the backlog.
 const maxStaged = 256
 
 // add prepares a changed key for client-go's queue, and reports whether the caller must add it there.
@@ -95,15 +95,16 @@ func (q *priorityQueue) add(key item) bool {
 	return true
 }
 
-// leaveBacklog removes from the backlog a key that client-go's queue has or is about to have.
+// leaveBacklog removes a key from the backlog because client-go's queue has it or is about to get
+// it.
 func (q *priorityQueue) leaveBacklog(key item) {
 	if q.backlog.remove(key.Value()) {
 		q.depth.Dec() // client-go's queue counts the key
 	}
 }
 
-// addLow is add for a low-priority key, which it may put in the backlog. A held key and a key in
-// back-off go to client-go's queue, so that no key is in both.
+// addLow is like add, but for a low-priority key, which it may put in the backlog. A held key and a
+// key in back-off go to client-go's queue, so that no key is in both the queue and the backlog.
 func (q *priorityQueue) addLow(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,13 +125,14 @@ func (q *priorityQueue) addLow(key item) bool {
 	return false
 }
 
-// mayStage reports whether a key may leave the backlog. None leaves during a pause, because a key
-// takes less memory in the backlog.
+// mayStage reports whether a key may leave the backlog. During a pause, every key stays in the
+// backlog, where it takes less memory.
 func (q *priorityQueue) mayStage() bool {
 	return q.except == nil && q.backlog.len() > 0 && q.waiting(low) < maxStaged
 }
 
-// stage takes out of the backlog a key that the caller must add to client-go's queue.
+// stage removes a key from the backlog and returns it. The caller must add the key to client-go's
+// queue.
 func (q *priorityQueue) stage() item {
 	key := unique.Make(q.backlog.pop())
 	q.depth.Dec()

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -58,7 +59,7 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 			r.finish(change(n), Result{})
 		}
 		synctest.Wait()
-		if got := r.order[all:]; len(got) != 2 || got[0] != key(keys-1) || got[1] != change(all) {
+		if got := r.order[all:]; len(got) != 2 || !slices.Contains(got, key(keys-1)) || !slices.Contains(got, change(all)) { // two workers take them
 			t.Errorf("%v are handed out when changes complete, want the two changes that waited", got)
 		}
 		n := 0

@@ -5,22 +5,21 @@ import (
 	"errors"
 )
 
-// ErrDrainDeadline is the error of a Drain whose context ended while keys were left.
+// ErrDrainDeadline is the error that [Queue.Drain] returns if its context ends while keys are left.
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
-// Drain rejects new keys, and waits until Run has handed out every key, including those in
-// back-off, and all keys are completed. When ctx ends first, it returns [ErrDrainDeadline], and no
-// more keys are handed out. It ends a pause. A key that fails during the drain might not be retried.
-// The next start publishes it.
+// Drain rejects new keys, ends any pause, and waits until Run has handed out every key, including
+// those in back-off, and all of them are completed. If ctx is done first, Drain returns
+// [ErrDrainDeadline] and no more keys are handed out. A key that fails during the drain might not
+// be retried; the next start publishes it.
 //
 // Drain does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if other keys are still waiting.
 func (q *Queue) Drain(ctx context.Context) error {
-	q.priorities.drain()
-	q.RetryNow()
+	q.endBackOff(q.priorities.drain())
 	q.Resume()
 	select {
-	case <-q.priorities.emptied: // wait before ShutDown, because after it client-go's queue accepts no keys
+	case <-q.priorities.emptied: // wait first, because client-go's queue accepts no keys after ShutDown
 	case <-q.finished:
 	case <-ctx.Done():
 	}
@@ -28,17 +27,26 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.priorities.close()
 	select {
 	case <-q.finished:
-		return nil
 	case <-ctx.Done():
 		q.end()
+	}
+	if ctx.Err() != nil { // both channels can be ready, and select then takes either
 		return ErrDrainDeadline
 	}
+	return nil
 }
 
-func (q *priorityQueue) drain() {
+// drain returns the keys in back-off, which the caller must add to client-go's queue. They count as added,
+// so emptied waits for them: if the handler of a key has just failed, Done queues the key.
+func (q *priorityQueue) drain() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.draining = true
+	keys := q.at(delayed)
+	for _, key := range keys {
+		q.move(key, keyState{place: added, priority: q.keys[key].priority})
+	}
+	return keys
 }
 
 // checkEmptied closes emptied if the queue is draining and client-go's queue has every key.

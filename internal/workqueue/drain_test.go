@@ -145,6 +145,30 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
+// TestDrainAfterItsDeadline verifies that a drain returns an error if its context and Run have both ended
+// with keys left.
+func TestDrainAfterItsDeadline(t *testing.T) {
+	for range 50 { // select takes either of two ready channels
+		synctest.Test(t, func(t *testing.T) {
+			q, r := limited(1, 1, 1), &recorder{}
+			stop := start(t, q, r.handle)
+			for n := range 3 {
+				q.Add(key(n))
+			}
+			synctest.Wait()
+			stop()
+			synctest.Wait()
+			r.finish(key(0), Result{})
+			<-q.finished
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := q.Drain(ctx); !errors.Is(err, ErrDrainDeadline) || q.Len() != 2 {
+				t.Fatalf("got %v with %d keys left, want %v with 2", err, q.Len(), ErrDrainDeadline)
+			}
+		})
+	}
+}
+
 // TestDrainHandsOutLowPriorityKeysAboveTheLimit verifies that a drain hands out all low-priority
 // keys, even while their limit is reached. client-go's queue treats a queue that currently hands
 // out no key as empty, and then ends the workers.
@@ -207,6 +231,38 @@ func TestDrainHandsOutChangesInFlight(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a key again if its back-off began
+// before the drain, and client-go's queue learns only then that its handler has ended.
+func TestDrainHandsOutAKeyThatHasJustFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 2, MaxInFlight: Limit{Keys: 10}, MaxLowPriorityInFlight: Limit{Keys: 10}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		var drained <-chan error
+		first := true
+		q.queue = beforeDone{q.queue, func() {
+			if first {
+				first = false
+				if at, _ := q.Find(key(1)); at != BackOff {
+					t.Errorf("the key is %q, want %q", at, BackOff)
+				}
+				drained = drain(t, q)
+				synctest.Wait()
+			}
+		}}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again for the drain; %d keys are left", got, q.Len())
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // drain drains a queue without blocking, and returns a channel for the result.

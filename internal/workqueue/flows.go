@@ -12,13 +12,13 @@ import (
 // first out.
 //
 // A flow may hold as much of a limit as is still free. A single flow can hold half of the limit,
-// and two flows a third each. So room is left for a flow that holds nothing, and the message of its
+// and two flows a third each. This leaves room for a flow that holds nothing: the message of its
 // first key doesn't wait on the bus behind as many messages as the limit allows. Switches with
 // shared buffers use the same rule, called a dynamic threshold (Choudhury and Hahne, 1998). The
 // size of an event is unknown when its key is handed out, so turns count keys. A flow of large
 // events may hold only as many bytes as any other flow, and thus gets the same share of the bus.
 //
-// A turn, a push and a release take amortized constant time. A flow without keys takes no memory.
+// A turn, a push, and a release take amortized constant time. A flow without keys takes no memory.
 type flows struct {
 	byID        map[flowID]*flow
 	large       bool        // byID has had more than 1,000 entries
@@ -31,8 +31,8 @@ type flowID struct{ group, resource, namespace string }
 
 func flowOf(k event.Key) flowID { return flowID{k.Group, k.Resource, k.Namespace} }
 
-// flow is one flow with queued or held keys. If it has queued keys and doesn't await its
-// turn, it held its share, and a release makes it await its turn again.
+// flow is one flow with queued or held keys. A flow that has queued keys but doesn't await its turn
+// has reached its share. A release makes it await its turn again.
 type flow struct {
 	id     flowID
 	queued fifo[item]
@@ -101,8 +101,9 @@ func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 	}
 }
 
-// released makes flows that held their share await their turn again after a key of any flow or priority
-// was released. It ends after maxChecks flows that still hold three quarters of their share.
+// released makes flows that held their share await their turn again. It is called after a key of
+// any flow or priority is released. It stops after maxChecks flows that still hold three quarters
+// of their share.
 func (s *flows) released(limit *budget) {
 	for left, failed := s.full.len(), 0; left > 0 && failed < maxChecks; left-- {
 		f := s.full.pop()

@@ -3,7 +3,7 @@ package workqueue
 import "time"
 
 // pace makes low-priority keys rest between short bursts of events while objects change. Without
-// it, the events of a first sync take all CPU time of the forwarder, the bus and the readers, and
+// it, the events of a first sync take all CPU time of the forwarder, the bus, and the readers, and
 // changes wait.
 //
 // Only keys whose events are published count, so a first sync that finds everything on the bus does

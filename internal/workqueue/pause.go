@@ -35,8 +35,8 @@ func (q *priorityQueue) resume() (add []item) {
 	return add
 }
 
-// park moves a key that was granted during a pause from held to parked. It returns false if the pause
-// has ended.
+// park moves a key that was granted during a pause from held to parked. If the pause has ended,
+// park does nothing and returns false.
 func (q *priorityQueue) park(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -56,7 +56,8 @@ func (q *Queue) Background() (added, waiting int64) {
 	p := q.priorities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len())) // more keys can wait than were added, because parked keys and keys in back-off wait again
+	// More keys can wait than were added, because parked keys and keys in back-off wait again.
+	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len()))
 }
 
 func (q *priorityQueue) find(key item) Place {
@@ -78,7 +79,7 @@ func (q *priorityQueue) find(key item) Place {
 	return ""
 }
 
-// waiting returns the number of keys of a priority that client-go's queue has or is about to have.
+// waiting returns how many keys of a priority client-go's queue has or is about to get.
 func (q *priorityQueue) waiting(as priority) int { return q.count[added][as] + q.count[queued][as] }
 
 func (q *priorityQueue) total(at place) int { return q.count[at][normal] + q.count[at][low] }

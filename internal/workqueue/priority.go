@@ -134,7 +134,7 @@ func (q *priorityQueue) expect(key item, as priority) {
 	}
 }
 
-// Push, Touch, Len and Pop implement [kubequeue.Queue]. client-go's queue serializes the calls.
+// Push, Touch, Len, and Pop implement [kubequeue.Queue]. client-go's queue serializes the calls.
 func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,8 +156,9 @@ func (q *priorityQueue) Push(key item) {
 // Touch does nothing, because expect has set the priority.
 func (q *priorityQueue) Touch(item) {}
 
-// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key. It needs
-// no lock: only the worker that was granted the key calls Get, and await grants no other key before Pop.
+// Len is 1 after await has granted a key, so that client-go's Get returns the key. Len needs no
+// lock: only the worker that was granted the key calls Get, and await grants no other key before
+// Pop.
 func (q *priorityQueue) Len() int {
 	if q.granted != (item{}) {
 		return 1

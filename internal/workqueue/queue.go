@@ -1,13 +1,13 @@
-// Package workqueue hands keys to workers: client-go's rate-limited queue with two
-// priorities, fair turns, limits, and handlers that can finish after they have returned.
+// Package workqueue hands keys to workers. It adds two priorities, fair turns, limits, and
+// asynchronous completion to client-go's rate-limited queue.
 //
-// At most one handler holds a key at any time, from the call until the handler calls done. This
+// At most one handler holds a key at any time: from the handler's call until it calls done. This
 // keeps the events of each object in order. A key that is added meanwhile is handed out again
 // afterward. A key whose handler failed is handed out again after an exponential back-off with
 // jitter. The queue has no retry limit, because a limit would silently drop changes.
 //
 // A key is handed out only while the limits allow it. So a worker never waits while it holds a key,
-// and low-priority work never keeps a worker from a change.
+// and low-priority work never keeps a worker from processing a change.
 //
 // The changes of each resource in each namespace form a flow. The flows take turns, and each may
 // use as much of the limits as it leaves free. So a namespace that changes constantly doesn't delay
@@ -41,13 +41,13 @@ type Result struct {
 // it has returned, within a bounded time.
 type Handler func(ctx context.Context, key event.Key, done func(Result))
 
-// Config configures a Queue. There are no defaults: every field but MetricsProvider and
+// Config configures a Queue. There are no defaults: every field except MetricsProvider and
 // MaxLowPriorityDelay is required.
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count
 	MaxInFlight Limit // limits the keys that are handed out and not completed
 	// MaxLowPriorityInFlight limits the low-priority keys in flight. The bus processes messages in
-	// order, so a change waits behind them.
+	// order, so a change waits behind the low-priority messages.
 	MaxLowPriorityInFlight Limit
 	// MaxLowPriorityDelay is how long a low-priority event may wait on the bus for other
 	// low-priority events. The queue reduces the low-priority keys in flight accordingly. 0 means
@@ -98,7 +98,7 @@ func (q *Queue) Add(key event.Key) {
 	}
 }
 
-// AddLowPriority enqueues a key for background work: a first sync, a resync or a comparison.
+// AddLowPriority enqueues a key for background work: a first sync, a resync, or a comparison.
 func (q *Queue) AddLowPriority(key event.Key) {
 	if handle := unique.Make(key); q.priorities.addLow(handle) {
 		q.queue.Add(handle)
@@ -110,6 +110,10 @@ func (q *Queue) RetryNow() {
 	q.priorities.mu.Lock()
 	keys := q.priorities.at(delayed)
 	q.priorities.mu.Unlock()
+	q.endBackOff(keys)
+}
+
+func (q *Queue) endBackOff(keys []item) {
 	for _, key := range keys {
 		q.queue.Forget(key)
 		q.queue.Add(key)

@@ -6,10 +6,11 @@ import "time"
 // of messages on the bus. A bus processes messages in order, so a change waits behind the messages
 // in flight.
 //
-// Like TCP Vegas, the window follows the time from a publish to its acknowledgement. It grows while
-// the shortest time of a round is near the base time, and shrinks when every message of a round has
-// waited. It ignores the times of single messages, because they vary too much. The base time is the
-// shortest time of the last two periods, because the latency of the bus can change.
+// As in TCP Vegas, the size of the window depends on the time from a publish to its
+// acknowledgement. It grows while the shortest time of a round is near the base time, and shrinks
+// when every message of a round has waited. It ignores the times of single messages, because they
+// vary too much. The base time is the shortest time of the last two periods, because the latency of
+// the bus can change.
 type window struct {
 	delay    time.Duration // how long messages may wait on the bus; 0 for a fixed window
 	max      float64

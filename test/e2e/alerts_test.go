@@ -92,12 +92,12 @@ func newAlertsLab(t *testing.T) *alertsLab {
 	cp := cluster.ControlPlane(t)
 	l := &alertsLab{t: t, u: newUser(t, cp), bus: natstest.StartProcess(t, "max_payload: 65536")}
 	l.namespace = quietNamespace(t, l.u)
-	nc, err := natsgo.Connect(l.bus.URL, natsgo.MaxReconnects(-1))
+	nc, err := natsgo.Connect(l.bus.URL, natsgo.MaxReconnects(-1), natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if l.js, err = jetstream.New(nc); err != nil {
+	if l.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(limit)); err != nil {
 		t.Fatal(err)
 	}
 	l.f = newForwarder(t, cp.Kubeconfig(), l.bus.URL, l.settings())

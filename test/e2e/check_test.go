@@ -75,12 +75,12 @@ accounts: {
     ]
   }
 }`)
-	nc, err := nats.Connect(bus.URL, nats.UserInfo("forwarder", "right"))
+	nc, err := nats.Connect(bus.URL, nats.UserInfo("forwarder", "right"), nats.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

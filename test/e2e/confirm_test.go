@@ -162,7 +162,7 @@ func TestAForgedDelete(t *testing.T) {
 	s := subject(configMaps, ns, "a")
 	sub.awaitKinds(s, "snapshot")
 
-	nc, err := natsgo.Connect(server.URL)
+	nc, err := natsgo.Connect(server.URL, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

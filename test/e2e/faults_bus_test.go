@@ -28,12 +28,12 @@ accounts: {
     ]
   }
 }`)
-	nc, err := natsgo.Connect(bus.URL, natsgo.UserInfo("forwarder", "right"), natsgo.MaxReconnects(-1))
+	nc, err := natsgo.Connect(bus.URL, natsgo.UserInfo("forwarder", "right"), natsgo.MaxReconnects(-1), natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

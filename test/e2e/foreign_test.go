@@ -81,7 +81,7 @@ func (b *anyBus) forge(f forgery, m harness.Received) {
 	b.foreign = true
 	attributes, data := f.of(m)
 	if b.url != "" {
-		nc, err := natsgo.Connect(b.url)
+		nc, err := natsgo.Connect(b.url, natsgo.Timeout(limit))
 		if err != nil {
 			b.t.Fatal(err)
 		}

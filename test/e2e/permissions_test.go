@@ -54,7 +54,7 @@ func TestPermissionsNATS_Slow(t *testing.T) {
 	f.start().idle()
 	u.delete(configMaps, namespace, "b")
 
-	nc, err := nats.Connect(bus.URL, nats.UserInfo("reader", "change-me-too"))
+	nc, err := nats.Connect(bus.URL, nats.UserInfo("reader", "change-me-too"), nats.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func subscribe(t *testing.T, url string) *subscriber {
 	}
 	t.Cleanup(nc.Close)
 	s := &subscriber{t: t, events: map[string][]received{}, nc: nc}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,12 +235,12 @@ func (s *subscriber) total() int {
 // jetStream connects to a NATS server. The connection closes when the test ends.
 func jetStream(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
-	nc, err := natsgo.Connect(url)
+	nc, err := natsgo.Connect(url, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,12 +90,12 @@ func tableOnNATS(t *testing.T) tableBus {
 	}
 	with := func(t *testing.T, use func(jetstream.JetStream) error) {
 		t.Helper()
-		nc, err := natsgo.Connect(server.URL, natsgo.Token(natsToken))
+		nc, err := natsgo.Connect(server.URL, natsgo.Token(natsToken), natsgo.Timeout(limit))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 		if err == nil {
 			err = use(js)
 		}

@@ -21,23 +21,23 @@ func (s sink) singleOnly() []string {
 	return []string{storeBack, storeEmpty, purged, beforeOne}
 }
 
-// The actions that concern the servers of a NATS cluster. The leader is the leader of the stream.
+// The actions that concern the servers of a NATS cluster. The leader is the stream leader.
 const (
-	leaderKill     verb = "kill the server that leads"
-	leaderFreeze   verb = "freeze the server that leads"
-	leaderCut      verb = "cut off the server that leads" // arg is silently, or ""
-	followerFreeze verb = "freeze a server that follows"
-	followerCut    verb = "cut off a server that follows" // arg as above
-	followerLeads  verb = "thaw the servers and kill the one that leads"
-	followersHold  verb = "hold back the servers that follow"
+	leaderKill     verb = "kill the stream leader"
+	leaderFreeze   verb = "freeze the stream leader"
+	leaderCut      verb = "cut off the stream leader" // arg is silently, or ""
+	followerFreeze verb = "freeze a follower"
+	followerCut    verb = "cut off a follower" // arg as above
+	followerLeads  verb = "thaw the servers and kill the stream leader"
+	followersHold  verb = "hold back the followers"
 	majorityKill   verb = "kill two servers"
 	allCut         verb = "cut off all servers from one another" // arg as above
 	rolling        verb = "restart the servers one by one"       // arg is orderly, upgraded, or ""
-	stepDowns      verb = "make the leader step down"            // n times
-	leaderAwait    verb = "await another server that leads"
+	stepDowns      verb = "make the stream leader step down"     // n times
+	leaderAwait    verb = "await another stream leader"
 	clusterHeal    verb = "mend the cluster"
 	serverKill     verb = "kill a server" // n is its index
-	clusterAgree   verb = "await that all servers have the same"
+	clusterAgree   verb = "await that all servers have the same messages"
 
 	copyDisks    verb = "copy the disks of two servers"
 	diskBack     verb = "put the disk of a server back to the copy"       // arg is leaderKill, or ""
@@ -48,8 +48,8 @@ const (
 const (
 	silently = "silently"
 	emptied3 = "and empty the third one"
-	outrun   = "and let the third one not lead"
-	upgraded = "with the present release instead of the one before"
+	outrun   = "and keep the third one from leading"
+	upgraded = "with the current release instead of the previous one"
 )
 
 // electionLimit is the maximum wait for another leader. A server notices within 10 s that it no longer
@@ -58,25 +58,25 @@ const electionLimit = 25 * time.Second
 
 var natsClusterKinds = []kind{
 	{
-		name: "server that leads killed", uses: []string{theBus}, felt: busTrouble, slow: true,
+		name: "stream leader killed", uses: []string{theBus}, felt: busTrouble, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: leaderKill}, act{do: leaderAwait}, act{do: clusterHeal})
 		},
 	},
 	{
-		name: "server that leads frozen", uses: []string{theBus}, felt: busTrouble, slow: true,
+		name: "stream leader frozen", uses: []string{theBus}, felt: busTrouble, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: leaderFreeze}, act{do: leaderAwait}, act{do: clusterHeal})
 		},
 	},
 	{
-		name: "server that leads cut off from the others", uses: []string{theBus}, felt: busTrouble, slow: true,
+		name: "stream leader cut off from the others", uses: []string{theBus}, felt: busTrouble, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: leaderCut, arg: g.silence()}, act{do: leaderAwait}, act{do: clusterHeal})
 		},
 	},
 	{
-		name: "server that follows cut off from the others", uses: []string{theBus}, slow: true,
+		name: "follower cut off from the others", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: followerCut, arg: g.silence()}, {do: clusterHeal}}
 			if g.IntN(2) == 0 { // the server returns to a cluster that elects another leader
@@ -86,7 +86,7 @@ var natsClusterKinds = []kind{
 		},
 	},
 	{
-		name: "majority of the servers lost and back", uses: []string{theBus}, felt: busTrouble, slow: true,
+		name: "majority of the servers lost", uses: []string{theBus}, felt: busTrouble, slow: true,
 		add: func(g *generator, from, to int) {
 			lost := act{do: majorityKill}
 			if g.IntN(2) == 0 {
@@ -102,20 +102,20 @@ var natsClusterKinds = []kind{
 		},
 	},
 	{
-		name: "server that was frozen leads", uses: []string{theBus}, felt: busTrouble, slow: true,
+		name: "frozen follower elected leader", uses: []string{theBus}, felt: busTrouble, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: followerFreeze}, act{do: followerLeads}, act{do: leaderAwait}, act{do: clusterHeal})
 		},
 	},
 	{
-		name: "replicas that lag", uses: []string{theBus, theForwarder, theLeader}, slow: true,
+		name: "forwarder restarted while followers lag", uses: []string{theBus, theForwarder, theLeader}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.plan.settings.refresh = frequently
 			g.during(from, to, act{do: followersHold}, act{do: killNow}, act{do: awaitLog, arg: synced}, act{do: clusterHeal})
 		},
 	},
 	{
-		name: "server with an older disk", uses: []string{theBus}, slow: true,
+		name: "server restarted with an older disk", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: copyDisks}, {do: diskBack}, {do: clusterHeal}}
 			if g.IntN(2) == 0 {
@@ -125,13 +125,13 @@ var natsClusterKinds = []kind{
 		},
 	},
 	{
-		name: "majority of the servers with older disks", uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored}, felt: busTrouble,
+		name: "majority of the servers restarted with older disks", uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: copyDisks}, act{do: majorityBack, arg: []string{"", emptied3}[g.IntN(2)]}, act{do: aheadEmpty})
 		},
 	},
 	{
-		name: "server that leads steps down again and again", uses: []string{theBus}, slow: true,
+		name: "stream leader stepped down repeatedly", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: stepDowns, n: 3 + g.IntN(5)})
 		},

@@ -144,16 +144,16 @@ const (
 
 const (
 	restored  = "etcd restored from a snapshot"
-	purged    = "deletes purged while recreated"
-	twice     = "two forwarders at once"
-	stale     = "a stale forwarder wakes up"
-	beforeOne = "killed before a purge"
+	purged    = "objects recreated while their deletes are purged"
+	twice     = "two forwarders run at once"
+	stale     = "stale forwarder resumed"
+	beforeOne = "forwarder killed before a purge"
 
-	nsRemoved  = "namespace removed"
-	nsUnseen   = "namespaces' labels change unseen"
-	crdRemoved = "CustomResourceDefinition removed"
-	crdComes   = "CustomResourceDefinition appears"
-	crdMoves   = "CustomResourceDefinition changes versions"
+	nsRemoved  = "namespace deleted"
+	nsUnseen   = "namespace labels changed while not watched"
+	crdRemoved = "CustomResourceDefinition deleted"
+	crdComes   = "CustomResourceDefinition added"
+	crdMoves   = "versions of a CustomResourceDefinition changed"
 )
 
 // kinds returns all kinds of faults of a bus. Each seed of the first round takes the next three. The
@@ -166,21 +166,21 @@ func (s sink) kinds() []kind {
 }
 
 var natsKinds = []kind{
-	killedAt("key-taken", "killed with a key taken", 30),
+	killedAt("key-taken", "forwarder killed while processing a key", 30),
 	{
-		name: "NATS killed and started", uses: []string{theBus}, felt: busTrouble,
+		name: "NATS killed and restarted", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: busTrouble}, act{do: busStart})
 		},
 	},
 	{
-		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: apiTrouble,
+		name: "API server killed and restarted", uses: []string{theAPI}, slow: true, felt: apiTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: apiTrouble}, act{do: apiStart})
 		},
 	},
 
-	killedAt("before-publish", "killed before a publish", 30),
+	killedAt("before-publish", "forwarder killed before a publish", 30),
 	{
 		name: "NATS frozen", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
@@ -194,9 +194,9 @@ var natsKinds = []kind{
 		},
 	},
 
-	killedAt("after-publish", "killed before an acknowledgement", 30),
+	killedAt("after-publish", "forwarder killed before an acknowledgement", 30),
 	{
-		name: "responses of NATS cut off", uses: []string{theBus}, felt: busTrouble,
+		name: "NATS responses dropped", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: busTrouble}, act{do: busPass})
 		},
@@ -214,7 +214,7 @@ var natsKinds = []kind{
 		},
 	},
 
-	killedAt("after-ack", "killed after an acknowledgement", 30),
+	killedAt("after-ack", "forwarder killed after an acknowledgement", 30),
 	{
 		name: "connection to NATS broken", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
@@ -222,13 +222,13 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		name: "etcd killed and started", uses: []string{theAPI},
+		name: "etcd killed and restarted", uses: []string{theAPI},
 		add: func(g *generator, from, to int) { g.during(from, to, act{do: etcdKill}, act{do: etcdStart}) },
 	},
 
-	killedAt("loading", "killed while it loads the checkpoint", 8),
+	killedAt("loading", "forwarder killed while loading the checkpoint", 8),
 	{
-		name: "the stream is full", uses: []string{theBus}, felt: "no room",
+		name: "stream filled to its limit", uses: []string{theBus}, felt: "no room",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: busTrouble}, act{do: busRoom})
 		},
@@ -239,7 +239,7 @@ var natsKinds = []kind{
 	},
 
 	{
-		name: "killed in the first sync", uses: []string{theForwarder}, first: true, felt: "failpoint first-sync",
+		name: "forwarder killed during the first sync", uses: []string{theForwarder}, first: true, felt: "failpoint first-sync",
 		add: func(g *generator, _, _ int) {
 			g.plan.phases[0].acts[0].arg = fmt.Sprintf("first-sync:%d", 1+g.IntN(12))
 		},
@@ -258,7 +258,7 @@ var natsKinds = []kind{
 	},
 
 	{
-		name: "killed while it drains", uses: []string{theForwarder}, felt: "failpoint drain",
+		name: "forwarder killed while draining", uses: []string{theForwarder}, felt: "failpoint drain",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: arm, arg: "drain:1"}, act{do: awaitLog, arg: synced}, act{do: terminate})
 		},
@@ -320,13 +320,13 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		name: "reads are forbidden", uses: []string{theAPI}, felt: "is forbidden",
+		name: "reads forbidden", uses: []string{theAPI}, felt: "is forbidden",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: revoke}, act{do: apiRefuse}, act{do: apiPass}, act{do: awaitLog, arg: "is forbidden"}, act{do: grant})
 		},
 	},
 	{
-		name: "killed at any time", uses: []string{theForwarder},
+		name: "forwarder killed at a random time", uses: []string{theForwarder},
 		add: func(g *generator, from, to int) {
 			g.during(from, to, []act{{do: killNow}, {do: killNow}, {do: terminate}}[g.IntN(2):]...)
 		},

@@ -4,14 +4,14 @@ package torture
 // records that the brokers have acknowledged.
 var kafkaClusterKinds = []kind{
 	{
-		name: "broker with a leader killed", uses: []string{theBus}, slow: true,
+		name: "partition leader killed", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: brokerKill, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	{
 		// Clients still reach the broker, and the broker still claims to lead.
-		name: "broker with a leader cut off from the others", uses: []string{theBus}, slow: true,
+		name: "partition leader cut off from the others", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: brokerCut, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
 			if g.IntN(2) == 0 {
@@ -26,27 +26,27 @@ var kafkaClusterKinds = []kind{
 			g.during(from, to, act{do: []verb{brokersKill, brokersFreeze, replicasFreeze}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
-	olderDisk("unclean election loses the end of the event topic", topicName),
+	olderDisk("end of the event topic lost in an unclean election", topicName),
 	{
 		name: "brokers restarted one by one", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) { g.during(from, to, act{do: rollBrokers}) },
 	},
 	{
-		name: "a follower lags and the leader is killed", uses: []string{theBus}, slow: true,
+		name: "partition leader killed while a follower lags", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			n := g.IntN(7)
 			g.during(from, to, act{do: replicaHold, n: n}, act{do: awaitLog, arg: busTrouble}, act{do: brokerKill, n: n}, act{do: brokersHeal})
 		},
 	},
-	olderDisk("unclean election loses the end of the checkpoint topic", checkpointName),
+	olderDisk("end of the checkpoint topic lost in an unclean election", checkpointName),
 	{
-		name: "broker with a leader frozen", uses: []string{theBus}, slow: true,
+		name: "partition leader frozen", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: brokerFreeze, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	{
-		name: "controller lost, then a leader", uses: []string{theBus}, slow: true,
+		name: "controller lost, then a partition leader", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			acts := []act{{do: controllerEnd}, {do: brokerKill, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
 			if g.IntN(3) == 0 {
@@ -59,9 +59,9 @@ var kafkaClusterKinds = []kind{
 		name: "partitions reassigned", uses: []string{theBus}, slow: true, alone: topicsChange,
 		add: func(g *generator, from, to int) { g.during(from, to, act{do: moveReplicas, n: g.IntN(3)}) },
 	},
-	olderDisk("unclean election loses the ends of both topics", topicName+","+checkpointName),
+	olderDisk("ends of both topics lost in an unclean election", topicName+","+checkpointName),
 	{
-		name: "leaders moved", uses: []string{theBus}, alone: topicsChange,
+		name: "partition leaders moved", uses: []string{theBus}, alone: topicsChange,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: moveLeaders, n: g.IntN(3)}, act{do: moveLeaders, n: g.IntN(3)})
 		},

@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	kafkaTwice = "two forwarders take over from each other"
-	kafkaStale = "a forwarder wakes up after another took over"
+	kafkaTwice = "two forwarders run at once, each fencing the other"
+	kafkaStale = "forwarder resumed after another took over"
 )
 
 // kafkaKinds are the faults of a Kafka broker.
 var kafkaKinds = []kind{
-	like("killed with a key taken"),
-	like("NATS killed and started").called("Kafka killed and started"),
-	like("API server killed and started"),
+	like("forwarder killed while processing a key"),
+	like("NATS killed and restarted").called("Kafka killed and restarted"),
+	like("API server killed and restarted"),
 
-	like("killed before a publish"),
+	like("forwarder killed before a publish"),
 	like("NATS frozen").called("Kafka frozen"),
 	like("watch expired (etcd compacted)"),
 
-	like("killed before an acknowledgement"),
-	like("responses of NATS cut off").called("responses of Kafka cut off"),
+	like("forwarder killed before an acknowledgement"),
+	like("NATS responses dropped").called("Kafka responses dropped"),
 	{
 		// While the two forwarders fence each other, one of them may not know the last states of
 		// the cluster that the other one saw, as on NATS.
@@ -39,18 +39,18 @@ var kafkaKinds = []kind{
 		},
 	},
 
-	like("killed after an acknowledgement"),
+	like("forwarder killed after an acknowledgement"),
 	like("connection to NATS broken").called("connection to Kafka broken"),
-	like("etcd killed and started"),
+	like("etcd killed and restarted"),
 
-	like("killed while it loads the checkpoint"),
+	like("forwarder killed while loading the checkpoint"),
 	{
 		name: "event topic deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
 		add: func(g *generator, from, to int) { g.deleted(from, to, topicName) },
 	},
 	like("API server frozen"),
 
-	like("killed in the first sync"),
+	like("forwarder killed during the first sync"),
 	{
 		name: "records deleted", refreshed: true, uses: []string{theBus, theForwarder, another},
 		add: func(g *generator, from, to int) {
@@ -60,14 +60,14 @@ var kafkaKinds = []kind{
 	},
 	like("connection to the API server broken"),
 
-	killedAt("before-record", "killed before the record in the checkpoint topic", 30),
+	killedAt("before-record", "forwarder killed before writing a checkpoint entry", 30),
 	{
 		name: "checkpoint topic deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
 		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName) },
 	},
-	like("killed while it drains"),
+	like("forwarder killed while draining"),
 
-	killedAt("taking-over", "killed while it takes over", 6),
+	killedAt("taking-over", "forwarder killed during a takeover", 6),
 	like(purged).with(kafkaTwice, kafkaStale),
 	like(crdRemoved),
 
@@ -85,8 +85,8 @@ var kafkaKinds = []kind{
 	like(restored),
 
 	like(beforeOne).with(kafkaTwice, kafkaStale),
-	like("reads are forbidden"),
-	like("killed at any time"),
+	like("reads forbidden"),
+	like("forwarder killed at a random time"),
 
 	{
 		name: "both topics deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",

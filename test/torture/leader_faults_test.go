@@ -12,10 +12,10 @@ import (
 // The actions that concern the current leader
 const (
 	killLeader  verb = "kill the leader"
-	pauseLeader verb = "stop the leader where it is" // SIGSTOP
+	pauseLeader verb = "pause the leader" // SIGSTOP
 	awaitLeader verb = "await another leader"
-	wakeLeader  verb = "let the leader go on"      // SIGCONT
-	handOver    verb = "have the leader hand over" // SIGTERM; the forwarder is restarted
+	wakeLeader  verb = "resume the leader"    // SIGCONT
+	handOver    verb = "terminate the leader" // SIGTERM; the forwarder is restarted
 )
 
 const theLeader = "leader"
@@ -35,7 +35,7 @@ var leaderKinds = []kind{
 		},
 	},
 	{
-		name: "leader hands over", uses: []string{theLeader}, felt: "stopped leading",
+		name: "leader asked to stop", uses: []string{theLeader}, felt: "stopped leading",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: handOver}, act{do: awaitLeader}, act{do: handOver})
 		},

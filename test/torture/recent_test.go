@@ -7,17 +7,17 @@ import (
 
 // The names of the recent kinds
 const (
-	selectionChanges = "selection changes between runs"
-	formChanges      = "form of events changes between runs"
-	topicChanges     = "topic changes between runs"
-	crdDefaults      = "CustomResourceDefinition gains a default"
-	crdPrunes        = "CustomResourceDefinition prunes a field"
-	crdUnblocked     = "CustomResourceDefinition loses its finalizer and is applied again"
-	storeBack        = "NATS put back to an earlier copy"
-	storeEmpty       = "NATS comes back empty"
-	eventsCut        = "event topic loses its tail"
-	checkpointCut    = "checkpoint topic loses its tail"
-	bothCut          = "both topics lose their tails"
+	selectionChanges = "selection changed between runs"
+	formChanges      = "event format changed between runs"
+	topicChanges     = "topic changed between runs"
+	crdDefaults      = "default added to a CustomResourceDefinition"
+	crdPrunes        = "field pruned by a CustomResourceDefinition"
+	crdUnblocked     = "CustomResourceDefinition deleted without its objects and recreated"
+	storeBack        = "NATS restored from an earlier copy of its store"
+	storeEmpty       = "NATS restarted with an empty store"
+	eventsCut        = "end of the event topic lost"
+	checkpointCut    = "end of the checkpoint topic lost"
+	bothCut          = "ends of both topics lost"
 )
 
 // recentKinds returns the kinds that were added later. A plan draws them separately, so that the older

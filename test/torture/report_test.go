@@ -264,7 +264,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "accepted 666 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1, "## Over NATS, with a foreign writer\n": 1, "## Over NATS, a cluster of 3 servers\n": 1} {
+	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "accepted 666 ": 1, "## Results on NATS\n": 1, "## Results on Kafka\n": 1, "## Results on Kafka, 3 replicas\n": 1, "## Results on NATS, with a foreign writer\n": 1, "## Results on NATS, a cluster of 3 servers\n": 1} {
 		if got := strings.Count(string(text), want); got != times {
 			t.Errorf("%q occurs %d times, want %d", want, got, times)
 		}

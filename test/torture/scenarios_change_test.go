@@ -16,27 +16,27 @@ var changing = []scenario{
 		settings: selecting(), play: playWiden, rests: true,
 	},
 	{
-		name:     "a definition loses its finalizer and is applied again",
+		name:     "a CustomResourceDefinition is deleted without its objects and recreated",
 		settings: usual, play: playUnblock, rests: true,
 	},
 	{
-		name: "a definition gains a default and prunes a field", bugs: []string{"equal-version-is-unchanged"},
+		name: "a CustomResourceDefinition gains a default and prunes a field", bugs: []string{"equal-version-is-unchanged"},
 		settings: usual, play: playRemodel,
 	},
 	{
-		name:     "an APIService goes and returns",
+		name:     "an APIService is deleted and recreated",
 		settings: withOther(flunders), play: playService, rests: true,
 	},
 	{
-		name: "another API server behind the address serves fewer resources", bugs: []string{"discovery-is-proof"},
+		name: "requests are routed to an API server that serves fewer resources", bugs: []string{"discovery-is-proof"},
 		settings: withOther(revisions), play: playFewer,
 	},
 	{
-		name: "NATS comes back empty", bugs: []string{"stream-begins-at-one"},
+		name: "NATS restarts with an empty store", bugs: []string{"stream-begins-at-one"},
 		settings: usual, play: playEmpty,
 	},
 	{
-		name: "the event topic loses its tail (Kafka)", bugs: []string{"only-what-survived"},
+		name: "the event topic loses its end (Kafka)", bugs: []string{"only-what-survived"},
 		settings: undivided(usualOnKafka()), play: playTail,
 	},
 	{

@@ -12,7 +12,7 @@ import (
 // clustered are the scenarios whose bus is a cluster of servers.
 var clustered = []scenario{
 	{
-		name: "each server of a NATS cluster is gone for a while, after its replicas lagged", bugs: []string{"trust-replica", "one-replica", "one-server"},
+		name: "each server of a NATS cluster is down for a while, after its replicas lagged", bugs: []string{"trust-replica", "one-replica", "one-server"},
 		settings: inCluster3(losing(usual)), play: playServersGo,
 	},
 	{

@@ -58,11 +58,11 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: slow(), play: playFirstSync,
 	},
 	{
-		name: "a resource moves to another version while the bus is down", bugs: []string{"missing-is-deleted"},
+		name: "a resource moves to another API version while the bus is down", bugs: []string{"missing-is-deleted"},
 		settings: usual, play: playMove,
 	},
 	{
-		name:     "a resource moves to another version while the forwarder is down",
+		name:     "a resource moves to another API version while the forwarder is down",
 		settings: usual, play: playMoveWhileDown,
 	},
 	{
@@ -70,7 +70,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: usual, play: playUnanswered,
 	},
 	{
-		name:     "a forwarder misses an update that another has published, and the delete",
+		name:     "a forwarder misses a delete, and an update that another forwarder published",
 		settings: usual, play: playMissed,
 	},
 	{
@@ -82,15 +82,15 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: byTeam(usual), play: playTeamLeft,
 	},
 	{
-		name: "namespaces cannot be read when the forwarder starts", bugs: []string{"unknown-is-unselected"},
+		name: "namespaces can't be read when the forwarder starts", bugs: []string{"unknown-is-unselected"},
 		settings: byTeam(usual), play: playTeamUnknown,
 	},
 	{
-		name: "a resource changes versions while the forwarder runs", bugs: []string{"moved-is-deleted"},
+		name: "a resource moves to another API version while the forwarder runs", bugs: []string{"moved-is-deleted"},
 		settings: usual, play: playServe,
 	},
 	{
-		name:     "objects without a namespace change while the forwarder is down, and namespaces are selected",
+		name:     "cluster-scoped objects change while the forwarder is down, and namespaces are selected",
 		settings: byTeam(usual), play: playHomeless,
 	},
 	{
@@ -106,7 +106,7 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 		settings: usual, play: playRestore,
 	},
 	{
-		name: "objects change while nobody leads", bugs: []string{"forget-what-was-seen"},
+		name: "objects change while no forwarder leads", bugs: []string{"forget-what-was-seen"},
 		settings: electing(usual), play: playLeaderless,
 	},
 	{
@@ -137,15 +137,15 @@ var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scen
 	},
 
 	{
-		name: "objects change while one forwarder stands by (Kafka)", bugs: []string{"standby-writes"},
+		name: "objects change while a standby runs (Kafka)", bugs: []string{"standby-writes"},
 		settings: electing(usualOnKafka()), play: playStandby,
 	},
 	{
-		name: "a forwarder wakes up after another took over (Kafka)", bugs: []string{"fence-nobody"},
+		name: "a forwarder resumes after another took over (Kafka)", bugs: []string{"fence-nobody"},
 		settings: usualOnKafka(), play: playTakeOver,
 	},
 	{
-		name: "a forwarder is killed between an event and its record (Kafka)", bugs: []string{"trust-checkpoint"},
+		name: "a forwarder is killed between an event and its checkpoint entry (Kafka)", bugs: []string{"trust-checkpoint"},
 		settings: usualOnKafka(), play: playUnrecorded,
 	},
 	{

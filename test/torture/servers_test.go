@@ -40,10 +40,10 @@ const (
 )
 
 const (
-	serviceReturns = "APIService goes and returns"
-	aggregatedDown = "aggregated API server killed and started"
-	servesFewer    = "another API server behind the address serves fewer resources"
-	serverLags     = "another API server behind the address lags"
+	serviceReturns = "APIService deleted and recreated"
+	aggregatedDown = "aggregated API server killed and restarted"
+	servesFewer    = "requests routed to an API server that serves fewer resources"
+	serverLags     = "requests routed to an API server that lags"
 
 	theAggregated = "aggregated API server"
 )

@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// credentials returns the validity of the credentials of a kubeconfig, by the id of the check that
-// judges it. Call it before the token is removed from the kubeconfig.
+// credentials returns the validities of a kubeconfig's credentials, by the id of the check that
+// judges them. Call it before the token is removed from the kubeconfig.
 func credentials(rc *rest.Config) map[string][]check.Validity {
 	all := map[string][]check.Validity{}
 	const what = "the client certificate in the kubeconfig"

@@ -1,6 +1,6 @@
-// Package observe collects the facts of package check from the API server, from the bus, from a running
-// forwarder, from files and from the volume. It only reads, and requests access reviews. A fact that
-// cannot be collected is an error in the facts, so the collection as a whole never fails.
+// Package observe collects the facts of package check from the API server, the bus, a running
+// forwarder, files, and the volume. It only reads, and requests access reviews. A fact that cannot
+// be collected is an error in the facts, so the collection as a whole never fails.
 package observe
 
 import (

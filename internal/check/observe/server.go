@@ -28,7 +28,8 @@ type cluster struct {
 	discovery kubediscovery.DiscoveryInterface
 }
 
-// newCluster returns an error if the kubeconfig cannot be used. The timeout bounds each request.
+// newCluster returns the cluster of a kubeconfig, or an error if the kubeconfig cannot be used. The
+// timeout bounds each request.
 func newCluster(rc *rest.Config, timeout time.Duration) (*cluster, error) {
 	c := &cluster{rest: rest.CopyConfig(rc)}
 	c.rest.Timeout = timeout
@@ -55,7 +56,7 @@ func (c *cluster) server(ctx context.Context) (s check.Server, certificate []che
 	return s, certificate
 }
 
-// first sends one request. The response shows the version, the time and the certificate of the
+// first sends one request. The response shows the version, the time, and the certificate of the
 // server. The status of the response does not matter.
 func (c *cluster) first(ctx context.Context, s *check.Server) (certificate []check.Validity, err error) {
 	base, _, err := rest.DefaultServerUrlFor(c.rest)
@@ -103,7 +104,7 @@ func skewOf(date, sent, received time.Time) time.Duration {
 	return 0
 }
 
-// user asks who the user is. API servers before 1.28 do not report it.
+// user asks the API server for the name of the user. API servers before 1.28 do not report it.
 func (c *cluster) user(ctx context.Context, s *check.Server) error {
 	client, err := authenticationclient.NewForConfig(c.rest)
 	if err != nil {

@@ -166,7 +166,7 @@ func (a *Answer) Changes(referenced []event.Resource, watched map[schema.GroupRe
 		case !ok:
 			gone = append(gone, gr)
 		case p != is:
-			stale = append(stale, gr) // the version, kind, scope or selection by reference has changed
+			stale = append(stale, gr) // the version, kind, scope, or selection by reference has changed
 		default:
 			delete(wanted, gr)
 		}

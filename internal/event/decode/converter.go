@@ -8,15 +8,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
-// Converter holds the state that the [Decoder]s of a process share. Several goroutines can
-// use it at once.
+// Converter holds the state that the [Decoder]s of a process share. It is safe for concurrent use.
 type Converter struct {
 	key   *redaction.Key
 	names sync.Map // interned strings, for the few values that every object repeats
 }
 
-// NewConverter returns a Converter that hashes values of objects of the named cluster with the
-// given key. See [redaction.NewKey].
+// NewConverter returns a Converter that hashes values in the named cluster's objects with the given
+// key. See [redaction.NewKey].
 func NewConverter(redactionKey []byte, cluster string) *Converter {
 	return &Converter{key: redaction.NewKey(redactionKey, cluster)}
 }
@@ -40,8 +39,8 @@ type published struct {
 	digest   event.Digest
 }
 
-// shape redacts, selects and projects an object with the given text. If fromBus is set, the text is
-// a state that was read from the bus. Such a state is always selected, and keeps its hashes.
+// shape redacts, selects, and projects an object with the given text. If fromBus is set, the text
+// is a state that was read from the bus. Such a state is always selected, and keeps its hashes.
 func (c *Converter) shape(o *event.Object, r event.Resource, s Shape, text []byte, fromBus bool) (published, error) {
 	p := published{selected: true, text: text}
 	content, err := tree(text)
@@ -86,9 +85,9 @@ func (c *Converter) shape(o *event.Object, r event.Resource, s Shape, text []byt
 	return p, nil
 }
 
-// Reshape converts a state that was read from the bus to the form in which it would be published
-// now. The state may come from an earlier configuration, with fields that are now dropped or
-// hashed. If its text cannot be decoded, the result has no Body.
+// Reshape converts a state read from the bus into the form in which it would be published now. The
+// state may come from an earlier configuration, with fields that are now dropped or hashed. If its
+// text cannot be decoded, the result has no Body.
 func (c *Converter) Reshape(o *event.Object, r event.Resource, s Shape) *event.Object {
 	reshaped := *o
 	text, err := o.Body.JSON()

@@ -3,7 +3,7 @@
 //
 // The objects from a [Converter] and all errors contain no value of a Secret, and no value that the
 // Shape drops or hashes. The hashes are keyed, and change when the value changes. Without a Shape,
-// only core Secrets are redacted: a token in a ConfigMap, in an annotation of another type or in a
+// only core Secrets are redacted: a token in a ConfigMap, in an annotation of another type, or in a
 // custom resource is published unchanged.
 package decode
 
@@ -67,12 +67,14 @@ func (d *Decoder) Decode(text []byte) (*event.Object, error) {
 	return o, nil
 }
 
-// Read makes an Object from the next value. List items usually have no apiVersion and kind. The
-// Object then takes those of the resource. The caller can modify the text after Read returns.
+// Read makes an Object from the next value. If the value has no apiVersion or kind, as is usual for
+// list items, the Object takes those of the resource. The caller can modify the text after Read
+// returns.
 //
 // The error wraps [jsonscan.ErrSyntax] if the text is not a JSON object, or if apiVersion, kind,
-// metadata, or the name, namespace, uid or resourceVersion in metadata is duplicated or has the wrong
-// type. An object without a name is also an error. An error never contains the content of the object.
+// metadata, or the name, namespace, uid, or resourceVersion in metadata is duplicated or has the
+// wrong type. An object without a name is also an error. An error never contains the content of the
+// object.
 func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	var f fields
 	hasMetadata := false
@@ -128,7 +130,7 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*event.Object, error) {
 	return o, nil
 }
 
-// object makes the Object from the fields. Name, uid and resourceVersion share one string.
+// object makes the Object from the fields. Name, uid, and resourceVersion share one string.
 func (d *Decoder) object(f fields) *event.Object {
 	o := &event.Object{APIVersion: d.apiVersion, Kind: d.resource.Kind}
 	if f.apiVersion != nil && string(f.apiVersion) != o.APIVersion {
@@ -166,7 +168,7 @@ func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 	d.body = append(d.body, s.Between(from, s.Position())...)
 }
 
-// member returns the JSON of a member of an object, followed by a comma.
+// member returns the JSON of an object member, followed by a comma.
 func member(name, value string) []byte {
 	text, _ := event.EncodeJSON(value) // encoding a string cannot fail
 	return append(append([]byte(`"`+name+`":`), text...), ',')

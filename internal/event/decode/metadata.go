@@ -126,8 +126,8 @@ func (d *Decoder) cut(from, to int) {
 	d.cuts = append(d.cuts, cut{from, to})
 }
 
-// newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0 if
-// they record no valid time.
+// newestTime returns the newest time in metadata.managedFields, as Unix time in seconds, or 0 if
+// metadata.managedFields records no valid time.
 //
 // Only an entry of managedFields has a member "time": the names of fields begin with "f:", and
 // quotes within a name are escaped. newestTime searches for the final Z of a time, because this

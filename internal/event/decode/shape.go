@@ -2,7 +2,7 @@ package decode
 
 // Shape says which objects of a resource are published, and which of their fields. The zero value
 // publishes everything and decodes only Secrets. The functions receive each object as maps, slices,
-// strings, [json.Number], bool and nil. In a Secret, the values of data and stringData are already
+// strings, [json.Number], bool, and nil. In a Secret, the values of data and stringData are already
 // hashes, but labels and annotations are not.
 type Shape struct {
 	// None means that no object is published. Objects are then not decoded.
@@ -15,7 +15,7 @@ type Shape struct {
 	// Project removes the fields that are not published, and replaces the values to hide with
 	// hashes. hash returns the hash of a value at a path from the root. dropped reports whether
 	// Project removed a field. If Project is nil, all fields are published. Project keeps the
-	// identity: apiVersion, kind, and name, namespace, uid and resourceVersion in metadata.
+	// identity: apiVersion, kind, and name, namespace, uid, and resourceVersion in metadata.
 	Project func(object map[string]any, hash Hash) (dropped bool)
 
 	// Mentions reports whether Project may change an object with this text. If it returns false,

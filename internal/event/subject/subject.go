@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Tokens of a subject with a special meaning. No group is encoded as controlToken, because the
-// encoding escapes a '.' at the beginning of a group and every '_' in it.
+// Subject tokens with a special meaning. No group is encoded as controlToken, because the encoding
+// escapes a '.' at the beginning of a group and every '_' in it.
 const (
 	coreToken         = "core"
 	clusterScopeToken = "_"
@@ -106,9 +106,9 @@ func Cluster(prefix, cluster string) string {
 	return string(appendToken([]byte(prefix+"."), cluster)) + ".>"
 }
 
-// Parse is the exact inverse of [Object], [Marker], [Resolved] and [Claim]. marker is false only for
-// the subject of an object. For the markers of a resource, k has only a group and a resource. For a
-// claim, k is the zero value. Any other subject is an error.
+// Parse is the exact inverse of [Object], [Marker], [Resolved], and [Claim]. marker is false only
+// for the subject of an object. For the markers of a resource, k has only a group and a resource.
+// For a claim, k is the zero value. Any other subject is an error.
 func Parse(subject string) (prefix, cluster string, k event.Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {

@@ -162,8 +162,8 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 	})
 }
 
-// watch is Watch for one version of the Cluster objects. It returns when the management cluster no
-// longer serves that version, or ctx ends.
+// watch implements Watch for one version of the Cluster objects. It returns when the management
+// cluster no longer serves that version, or ctx ends.
 func (s *clusterAPI) watch(ctx context.Context, resource schema.GroupVersionResource, found func([]Cluster), failed func(error)) {
 	w := watch{clusterAPI: s, changed: make(chan struct{}, 1), failed: make(chan error, 1)}
 	for _, ns := range s.namespaces() {

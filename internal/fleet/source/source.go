@@ -1,8 +1,7 @@
-// Package source finds the clusters that one forwarder copies. They are the contexts of a
-// kubeconfig, a folder of kubeconfig files, or the Cluster objects of Cluster API with their
-// kubeconfig Secrets.
+// Package source finds the clusters that one forwarder copies: the contexts of a kubeconfig, a
+// folder of kubeconfig files, or the Cluster objects of Cluster API with their kubeconfig Secrets.
 //
-// It guarantees:
+// The package guarantees:
 //
 //   - A cluster that cannot be used, because of its name or its kubeconfig, has its own error, and
 //     affects no other cluster. A source that cannot be read does not count as a source without
@@ -12,8 +11,8 @@
 //   - The kubeconfig in a Secret of Cluster API can neither start a program nor read a file of this
 //     machine, because the person who writes the Secret might not operate the forwarder.
 //
-// It does not connect to the clusters that it finds, and does not know whether a server accepts
-// their credentials.
+// The package does not connect to the clusters that it finds, and does not know whether a server
+// accepts their credentials.
 package source
 
 import (

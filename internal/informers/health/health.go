@@ -1,5 +1,5 @@
-// Package health summarizes the state of a cluster's informers for the readiness check, the status and
-// the metrics.
+// Package health summarizes the state of a cluster's informers for the readiness check, the status,
+// and the metrics.
 package health
 
 import (
@@ -43,7 +43,7 @@ type Status struct {
 	Failing   error // the error of the last list or watch, nil for none
 }
 
-// Report contains the status of every informer, ordered by group, resource and namespace.
+// Report contains the status of every informer, ordered by group, resource, and namespace.
 type Report []Status
 
 // Ready returns nil when every informer has synced. It ignores informers that RBAC forbids, unless
@@ -62,7 +62,7 @@ func (r Report) Ready() error {
 		}
 		if !st.Synced && !apierrors.IsForbidden(st.Failing) {
 			name := st.Resource.GroupResource().String()
-			if len(waiting) == 0 || waiting[len(waiting)-1] != name { // r is in the order of the resources
+			if len(waiting) == 0 || waiting[len(waiting)-1] != name { // r is ordered by resource
 				waiting = append(waiting, name)
 			}
 			failing[name] = cmp.Or(failing[name], st.Failing)

@@ -34,8 +34,8 @@ type Config struct {
 	Selected metav1.ListOptions                     // the label and field selectors of the informer
 
 	Server *Server // the API server, shared by all informers of the cluster
-	// MayBeRedefined reports whether the definition of the resource may have changed without a call
-	// of [History.ListAgain].
+	// MayBeRedefined reports whether the resource's CustomResourceDefinition may have changed
+	// without a call of [History.ListAgain].
 	MayBeRedefined func() bool
 
 	Now func() time.Time
@@ -126,20 +126,21 @@ func (h *History) Shown(e watch.Event) {
 }
 
 // Continue returns the version from which the next watch may continue. version is the one that
-// client-go asks for. Unless the last watch ended at its timeout, Continue first proves that the API
-// server still has the same history: the API server may have been unavailable, and etcd may have been
-// restored from a backup. Once the restored cluster has made as many changes as the restore lost, the
-// API server accepts the old version as one of its own. Without the proof, the indexer would then show
-// lost objects forever.
+// client-go asks for. Unless the last watch ended at its timeout, Continue first proves that the
+// API server's history was not rolled back: etcd may have been restored from a backup while the API
+// server was unavailable. Once the restored cluster has made as many changes as the restore lost,
+// the API server accepts the old version as one of its own. Without the proof, the indexer would
+// then show lost objects forever.
 //
 // The proof is that the API server's history contains the last change that a watch showed, at the
-// version of that change. This proves the history up to that version, and no further, even if a
-// bookmark had a later version. So the watch continues from the version of the last change, or from
-// version if that is earlier. Without a proof, Continue returns the error that makes client-go list
-// again. A new list is always correct but costs more.
+// version of that change. This proves only the history up to that version. A later bookmark proves
+// nothing, so the watch continues from the version of the last change, or from version if that is
+// earlier. Without a proof, Continue returns the error that makes client-go list again. A new list
+// is always correct but costs more.
 //
 // The watch also cannot continue if the API server may serve unchanged objects differently, for
-// example after a change of their definition or after an upgrade. A watch shows only changes.
+// example after a change of their CustomResourceDefinition or after an upgrade, because a watch
+// shows only changes.
 func (h *History) Continue(ctx context.Context, version string) (from string, err error) {
 	h.mu.Lock()
 	is := h.shown

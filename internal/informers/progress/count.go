@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Count counts the objects that the handler knows by namespace, so that metrics and readiness checks
-// need not list the objects. The zero value is ready to use.
+// Count counts, by namespace, the objects that the handler knows, so that metrics and readiness
+// checks need not list the objects. The zero value is ready to use.
 type Count struct {
 	of sync.Map // by namespace, a *tally
 }

@@ -1,6 +1,6 @@
 // Package progress tracks the progress of an informer's handler: the version up to which it has
-// been notified of every change, and the number of objects that it knows. It has no I/O, goroutines
-// or clock.
+// been notified of every change, and the number of objects that it knows. It has no I/O,
+// goroutines, or clock.
 package progress
 
 import (
@@ -27,7 +27,7 @@ type Progress struct {
 	empty    bool      // the last list had no objects
 	version  string    // of the last object handled
 	at       time.Time // when that object was handled
-	shown    time.Time // when a list, a change or a bookmark last arrived
+	shown    time.Time // when a list, a change, or a bookmark last arrived
 
 	page int // number of objects in the incomplete list; client-go receives them when the list is complete
 }
@@ -53,8 +53,8 @@ func (p *Progress) complete(now time.Time) {
 	p.listed, p.page, p.shown = p.received, 0, now
 }
 
-// Watched records an event of a watch. lists means that the watch is still returning its initial list.
-// Watched returns false when that list ends, otherwise lists.
+// Watched records an event of a watch. lists means that the watch is still returning its initial
+// list. Watched returns false when that list ends, and lists otherwise.
 func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bool) {
 	p.Lock()
 	defer p.Unlock()

@@ -1,7 +1,8 @@
 // Package bar shows a progress bar in the last line of a terminal.
 //
 // It guarantees that output never mixes with the bar, and that the bar is removed at the end.
-// Without a terminal it shows nothing. If several kinds of work are in progress, it shows only the first.
+// Without a terminal, it shows nothing. If several kinds of work are in progress, it shows only the
+// first.
 package bar
 
 import (

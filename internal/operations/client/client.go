@@ -29,15 +29,16 @@ const (
 	maxReasonBytes = 1 << 10 // limit for the text of a refusal
 )
 
-// ErrNoToken means that the request had no token, or that its token is invalid or may not get the path.
-// In the text of an error, the path follows it.
+// ErrNoToken means that the request had no token, or that its token is invalid or may not get the
+// path. The text of an error that wraps ErrNoToken continues with the path.
 var ErrNoToken = errors.New("pass --token-file with a token that may get")
 
 // ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
-// refusalError means that the request failed for a reason that does not suggest that the forwarder is
-// down, such as a wrong token or an unexpected response. Every other error means that it may be down.
+// refusalError means that the request failed for a reason that does not suggest that the forwarder
+// is down, such as a wrong token or an unexpected response. Every other error means that the
+// forwarder may be down.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }

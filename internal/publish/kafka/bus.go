@@ -212,10 +212,11 @@ func (b *Bus) probeSoon() {
 func (b *Bus) set(s *session, err error) {
 	before := b.phase.Swap(&phase{s, err, make(chan struct{})})
 	close(before.over)
-	b.metrics.ready.Set(0)
+	ready := 0.0
 	if err == nil {
-		b.metrics.ready.Set(1)
+		ready = 1
 	}
+	b.metrics.ready.Set(ready)
 }
 
 func (b *Bus) current() (*session, error) {

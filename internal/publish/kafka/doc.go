@@ -4,7 +4,7 @@
 // With [Options.Idempotent] it guarantees:
 //
 //   - Every event is in its topic exactly once, and the events of one object are in the order in
-//     which they were published. This is true even if requests, responses or connections are lost,
+//     which they were published. This is true even if requests, responses, or connections are lost,
 //     or brokers fail.
 //   - A cluster has one writer. A new writer takes over before its first event. From then on, the
 //     brokers reject the previous writer in every partition, and the previous writer reports
@@ -16,10 +16,10 @@
 // concurrent writers are not detected.
 //
 // kafka-go has no idempotent producer. This package builds one from InitProducerID and RawProduce:
-// batches with a producer ID, an epoch and sequence numbers (KIP-98), and one batch in flight per
-// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. It ends at an error
-// after which the session can't know which records are stored. The next session starts like any new
-// writer, in [Bus.takeOver]:
+// batches with a producer ID, an epoch, and sequence numbers (KIP-98), and one batch in flight per
+// partition ([sender.Sender]). A [session] is the lifetime of one producer epoch. It ends at an
+// error after which the session can't know which records are stored. The next session starts like
+// any new writer, in [Bus.takeOver]:
 //
 //  1. InitProducerID assigns a new epoch.
 //  2. The session writes a marker to every partition of the checkpoint topic. After the marker, the

@@ -7,7 +7,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = failure.ErrMisconfigured
 
 // resultDenied is the only result that is specific to Kafka.
@@ -22,8 +22,8 @@ var (
 	errClosed        = publish.Failure(publish.ResultClosed, errStopped)
 )
 
-// maybeStored hides [publish.ErrNotSent] in the chain of an error. If a record was not sent, its
-// error can end the session and fail other records, which may be stored.
+// maybeStored hides the [publish.ErrNotSent] that an error wraps. The error of a record that was
+// not sent can end the session and fail other records, which may be stored.
 type maybeStored struct{ error }
 
 // Is supports [errors.Is].

@@ -27,7 +27,7 @@ type flight struct {
 	t      *topic
 	sender *sender.Sender
 	item   *sender.Item
-	size   int // bytes used of the sender's share; 0 before admission
+	size   int // bytes of the sender's share in use; 0 before admission
 
 	finished atomic.Bool
 }
@@ -80,8 +80,8 @@ func (b *Bus) sweepOften() {
 
 // sweep completes messages that timed out. A message in a batch may still be stored: the sender
 // keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
-// Messages that wait behind a stalled batch fail at once. Otherwise, they would use up the
-// in-flight limit that other partitions need.
+// Messages that wait behind a stalled batch fail at once, because they would use up the in-flight
+// limit that other partitions need.
 func (b *Bus) sweep(now time.Time) {
 	for _, f := range b.flights.list() {
 		late := now.After(f.deadline)

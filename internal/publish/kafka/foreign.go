@@ -29,8 +29,8 @@ import (
 // last event of an object is foreign, because compaction can remove the event before it.
 //
 // A session can record an event that follows another writer's unread record. Before it does so, it
-// stores the offset of the unread record in the entry of its marker. So the next takeover reads
-// that record even if no load does.
+// stores the offset of the unread record in its marker's entry. So the next takeover reads that
+// record even if no load does.
 
 // readForeign reads the records that other writers have added to the event topics since the last
 // call. It yields each foreign record that is the last record of its object.
@@ -104,8 +104,8 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread sender.Spans) (m
 	return found, err
 }
 
-// yieldForeign yields the foreign records that are the last of their objects. The load has yielded
-// the entries in the checkpoint topic before, so the foreign records take precedence.
+// yieldForeign yields the foreign records that are the last of their objects. The load has already
+// yielded the entries in the checkpoint topic, so the foreign records take precedence.
 func (l *loading) yieldForeign() error {
 	for key, e := range l.b.foreign.Unanswered(l.s.index) {
 		if err := l.take([]byte(key), e); err != nil {
@@ -115,7 +115,7 @@ func (l *loading) yieldForeign() error {
 	return nil
 }
 
-// doubts are the records in doubt of one partition of the checkpoint topic.
+// doubts holds the records in doubt of one checkpoint partition.
 type doubts struct {
 	reload.Doubts
 

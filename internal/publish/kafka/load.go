@@ -67,7 +67,7 @@ func (l *loading) run(ctx context.Context) error {
 	l.b.opts.Reading.Begin()
 	defer l.b.opts.Reading.End()
 	l.start, l.end = reload.Bounds{}, map[string][]int64{}
-	ctx, release := l.s.bound(ctx) // otherwise, the load would wait for a session that has ended
+	ctx, release := l.s.bound(ctx) // so that the load does not wait for a session that has ended
 	defer release()
 	if err := l.check(ctx, append(l.s.opened(), l.s.checkpoint)...); err != nil {
 		return err

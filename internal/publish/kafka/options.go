@@ -55,8 +55,8 @@ type Options struct {
 	Writer          string // name of this process in markers, informational; the default is the host name
 
 	// Admit, if set, is called before this process takes over from the current writer. Its argument
-	// is the owner of the cluster name on the bus. An error prevents the takeover. The chain of the
-	// error includes [ErrMisconfigured] if a retry cannot succeed.
+	// is the owner of the cluster name on the bus. An error prevents the takeover. The error wraps
+	// [ErrMisconfigured] if a retry cannot succeed.
 	Admit func(event.Claim) error
 
 	// Permit, if set, is called before a takeover and before each attempt to write a batch. An error

@@ -194,7 +194,7 @@ func (b *Bus) finish(f *flight, position uint64, err error) {
 	b.finishAs(publish.ResultOf(err), f, position, err)
 }
 
-// finishAs calls the completion of a message, unless it was called before.
+// finishAs calls the completion of a message, unless the completion was already called.
 func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error) {
 	if f.finished.Swap(true) {
 		return

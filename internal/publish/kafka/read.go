@@ -173,8 +173,7 @@ type Writer = stored.Writer
 
 // Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
 // it inspects the topics of the given resources. It returns an error if the options are invalid, or
-// if the list of brokers cannot be read. A retry cannot fix an error with [ErrMisconfigured] in its
-// chain.
+// if the list of brokers cannot be read. A retry cannot fix an error that wraps [ErrMisconfigured].
 func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -153,12 +153,16 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 }
 
 // mark writes the session's marker to every partition of the topics, and blocks until all markers
-// are stored. It saves the entries of the written markers in the markers field of each topic.
+// are stored. It saves the entries of the written markers in the markers field of each topic. A marker
+// that is not stored in time changes nothing, because the sender can read the field meanwhile.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
-	return broker.Each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+	return broker.Each(ctx, len(places), func(ctx context.Context, i int) error {
 		at := places[i]
-		at.t.markers[at.p], err = s.markOne(ctx, at.t.senders[at.p])
+		marker, err := s.markOne(ctx, at.t.senders[at.p])
+		if err == nil {
+			at.t.markers[at.p] = marker
+		}
 		return err
 	})
 }

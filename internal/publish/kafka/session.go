@@ -20,8 +20,8 @@ import (
 type entry = record.Entry
 
 // session is the lifetime of one producer epoch. It has the topics that the bus writes to, and
-// their known contents. [Bus.takeOver] creates it. The session ends at an error after which it
-// can't know which records are stored. The next session determines that.
+// their known contents. [Bus.takeOver] creates it. The session ends at an error after which only
+// the next session can determine which records are stored.
 type session struct {
 	b        *Bus
 	id       string // identifies the session's markers
@@ -206,7 +206,7 @@ func (s *session) share() sender.Share {
 const maxSessionAge = 12 * time.Hour
 
 // isExpired reports whether the session is due for renewal. The age of the session includes the
-// time during which the process was suspended or its machine slept, because another process can
+// time during which the process was suspended or its machine slept, because another process may
 // have become the writer in that time. A session without a producer ID never expires.
 func (s *session) isExpired() bool {
 	now := time.Now()

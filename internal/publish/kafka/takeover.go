@@ -31,7 +31,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	b.opts.Takeover.Begin()
 	defer b.opts.Takeover.End()
 	producer = broker.NoProducer
-	if previous.ID < 0 { // otherwise the brokers reject a writer that was replaced
+	if previous.ID < 0 { // if previous has an ID, the brokers reject a writer that was replaced
 		if err := b.admit(ctx); err != nil {
 			return nil, producer, err
 		}
@@ -45,8 +45,8 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		cancel()
 		switch {
 		case err != nil && previous.ID >= 0 && failure.KindOf(err) == failure.OutOfOrder:
-			// The brokers forgot the producer, so it is unknown whether another writer took
-			// over since.
+			// The brokers forgot the producer, so it is unknown whether another writer took over
+			// since then.
 			return nil, previous, fmt.Errorf("%w: renew the producer ID: %w", publish.ErrGone, err)
 		case err != nil:
 			return nil, previous, fmt.Errorf("take over as the writer: %w", err)
@@ -188,7 +188,7 @@ func (s *session) remember(loaded map[string]entry) {
 	}
 }
 
-// topicLost is the reason to end a session whose topic no longer exists.
+// topicLost returns the reason to end a session whose topic no longer exists.
 func topicLost(name string, err error) error {
 	return fmt.Errorf("%w: topic %q: %w", sender.ErrDataLost, name, err)
 }

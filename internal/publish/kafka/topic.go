@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
-// topic is a topic with its senders, by partition. The checkpoint topic uses only name, senders and
-// markers.
+// topic is a topic with its senders, by partition. The checkpoint topic uses only name, senders,
+// and markers.
 type topic struct {
 	name    string
 	senders []*sender.Sender

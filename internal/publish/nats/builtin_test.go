@@ -39,7 +39,7 @@ func TestInProcess(t *testing.T) {
 // reader that knows a reply subject could make the server send other messages there.
 func TestReadersDoNotSeeAnswers(t *testing.T) {
 	s := builtIn(t)
-	nc, err := natsgo.Connect(s.ClientURL())
+	nc, err := natsgo.Connect(s.ClientURL(), natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

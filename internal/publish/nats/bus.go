@@ -123,7 +123,7 @@ func (b *Bus) PossibleLosses() uint64 { return b.conn.PossibleLosses() }
 // is found.
 func (b *Bus) Stream() string { return b.conn.Stream() }
 
-// closeTimeout is how long Close waits for the done functions to return.
+// closeTimeout bounds the time that Close waits for the done functions to return.
 const closeTimeout = 5 * time.Second
 
 // Close implements [publish.Publisher]. It calls the done function of each message in flight, and

@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// readLast requests the last message of a rejected flight's subject, which shows why the publish was rejected. It
-// asks the leader of the stream and does not use direct get, because a replica may lack the message
-// that caused the rejection.
+// readLast requests the last message of a rejected flight's subject, which shows why the publish
+// was rejected. It asks the stream leader and does not use direct get, because a follower may lack
+// the message that caused the rejection.
 func (b *Bus) readLast(rejected *flight) {
 	f := new(*rejected) // a sweep can still read the rejected flight
 	f.reading = true

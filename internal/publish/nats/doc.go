@@ -1,17 +1,17 @@
 // Package nats publishes to a NATS JetStream stream and reads it back.
 //
-// The stream is the feed, the replica and the checkpoint: the last message of an object's subject is
-// the state of the object, and [Bus.Load] reads the last message of every object.
+// The stream is the feed, the replica, and the checkpoint: the last message of an object's subject
+// is the state of the object, and [Bus.Load] reads the last message of every object.
 //
 // The package guarantees:
 //
-//   - Compare-and-set. Every event of an object names the position of the object's previous
-//     event (Nats-Expected-Last-Subject-Sequence). The leader of the stream rejects the event if
-//     the last message is another one. So neither a retry nor a stale writer can store a message
-//     after a newer one.
+//   - Compare-and-set. Every event of an object names the position of the object's previous event
+//     (Nats-Expected-Last-Subject-Sequence). The stream leader rejects the event if the subject's
+//     last message is at another position. So neither a retry nor a stale writer can store a
+//     message after a newer one.
 //   - No duplicates. After a rejection, the package reads the last message of the subject from the
-//     leader of the stream. If that is the same message, an earlier attempt was stored, and the
-//     publish succeeds.
+//     stream leader. If that is the same message, an earlier attempt was stored, and the publish
+//     succeeds.
 //   - No buffering. Without a connection, a publish fails at once. Messages in flight when the
 //     connection breaks fail with an unknown outcome, which compare-and-set resolves at the next
 //     attempt.

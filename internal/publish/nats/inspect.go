@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Inspection is the information that a server provides about itself, the stream and the user.
+// Inspection is the information that a server provides about itself, the stream, and the user.
 // [Inspect] collects it without writing.
 type Inspection struct {
 	Version    string
@@ -44,7 +44,8 @@ type Inspection struct {
 	ClaimErr error
 }
 
-// connectTimeout is how long [Inspect] waits for a connection. One attempt takes at most 2 s.
+// connectTimeout bounds the time that [Inspect] waits for a connection. One attempt takes at most 2
+// s.
 const connectTimeout = 8 * time.Second
 
 // Inspect reads the state of the server and of the stream. It writes nothing, and returns an error
@@ -76,7 +77,7 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 // Connection returns the options of the forwarder's own connection.
 func (o Options) Connection() stream.Options { return o.withDefaults().connection() }
 
-// inspectStream requests the account, the stream and the claim.
+// inspectStream requests the account, the stream, and the claim.
 func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
 	var account jetstream.AccountInfo
 	switch err := ask(ctx, c, c.Opts.API("INFO"), nil, &account); {
@@ -170,7 +171,7 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 	}
 }
 
-// missing returns the permissions that a forwarder needs and the user lacks. create reports whether
+// missing returns the permissions that a forwarder needs and the user lacks. create says whether
 // the forwarder has to create the stream.
 func missing(has *server.Permissions, want Options, create bool) (denied []string) {
 	api := func(what, rest string) string { return want.connection().API(what + "." + want.Stream + rest) }
@@ -220,7 +221,7 @@ func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, in
 	return decodeAnswer(answer, subject, into)
 }
 
-// decodeAnswer decodes the response to a request. It returns an error of the API as a
+// decodeAnswer decodes the response to a request. It returns an API error as a
 // [jetstream.APIError].
 func decodeAnswer(answer *natsgo.Msg, subject string, into any) error {
 	var failed struct {

@@ -54,12 +54,12 @@ func TestAccountLimits(t *testing.T) {
 // addStream adds another program's stream to the account.
 func addStream(t *testing.T, url string) {
 	t.Helper()
-	nc, err := natsgo.Connect(url, natsgo.UserInfo("a", secret))
+	nc, err := natsgo.Connect(url, natsgo.UserInfo("a", secret), natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err == nil {
 		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, MaxBytes: 1000})
 	}

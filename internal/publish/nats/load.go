@@ -12,14 +12,14 @@ import (
 // Load reads the last event of every object of the cluster and yields its checkpoint entry. It uses
 // only headers, and skips markers.
 //
-// If the leader of the stream holds events of an object during the whole load, Load yields the
-// object's last event as of the start, or a later one. If the object is written or purged meanwhile,
-// Load may yield it again: with a later position, or with the zero value if the leader reports that the
+// If the stream leader holds events of an object during the whole load, Load yields the object's
+// last event as of the start, or a later one. If the object is written or purged meanwhile, Load
+// may yield it again: with a later position, or with the zero value if the leader reports that the
 // object has no events. The last call for an object is authoritative. If the connection breaks or a
-// message is lost in transit, Load returns an error. It never ends early without an error. It returns
-// an error of yield unchanged.
+// message is lost in transit, Load returns an error. It never ends early without an error. It
+// returns an error of yield unchanged.
 //
-// The messages come from the replica that leads when Load starts.
+// All messages come from the replica that is the leader when Load starts.
 //
 // For a message that is not a Kuberelay event, for example one that was published by hand, Load
 // yields only the position. The state of the object can then be published after that position.

@@ -13,7 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
 // Shared is a connection that several buses use.
@@ -71,11 +71,11 @@ type Options struct {
 	// replaced writer until the new writer publishes to the same subject.
 	Permit func() error
 
-	// AckTimeout is how long to wait for an acknowledgement (KUBERELAY_NATS_ACK_TIMEOUT). If 0, it is
-	// 10 s.
+	// AckTimeout bounds the wait for an acknowledgement (KUBERELAY_NATS_ACK_TIMEOUT). The default
+	// is 10 s.
 	AckTimeout time.Duration
 	// MaxInFlight is the maximum number of messages without an acknowledgement
-	// (KUBERELAY_NATS_MAX_IN_FLIGHT). At the limit, Publish blocks. If 0, it is 512.
+	// (KUBERELAY_NATS_MAX_IN_FLIGHT). At the limit, Publish blocks. The default is 512.
 	MaxInFlight int
 
 	// Invalid, if set, receives the messages that are not valid Kuberelay events.

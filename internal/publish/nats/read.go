@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// At returns the event of an object at a position, including its data, from the leader of the stream.
-// It returns the zero value if the event no longer exists, and an error if the event belongs to another
-// object. If the message is not a Kuberelay event or its data cannot be read, Object is nil, but
-// Acked.Position is set.
+// At returns the event of an object at a position, including its data, from the stream leader. It
+// returns the zero value if the event no longer exists, and an error if the event belongs to
+// another object. If the message is not a Kuberelay event or its data cannot be read, Object is
+// nil, but Acked.Position is set.
 //
 // If ctx has no deadline, At waits for the acknowledgement timeout, but at least one second.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {

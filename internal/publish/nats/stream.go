@@ -36,11 +36,11 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 	}
 }
 
-// firstSequence returns the first sequence of a new stream: the microseconds since 1970. If a
-// stream replaces another one whose messages are lost, the new stream thus starts above any
-// position in the old stream. A subscriber that continues after its last position then receives
-// everything from the start of the new stream. If the new stream started at 1, the server would
-// silently send nothing until the stream passed that position.
+// firstSequence returns the first sequence number of a new stream: the microseconds since 1970. A
+// stream that replaces a lost stream thus starts above any position in the old stream. A subscriber
+// that continues after its last position then receives everything from the start of the new stream.
+// If the new stream started at 1, the server would silently send nothing until the stream passed
+// that position.
 //
 // The new stream can start too low in two cases: the old stream stored more than a million messages
 // per second for its whole life, or the clock was ahead by more than that life when the old stream
@@ -51,9 +51,9 @@ func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
 func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 
-// ensureStream creates the stream, or checks the existing one. It corrects wrong settings only on the
-// built-in server. Several forwarders may call it concurrently. An error with ErrMisconfigured in its
-// chain is permanent.
+// ensureStream creates the stream, or checks the existing one. It corrects wrong settings only on
+// the built-in server. Several forwarders may call it concurrently. An error that wraps
+// ErrMisconfigured is permanent.
 func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	want := b.opts.streamConfig()
 	s, err := c.JS.Stream(ctx, want.Name)
@@ -85,9 +85,9 @@ func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	if err == nil || b.opts.InProcess == nil {
 		return err
 	}
-	// The stream of a built-in server has no other owner, and nobody can edit it while the forwarder
-	// is stopped. The first sequence must not change: if it increased, the server would remove all
-	// messages below the new value at its next start.
+	// The stream of a built-in server has no other owner, and nobody can edit it while the
+	// forwarder is stopped. The first sequence number must not change: if it increased, the server
+	// would remove all messages below the new value at its next start.
 	want.FirstSeq = info.Config.FirstSeq
 	if _, failure := c.JS.UpdateStream(ctx, want); failure != nil {
 		return fmt.Errorf("%w (the built-in server rejected the update: %w; to start over, remove the directory in KUBERELAY_DATA_DIR)", err, failure)
@@ -112,7 +112,7 @@ const codeReplicasUnsupported jetstream.ErrorCode = 10074
 // wrongSetting is a stream setting that would break a guarantee.
 type wrongSetting struct {
 	name, is, should string
-	edit             string // the flag of "nats stream edit" that fixes it, "" if none can
+	edit             string // the flag of "nats stream edit" that fixes it, or "" if none can
 }
 
 // checkStream checks the settings that matter. It ignores size limits, which are the operator's

@@ -231,7 +231,7 @@ func TestSubscribeFilters(t *testing.T) {
 	s.want(want...)
 	none := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart, Filters: []string{filter("other"), "kuberelay.x.>"}})
 	none.Reading()
-	nc, err := natsgo.Connect(ns.URL)
+	nc, err := natsgo.Connect(ns.URL, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

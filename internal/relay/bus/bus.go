@@ -5,7 +5,7 @@
 // Publish fails with [publish.ErrNotSent] and Ready with [publish.ErrGone]. On NATS, it reads the
 // claim every 10 seconds and at each checkpoint load, so it can publish for up to 10 seconds after
 // the other cluster's claim. On Kafka, the brokers reject its events at once. The package can't tell
-// two clusters with one name apart if one of them hides the UID of its namespace kube-system.
+// two clusters with one name apart if one of them hides the UID of its kube-system namespace.
 package bus
 
 import (
@@ -74,7 +74,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	b.Publisher.Publish(ctx, m, done)
 }
 
-// LastMarker is the method of [publish.Bus]. A sink that cannot be read back has no marker.
+// LastMarker implements the method of [publish.Bus]. A sink that cannot be read back has no marker.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	if b.readable == nil {
 		return "", "", nil
@@ -153,8 +153,8 @@ const maxBytesInFlight = 16 << 20
 type Limits struct {
 	All workqueue.Limit
 
-	// LowPriority limits the events of a first sync, a resync or a comparison. A bus processes
-	// messages roughly in order, so a change waits behind them.
+	// LowPriority limits the events of a first sync, a resync, or a comparison. A bus processes
+	// messages roughly in order, so a change waits behind these events.
 	LowPriority workqueue.Limit
 
 	// LowPriorityDelay is how long a low-priority event may wait on the bus for other low-priority

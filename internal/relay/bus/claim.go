@@ -26,7 +26,7 @@ import (
 // clusters are rejected, and a forwarder whose cluster was replaced stops.
 type claim struct {
 	name     string            // of the cluster, on the bus
-	uid      string            // of the namespace kube-system; "" if that is forbidden
+	uid      string            // of the kube-system namespace; "" if that is forbidden
 	replaces string            // the UID of a cluster whose name this cluster may take over
 	settings map[string]string // digests of the settings that determine the contents of the bus
 	log      *slog.Logger
@@ -73,7 +73,7 @@ func (c *claim) admit(found event.Claim) error {
 		c.name, found.UID, found.Claimed.Format(time.RFC3339), c.uid, found.UID)}
 }
 
-// admitToKafka is admit for a takeover on Kafka, which retries unless the error is
+// admitToKafka is like admit, but for a takeover on Kafka, which retries unless the error wraps
 // [kafka.ErrMisconfigured].
 func (c *claim) admitToKafka(found event.Claim) error {
 	if err := c.admit(found); err != nil {

@@ -39,12 +39,12 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	if err := c.settle(); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(bus.cfg.NATS.URLs[0])
+	nc, err := nats.Connect(bus.cfg.NATS.URLs[0], nats.Timeout(testLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,12 @@ func TestAClaimNamesItsStream(t *testing.T) {
 	if err := publish.Put(t.Context(), c.bus, older); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(bus.cfg.NATS.URLs[0])
+	nc, err := nats.Connect(bus.cfg.NATS.URLs[0], nats.Timeout(testLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 type Config struct {
 	Settings config.Config // as config.Load has checked them
 	Cluster  string        // the cluster's name on the bus
-	UID      string        // of the namespace kube-system; "" if reading it is forbidden
+	UID      string        // of the kube-system namespace; "" if reading it is forbidden
 
 	// Writer names this process in the marker of a takeover on Kafka. If it is "", the host name is
 	// used.
@@ -110,8 +110,8 @@ func NewConnections(log *slog.Logger) *Connections {
 	return &Connections{nats: nats.Shared{Logger: log}, kafka: kafka.Shared{Logger: log}}
 }
 
-// openNATS starts to connect to the stream. Without KUBERELAY_NATS_URL it starts the
-// built-in server first.
+// openNATS starts to connect to the stream. Without KUBERELAY_NATS_URL, it starts the built-in
+// server first.
 func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, error) {
 	b, cfg := &Bus{}, c.Settings
 	o := sinks.NATS(cfg)
@@ -187,8 +187,8 @@ func openKafka(c Config, claim *claim, invalid *publish.Invalid) (*Bus, error) {
 }
 
 // OpenWriter connects to the bus as the writer of the cluster name in the settings, regardless of
-// which cluster owns the name. It waits until the bus is ready. On Kafka it takes over the topics,
-// so that the brokers reject the previous writer. It ignores Cluster, UID and WaitFor. The caller
+// which cluster owns the name. It waits until the bus is ready. On Kafka, it takes over the topics,
+// so that the brokers reject the previous writer. It ignores Cluster, UID, and WaitFor. The caller
 // must call closeBus. The error is a [config.Error] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
 	if c.Settings.BuiltInServer() {

@@ -1,8 +1,7 @@
 // Package subscriber opens the configured bus for a command that reads it as any subscriber does.
 //
-// [Explain] adds the setting that fixes an error of the bus to the error, and marks the errors that a
-// retry does not fix. The package never writes to the bus, and logs nothing: the command tells the
-// user.
+// [Explain] adds the fix to a bus error, and marks the errors that a retry does not fix. The
+// package never writes to the bus, and logs nothing: the command reports to the user.
 package subscriber
 
 import (

@@ -18,7 +18,7 @@ import (
 )
 
 // Digest identifies the data of an object. Two digests are equal if the data are equal as JSON,
-// whatever the order of members, the spelling of numbers and the escapes in strings.
+// whatever the order of members, the spelling of numbers, and the escapes in strings.
 type Digest [16]byte
 
 // tree is a JSON object. Numbers keep their spelling.
@@ -29,7 +29,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Form brings objects into the normal form.
 type Form struct {
 	Key     []byte // of the hashes that replace values; nil if unknown
-	Cluster string // its name on the bus, which is a part of each hash
+	Cluster string // the cluster's name on the bus, which is a part of each hash
 
 	// Contents means that some objects are published in part. An event does not show whether its
 	// object is one of them.
@@ -85,7 +85,7 @@ func (f Form) Strip(apiVersion, kind string, t tree) {
 }
 
 // OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so that a
-// field that must not be in an event is a difference. OfBus reports whether a value, label or
+// field that must not be in an event is a difference. OfBus reports whether a value, label, or
 // annotation of a Secret is not redacted.
 func (f Form) OfBus(resource string, t tree) (plain bool) {
 	if IsSecret(resource) {

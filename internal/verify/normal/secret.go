@@ -56,8 +56,8 @@ func objectAt(resource string, t tree) object {
 // IsSecret reports whether a resource, given as "plural.group", is the core resource secrets.
 func IsSecret(resource string) bool { return resource == "secrets" }
 
-// AsSelected returns an object of the cluster as a filter sees it. For a Secret, it is a copy with
-// hashes in data and stringData. For any other object, it is the object itself.
+// AsSelected returns an object of the cluster as a filter sees it. For a Secret, the result is a
+// copy with hashes in data and stringData. For any other object, the result is the object itself.
 func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	if !IsSecret(resource) {
 		return t
@@ -81,7 +81,7 @@ func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	return t
 }
 
-// secretOfCluster converts the values, labels and annotations of a Secret in the cluster to the
+// secretOfCluster converts the values, labels, and annotations of a Secret in the cluster to the
 // form that OfBus gives them in an event.
 func (f Form) secretOfCluster(o object, t tree) {
 	for _, section := range []string{"data", "stringData"} {
@@ -102,8 +102,8 @@ func (f Form) secretOfCluster(o object, t tree) {
 	}
 }
 
-// secretOfBus decodes the base64 in data, and marks what should be a hash in an event of a Secret
-// and is not. It reports whether there is anything to mark.
+// secretOfBus decodes the base64 in data, and marks each value in a Secret's event that should be a
+// hash but isn't. It reports whether it marked any value.
 func secretOfBus(t tree) (plain bool) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)

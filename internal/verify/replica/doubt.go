@@ -16,7 +16,7 @@ func (h *history) report(e Event, kind report.Kind, detail string) {
 	h.keep(e.Key, busProblem(e, kind, detail))
 }
 
-// suspect reports a violation if it is certain. Otherwise it records a doubt.
+// suspect reports a violation if it is certain. Otherwise, it records a doubt.
 func (h *history) suspect(o *object, e Event, certain, purge bool, detail string) {
 	if certain {
 		h.report(e, report.Misordered, detail)
@@ -32,7 +32,7 @@ func busProblem(e Event, kind report.Kind, detail string) report.Problem {
 }
 
 // excused reports whether a legitimate reason for a doubt about an object is known by now. Later
-// messages can provide one.
+// messages can provide such a reason.
 func (h *history) excused(k event.Key, d doubt) bool {
 	return d.purge || h.objects[k].count-d.from+1 >= h.depth
 }

@@ -24,13 +24,13 @@ type Event struct {
 	API      string // apiversion, in which the data is written
 
 	Again     bool   // an earlier event may have the same version: the object was deselected in between, or is published in another form
-	Repairs   uint64 // position of the foreign event that this event repairs, 0 for none
+	Repairs   uint64 // position of the foreign event that this event repairs, or 0 for none
 	Truncated bool   // the data is only metadata
 	Whole     bool   // nothing is missing before it; see publish.Delivery
 
 	// Content is the digest of the data without resourceVersion and generation, if some objects are
-	// published in part. Otherwise it is zero, because then another version always means another
-	// state.
+	// published in part. Otherwise, Content is zero, because another version then always means
+	// another state.
 	Content normal.Digest
 
 	// Digest is the digest of the data in normal form, or of the metadata of a truncated event. It
@@ -43,8 +43,8 @@ type Event struct {
 // Live returns false for it.
 func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
 
-// compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this since
-// 1.35 (KEP-5504). ok is false if one of them is not a number.
+// compareVersions orders two resourceVersions of one resource. Kubernetes has allowed this
+// comparison since 1.35 (KEP-5504). ok is false if one of them is not a number.
 func compareVersions(a, b string) (order int, ok bool) {
 	if !wire.IsNumber(a) || !wire.IsNumber(b) {
 		return 0, false

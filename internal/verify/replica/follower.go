@@ -41,19 +41,18 @@ type source interface {
 }
 
 // ErrChanged means that the messages that were already read may be invalid: the bus lost messages,
-// was recreated, or was unreachable for so long that this can have happened.
+// was recreated, or was unreachable for so long that it may have lost messages.
 var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {
-	Cluster   string // its name on the bus
+	Cluster   string // the cluster's name on the bus
 	Form      normal.Form
 	Retention time.Duration // of the events of a deleted object
 	Repeats   bool          // Kafka: an event may be on the bus several times in a row
 }
 
-// Follower reads the bus from its oldest message on. Several goroutines can call its methods at
-// once.
+// Follower reads the bus from its oldest message on. Its methods are safe for concurrent use.
 type Follower struct {
 	bus   source
 	place place

@@ -21,7 +21,7 @@ import (
 //
 // A violation of a rule about neighbors is certain if the first of the two messages is still on the
 // stream when the second arrives, because dropping and purging begin with the oldest message.
-// Otherwise the violation is a doubt. A doubt is excused if a purge can have removed a message in
+// Otherwise, the violation is a doubt. A doubt is excused if a purge may have removed a message in
 // between. It is also excused if depth messages of the object follow, because only then can the
 // stream have dropped a message in between.
 //
@@ -55,7 +55,8 @@ type history struct {
 	doubts   map[event.Key][]doubt
 
 	// open contains the indexes of the problems that a repair of the object can turn into foreign
-	// events. It keeps a repair from reading all problems: a bus can have many repairs and problems.
+	// events. With these indexes, a repair does not read all problems. A bus can have many repairs
+	// and problems.
 	open map[event.Key][]int
 }
 
@@ -67,7 +68,7 @@ type object struct {
 	count       int    // events so far
 	foreign     bool   // the last message isn't an event
 	split       bool   // it has events in several partitions
-	mark        uint32 // the last listing that had it
+	mark        uint32 // the last listing that had the object
 
 	watched bool    // record the events in recent
 	recent  []Event // without keys, in order
@@ -119,8 +120,8 @@ func (o *object) remember(e Event) {
 	o.recent = append(o.recent, e)
 }
 
-// isElsewhere reports whether an event is in another partition than the last event. It reports this
-// problem once for each object. Events in different partitions have no order.
+// isElsewhere reports whether an event is in another partition than the object's last event. It
+// records this problem once for each object. Events in different partitions have no order.
 func (h *history) isElsewhere(o *object, e Event) bool {
 	was, is := publish.Partition(o.last.Position), publish.Partition(e.Position)
 	if o.last.Position == 0 || was == is {
@@ -133,10 +134,10 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 	return true
 }
 
-// repair turns the problems of the messages up to the one that e repairs into foreign events,
-// because another writer can have published several. It drops the doubts about these messages. If
-// history hasn't seen the message that e repairs, repair changes nothing and returns false, so that
-// a message that the bus lost does not count as foreign.
+// repair turns the problems of the messages up to the message that e repairs into foreign events,
+// because another writer may have published several messages. It drops the doubts about these
+// messages. If history hasn't seen the message that e repairs, repair changes nothing and returns
+// false, so that a message that the bus lost does not count as foreign.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(position uint64) bool {
 		return position <= e.Repairs && publish.Partition(position) == publish.Partition(e.Repairs)
@@ -162,7 +163,7 @@ func (h *history) repair(o *object, e Event) bool {
 
 // addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,
 // which the writer remembers. After any other tombstone, the bus no longer has an event of the
-// object. Compaction can have removed a delete before its tombstone, unless whole is set.
+// object. Compaction may have removed a delete before its tombstone, unless whole is set.
 // addTombstone returns an error only if kept does.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
 	h.messages++
@@ -188,7 +189,8 @@ func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err er
 // many megabytes.
 const maxDetail = 1000
 
-// keep stores a problem. k is the object that it is about, or the zero value if it is about none.
+// keep stores a problem. k is the object that the problem is about, or the zero value if there is
+// none.
 func (h *history) keep(k event.Key, p report.Problem) {
 	if len(p.Detail) > maxDetail {
 		p.Detail = strings.ToValidUTF8(p.Detail[:maxDetail], "") + "…"
@@ -199,7 +201,7 @@ func (h *history) keep(k event.Key, p report.Problem) {
 	h.problems = append(h.problems, p)
 }
 
-// addForeign accepts a message that isn't an event of Kuberelay. k is the object that its subject
+// addForeign accepts a message that isn't a Kuberelay event. k is the object that its subject
 // names. name describes the message.
 func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
 	h.messages++
@@ -211,7 +213,7 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 	h.keep(k, p)
 }
 
-// addMarker accepts the next marker of a resource, a writer or the cluster.
+// addMarker accepts the next marker of a resource, a writer, or the cluster.
 func (h *history) addMarker(k event.Key, subject, id string, position uint64, problems []string) {
 	h.messages++
 	p := report.Problem{Position: position}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -287,7 +288,7 @@ func TestHistoryOfRepairs(t *testing.T) {
 func TestFloodOfForeignMessages(t *testing.T) {
 	const messages, keys = 200_000, 4
 	h := fold(t, nil)
-	began := time.Now()
+	began := processorTime(t)
 	for n := uint64(1); n <= messages; n++ {
 		k := web
 		k.Name = fmt.Sprint(n / 2 % keys)
@@ -299,13 +300,24 @@ func TestFloodOfForeignMessages(t *testing.T) {
 		if err := h.add(e, nil); err != nil {
 			t.Fatal(err)
 		}
-		if spent := time.Since(began); spent > 20*time.Second {
+		if spent := processorTime(t) - began; spent > 20*time.Second {
 			t.Fatalf("%d messages took %s", n, spent)
 		}
 	}
+	t.Logf("%d messages took %s", messages, processorTime(t)-began)
 	if n := len(h.problems); n != messages/2 {
 		t.Errorf("got %d problems, want %d", n, messages/2)
 	}
+}
+
+// processorTime returns the processor time of the process, which doesn't grow while other processes run.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // TestLongDetailsAreCut verifies that the text of another writer's message can't fill the memory.

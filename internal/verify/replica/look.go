@@ -73,7 +73,7 @@ func (f *Follower) Unwatch(k event.Key) {
 // Look is the state of a watched object on the bus.
 type Look struct {
 	Event       Event   // the last event
-	Recent      []Event // events since the call of Watch, and the one before it
+	Recent      []Event // events since the call of Watch, and the event before them
 	LastDeleted uint64  // position of the last delete
 	Point       Point   // of the resource
 }

@@ -20,8 +20,8 @@ import (
 type stream interface {
 	// SubscribeRaw delivers every message.
 	SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(natsreader.Raw) error) error
-	// LoadRaw, LastRaw and RawAt return the current content of the stream: the last message of each
-	// subject, the last of one subject, and the message at one position.
+	// LoadRaw, LastRaw, and RawAt return the current content of the stream: the last message of
+	// each subject, the last of one subject, and the message at one position.
 	LoadRaw(ctx context.Context, filter string, yield func(natsreader.Raw) error) error
 	LastRaw(ctx context.Context, subject string) (natsreader.Raw, bool, error)
 	RawAt(ctx context.Context, position uint64) (natsreader.Raw, bool, error)

@@ -17,8 +17,8 @@ type Point struct {
 
 // points records the last consistency point of each resource in each partition.
 //
-// If the history of the API server goes back, earlier points are void. A point names no epoch.
-// Therefore a point that was stored before the first event of the latest epoch doesn't count.
+// If the API server's history is rolled back, earlier points are void. A point names no epoch.
+// Therefore, a point that was stored before the first event of the latest epoch doesn't count.
 type points struct {
 	last   map[markerLog]pointAt // by resource and partition
 	epochs map[schema.GroupResource]epoch

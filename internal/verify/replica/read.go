@@ -108,7 +108,7 @@ func (c *complaints) text(e wire.Event, name string) string {
 	return strings.Clone(s) // a copy, which doesn't keep the rest of the message in memory
 }
 
-// read returns the Event of an object's event, without digests. An error means that the message
+// read converts an object's event to an Event, without digests. An error means that the message
 // isn't an event of an object.
 func (p place) read(m wire.Event, a wire.Address, d publish.Delivery) (e Event, problems complaints, err error) {
 	e = Event{
@@ -233,7 +233,7 @@ func (p place) readIdentity(m wire.Event, a wire.Address, problems *complaints) 
 	}
 }
 
-// readMarker checks a marker.
+// readMarker returns the problems of a marker.
 func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 	t := wire.Type(m.Get("type"))
 	if !t.Marks(a.Kind) {

@@ -21,8 +21,8 @@ func (o *object) hasPredecessor(e Event) bool {
 	return e.Previous != "" && o.count == 1 && !o.foreign
 }
 
-// regression describes the violation by e that is certain even if other events were between last
-// and e. It returns "" if there is none.
+// regression describes a violation by e that is certain even if other events were between last and
+// e. It returns "" if there is no such violation.
 func regression(last, e Event) string {
 	switch {
 	case e.Epoch < last.Epoch:
@@ -30,7 +30,7 @@ func regression(last, e Event) string {
 	case e.ID == last.ID && e.Type != wire.Deleted:
 		return fmt.Sprintf("id %q occurs twice", e.ID)
 	case e.Epoch > last.Epoch:
-		return "" // the resourceVersions went backwards, for example after an etcd restore
+		return "" // the history was rolled back, for example because etcd was restored from a backup
 	}
 	order, ok := compareVersions(e.Version, last.Version)
 	switch {
@@ -108,7 +108,7 @@ func (h *history) check(o *object, e Event) error {
 }
 
 // checkRepair compares a repair with the preceding event if the bus no longer has the message that
-// it repairs. That message can have been any event, so the repair can have any type and UID. If the
+// it repairs. That message may have been any event, so the repair can have any type and UID. If the
 // repair has a previousversion, it is the version of the event before the foreign messages.
 func (h *history) checkRepair(o *object, e Event) error {
 	last := o.last

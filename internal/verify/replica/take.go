@@ -46,7 +46,7 @@ func keyOf(a wire.Address) event.Key {
 	return event.Key(a.Object)
 }
 
-// takeMarker accepts a marker of a resource, a writer or the cluster.
+// takeMarker accepts a marker of a resource, a writer, or the cluster.
 func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) error {
 	problems := f.place.readMarker(m, a)
 	claim, claimErr := wire.ParseClaim(m.Data)
@@ -113,7 +113,7 @@ func (f *Follower) keep(err error) {
 }
 
 // advance calls add for a message, and makes the messages up to its position visible to other
-// goroutines. It returns [ErrChanged] if positions go back.
+// goroutines. It returns [ErrChanged] if the position is not higher than the last one.
 func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 	f.change(func() {
 		if d.Position <= f.read[d.Log] {

@@ -53,8 +53,8 @@ type Report struct {
 	// OutOfScope is the number of objects on the bus that the configuration does not select. They
 	// are not compared.
 	OutOfScope int `json:"outOfScope"`
-	// InMotion is the number of objects that changed so often that both sides never showed the
-	// same state. The bus followed their versions. Their data was not compared.
+	// InMotion is the number of objects that changed so often that both sides never showed the same
+	// state. The bus kept up with their versions. Their data was not compared.
 	InMotion int `json:"inMotion"`
 	// OtherVersion is the number of objects whose last event is in an API version that the
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
@@ -115,9 +115,9 @@ type Problem struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`           // "" if the problem concerns no single object
-	Cluster   string `json:"clusterVersion"` // resourceVersion in the cluster, "" if absent or irrelevant
-	Bus       string `json:"busVersion"`     // resourceVersion on the bus, "" if there is none
-	Position  uint64 `json:"position"`       // of the message, 0 without one
+	Cluster   string `json:"clusterVersion"` // resourceVersion in the cluster, or "" if absent or irrelevant
+	Bus       string `json:"busVersion"`     // resourceVersion on the bus, or "" if there is none
+	Position  uint64 `json:"position"`       // of the message, or 0 if there is none
 	Detail    string `json:"detail"`
 	// Point is the resourceVersion of the consistency point at which the difference was found, or
 	// "" if it was not found at one.

@@ -68,8 +68,8 @@ func ParseKey(key string) (Address, error) {
 
 var errUnknownMarker = errors.New("unknown marker")
 
-// parseAddress parses the five parts that a subject and a key have in common. The functions parse
-// one part: a plain one, a group or a namespace.
+// parseAddress parses the five parts that a subject and a key have in common. Each function parses
+// one part: a plain one, a group, or a namespace.
 func parseAddress(parts []string, plain, group, namespace func(string) (string, error)) (a Address, err error) {
 	read := func(to *string, part string, parse func(string) (string, error)) {
 		if err == nil {

@@ -5,6 +5,6 @@
 // the project. A test of package verify enforces this.
 //
 // The parsers are strict. Every value has exactly one valid spelling, which docs/events.md defines.
-// Any other spelling is an error that verify reports: an unnecessary escape, a number without
-// leading zeros, an attribute that occurs twice. No input makes a parser panic.
+// Any other spelling is an error that verify reports, for example an unnecessary escape, a number
+// without leading zeros, or an attribute that occurs twice. No input makes a parser panic.
 package wire

@@ -35,7 +35,7 @@ func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	return string(b), was, nil
 }
 
-// exactly returns plain if s escapes all bytes that must be escaped, and no others. Otherwise it
+// exactly returns plain if s escapes all bytes that must be escaped, and no others. Otherwise, it
 // returns an error.
 func exactly(s, plain string, was []bool, must func(at int) bool) (string, error) {
 	for i := range len(plain) {
@@ -116,8 +116,8 @@ func namespaceToken(s string) (string, error) {
 	return token(s)
 }
 
-// text parses a string in which the characters that CloudEvents forbids are percent-encoded.
-// slash reports whether "/" must be encoded too, as in the segments of a partition key.
+// text parses a string in which the characters that CloudEvents forbids are percent-encoded. slash
+// says whether "/" must be encoded too, as in the segments of a partition key.
 func text(s string, slash bool) (string, error) {
 	plain, was, err := escaped(s, '%')
 	if err != nil {
@@ -144,8 +144,8 @@ func mustEncode(s string, slash bool) []bool {
 }
 
 // groupSegment and namespaceSegment parse segments of a partition key in which "core" and "_" have
-// a special meaning. The first byte of a real name like these is escaped, as is the "_" at the
-// beginning of a group.
+// a special meaning. The first byte of a real name with such a value is escaped, as is the "_" at
+// the beginning of a group.
 func groupSegment(s string) (string, error) {
 	if s == core {
 		return "", nil
@@ -177,7 +177,7 @@ func segment(s string, special func(plain string) bool) (string, error) {
 	return exactly(s, plain, was, func(at int) bool { return must[at] || at == 0 && special(plain) })
 }
 
-// header parses the value of a header on NATS. Spaces, double quotes, percent signs and all
+// header parses the value of a header on NATS. Spaces, double quotes, percent signs, and all
 // characters except printable ASCII are percent-encoded (CloudEvents NATS binding, section
 // 3.1.3.2).
 func header(s string) (string, error) {

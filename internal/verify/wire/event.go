@@ -73,7 +73,7 @@ func IsEventOfObject(headers map[string][]string) bool {
 	return len(headers["ce-uid"]) > 0 || len(headers["kuberelay-uid"]) > 0
 }
 
-// Header is a header of a record.
+// Header is a header of a Kafka record.
 type Header struct {
 	Key   string
 	Value []byte
@@ -226,7 +226,7 @@ func structured(document []byte) (Event, error) {
 	return e, nil
 }
 
-// attributeValue returns the canonical string of an attribute: a string, a boolean or an integer
+// attributeValue returns the canonical string of an attribute: a string, a boolean, or an integer
 // (CloudEvents 1.0, section 3.1).
 func attributeValue(value json.RawMessage) (string, error) {
 	switch s := string(value); {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ChangeOf returns the previous state in the data of a change, and what its patch makes of it. Both
-// are nil if the event has no previous state. The result shares no memory with that of
-// [Event.ObjectOf].
+// ChangeOf returns the previous state in the data of a change, and the result of applying the patch
+// to that state. Both are nil if the event has no previous state. The result shares no memory with
+// that of [Event.ObjectOf].
 func (e Event) ChangeOf() (previous, patched Tree, err error) {
 	t, err := ParseTree(e.Data)
 	if err != nil || e.Get("dataschema") != changeSchema || t["previous"] == nil && t["patch"] == nil {
@@ -43,12 +43,13 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 
 var errPatch = errors.New("the patch cannot be applied to the previous state")
 
-// maxRemoved is how far from the end of a list an element can be removed. The forwarder removes at
-// most this number of elements, from the end. Removing the first of many elements takes much work.
+// maxRemoved is the maximum distance from the end of a list at which an element can be removed. The
+// forwarder removes at most this number of elements, from the end. Removing the first of many
+// elements takes much work.
 const maxRemoved = 4096
 
 // apply returns v after an operation of RFC 6902, in the form in which docs/events.md describes it:
-// op is add, remove or replace, and an element of a list is added at its end. It changes v.
+// op is add, remove, or replace, and an element of a list is added at its end. It changes v.
 func apply(v any, names []string, op string, value any) (_ any, err error) {
 	if len(names) == 0 {
 		if op != "replace" {

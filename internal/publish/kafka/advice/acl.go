@@ -12,7 +12,7 @@ import (
 // Permission is an operation on a resource, as Kafka's authorizer grants it.
 type Permission struct {
 	operation string // as in kafka-acls.sh
-	resource  string // topic, group, transactional-id or cluster
+	resource  string // topic, group, transactional-id, or cluster
 	name      string
 }
 
@@ -32,8 +32,8 @@ var iamActions = map[string]string{
 	"transactional-id Write": "AlterTransactionalId", "cluster IdempotentWrite": "WriteDataIdempotently",
 }
 
-// OnCluster returns the permission for an operation on the cluster. Brokers before 3.0 require
-// IdempotentWrite on it in addition to Write on a topic (KIP-679).
+// OnCluster returns the permission for an operation on the cluster. Brokers before 2.8 require
+// IdempotentWrite on the cluster in addition to Write on a topic (KIP-679).
 func OnCluster(operation string) Permission {
 	return Permission{operation: operation, resource: "cluster"}
 }

@@ -37,7 +37,7 @@ func (w TopicConfig) Settings() map[string]string {
 // wrongSetting is a topic setting that would break a guarantee.
 type wrongSetting struct {
 	name, is, should string
-	set              string // the value to set with kafka-configs.sh, "" if that cannot fix it
+	set              string // the value to set with kafka-configs.sh, or "" if that cannot fix it
 }
 
 // CheckTopic returns an error that names the wrong settings of an existing topic and the commands

@@ -16,10 +16,10 @@ import (
 // headers, and log compaction removes its key.
 var ErrTombstone = errors.New("the record is a tombstone")
 
-// Attributes returns a function that looks up the attributes of the event in a record, in
-// either mode. [event.AckedFrom] and [event.ObjectFromData] take this function. It returns ""
-// for an absent attribute, and refers to headers and value, which must not change while it is
-// in use. In structured mode, Attributes parses the whole value.
+// Attributes returns a function that looks up the attributes of the event in a record, in either
+// mode. [event.AckedFrom] and [event.ObjectFromData] take this function. The function returns ""
+// for an absent attribute. It refers to headers and value, so they must not change while it is in
+// use. In structured mode, Attributes parses the whole value.
 //
 // Attributes returns [ErrTombstone] for a record without a value, and another error if the
 // record is not a CloudEvent of version 1.0.
@@ -52,10 +52,9 @@ func Removal(headers []recordbatch.Header) (get func(attribute string) string, o
 	return get, get("type") != ""
 }
 
-// Decode decodes the event in a record, in either mode, including events of other writers
-// that follow the binding. It sets only ID, Attributes and Data. In binary mode, the
-// attributes are sorted by name, and Data is value itself. Decode returns the same errors as
-// [Attributes].
+// Decode decodes the event in a record, in either mode, including an event from another writer that
+// follows the binding. It sets only ID, Attributes, and Data. In binary mode, the attributes are
+// sorted by name, and Data is value itself. Decode returns the same errors as [Attributes].
 func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	switch {
 	case value == nil:
@@ -81,9 +80,8 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 // [EncodeControl]. The caller must also check that the key does not belong to an object.
 func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
 
-// DecodeControl decodes a control record of [EncodeControl]. It also decodes a marker whose
-// record has a value, as earlier releases write it. DecodeControl sets the same fields as
-// [Decode].
+// DecodeControl decodes a control record from [EncodeControl]. It also decodes a marker whose
+// record has a value, as earlier releases write it. DecodeControl sets the same fields as [Decode].
 func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	if value != nil || !IsControl(headers) {
 		return Decode(headers, value)

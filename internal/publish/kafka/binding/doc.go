@@ -12,8 +12,8 @@
 //     event also contains (section 3.1). All events of an object are therefore in one
 //     partition. Every client with Java's default partitioner selects the same partition.
 //     See [Partition].
-//   - The package reads the records of the CloudEvents SDK, and the SDK reads the records
-//     of this package.
+//   - The package can read the records of the CloudEvents SDK, and the SDK can read the records of
+//     this package.
 //   - No event of an object is a tombstone, because even a delete has data. [Encode] returns an
 //     error for an event without data, and [Decode] returns [ErrTombstone] for a tombstone.
 //     [Tombstone] returns the tombstone that follows a delete.

@@ -37,9 +37,8 @@ type Client struct {
 	warned sync.Map // topics whose settings could not be read
 }
 
-// New returns a client. It reads the credential files and connects to nothing: the first
-// request reports whether the brokers are reachable. An error has [failure.ErrMisconfigured] in its
-// chain.
+// New returns a client. It reads the credential files and connects to nothing: the first request
+// reports whether the brokers are reachable. The error wraps [failure.ErrMisconfigured].
 func New(opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -70,9 +69,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// firstWait and maxWait bound the pause between the attempts of persist. When the brokers have
-// not known a topic for goneAfter, persist checks whether the topic exists. Before that, an
-// unknown topic may be new, because brokers learn of a new topic at different times.
+// firstWait and maxWait bound the pause between the attempts of persist. If the brokers don't know
+// a topic for longer than goneAfter, persist checks whether the topic exists. Before that, the
+// topic may be new, because brokers learn of a new topic at different times.
 const (
 	firstWait = 50 * time.Millisecond
 	maxWait   = time.Second

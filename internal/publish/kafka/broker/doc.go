@@ -21,9 +21,9 @@
 //     before its time to live ends.
 //   - Clients can share their connections ([Shared]). A request without a response
 //     delays no request of another Client. A Client that closes ends only its own requests.
-//   - Every new connection uses the current contents of the password, certificate, key and
-//     CA files. Connections made before a change are replaced within 10 s, plus the
-//     duration of their current request.
+//   - Every new connection uses the current contents of the password, certificate, key, and CA
+//     files. Connections made before a change are replaced within 10 s, plus the duration of their
+//     current request.
 //   - Logs and errors contain no credentials and no record contents.
 //
 // What it does not guarantee:

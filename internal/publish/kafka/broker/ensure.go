@@ -14,13 +14,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// Ensure checks that the topic exists with correct settings, and creates a missing topic. It
-// returns a new topic when each of its partitions has a leader that serves the partition.
+// Ensure checks that the topic exists with correct settings, and creates a missing topic. For a new
+// topic, it returns after every partition has a leader that serves the partition.
 //
-// If an existing topic has wrong settings, Ensure returns an error with [failure.ErrMisconfigured] in
-// its chain. The error names each wrong setting and the commands that fix them. If the user
-// lacks the permission to create the topic, the error is of the kind [failure.Denied]. If the user
-// may not read the settings, Ensure logs that once and assumes that they are correct.
+// If an existing topic has wrong settings, Ensure returns an error that wraps
+// [failure.ErrMisconfigured]. The error names each wrong setting and the commands that fix them. If
+// the user lacks the permission to create the topic, the error is of the kind [failure.Denied]. If
+// the user may not read the settings, Ensure logs that once and assumes that they are correct.
 //
 // The metadata of the returned topic is at most half a second old, unlike that of
 // [Client.Topic]. Call Ensure if you must not miss a partition. Other clients may call Ensure
@@ -106,7 +106,7 @@ func (c *Client) await(ctx context.Context, name string) (t Topic, err error) {
 // checked lists the topic settings that check reads.
 var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes", uncleanElection}
 
-// uncleanElection allows a replica that lacks acknowledged records to lead.
+// uncleanElection allows a replica that lacks acknowledged records to become the leader.
 const uncleanElection = "unclean.leader.election.enable"
 
 // check compares an existing topic with the desired configuration.

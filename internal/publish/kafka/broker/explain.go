@@ -78,8 +78,8 @@ func (t *transport) hangUpHint() string {
 	return ""
 }
 
-// notKafkaHint says why no broker has responded. kafka-go retries a connection that fails, without the
-// error.
+// notKafkaHint says why no broker has responded. kafka-go retries a failed connection and does not
+// report the error.
 func (t *transport) notKafkaHint() string {
 	if t.reached.Load() || !t.notKafka.Load() {
 		return ""

@@ -143,7 +143,7 @@ func TestProduceFaults(t *testing.T) {
 			put(t, c, faulty, 0, record("b", "1"))
 		})
 	}
-	// Brokers before 3.0 report a missing IdempotentWrite permission with this error.
+	// Brokers before 2.8 report a missing IdempotentWrite permission with this error.
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.ClusterAuthorizationFailed})
 	_, err := c.Produce(within(t), faulty, 0, one(t))
 	wantMisconfigured(t, err, failure.Denied, "add the ACL: IdempotentWrite on the cluster", "--operation IdempotentWrite --cluster)")

@@ -118,7 +118,7 @@ func (r *cursor) handleEmpty(end int64) error {
 	return fmt.Errorf("%w: no records at offset %d, and the log ends at %d", errNothing, r.next, end)
 }
 
-// reset handles an offset that a broker reports to be out of range. If the log starts later, the
+// reset handles an offset that a broker reports as out of range. If the log starts later, the
 // cursor continues at the start of the log.
 func (r *cursor) reset(ctx context.Context) error {
 	o, err := r.c.bounds(ctx, r.topic, r.partition)
@@ -140,7 +140,7 @@ type Refused struct {
 	Topic       string
 	Partition   int
 	First, Last int64 // offsets that were skipped
-	Err         error // its chain includes one of the reasons in package recordbatch
+	Err         error // wraps one of the reasons in package recordbatch
 }
 
 // slots bound the memory for unpacked batches: one slot per CPU for batches of small records, and

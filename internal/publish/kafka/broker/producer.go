@@ -102,7 +102,7 @@ var _ io.WriterTo = (*recordSet)(nil)
 
 var errWithdrawn = errors.New("the request was abandoned")
 
-// WriteTo writes the whole set to kafka-go's memory.
+// WriteTo writes the whole set to kafka-go's buffer.
 func (r *recordSet) WriteTo(w io.Writer) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

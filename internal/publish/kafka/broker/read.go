@@ -122,7 +122,7 @@ func (c *Client) ReadFirst(ctx context.Context, topic string, partition int, fro
 	return rec, found, err
 }
 
-// Follow passes the records from an offset on to each, like [Client.Read], and then the records
+// Follow calls each for every record from an offset on, like [Client.Read], including the records
 // that are written later. It runs until ctx ends, each returns an error, or a read fails with an
 // error that a retry cannot fix. If the log starts later than from, Follow continues at the start
 // of the log.

@@ -13,7 +13,7 @@ import (
 )
 
 // Shared holds connections that several Clients use together, so that each Client needs none of its
-// own. All of these Clients must use the same brokers, credentials and certificates. A connection
+// own. All of these Clients must use the same brokers, credentials, and certificates. A connection
 // carries one request at a time, so a request without a response delays no other request. [New]
 // sets up the connections for the first Client, and [Client.Close] closes them with the last
 // Client. The zero value is ready for use.
@@ -41,7 +41,7 @@ func (s *Shared) join(opts Options) (*transport, error) {
 	return t, nil
 }
 
-// join adds a Client. It returns false if the transport is closed.
+// join adds a Client unless the transport is closed, and reports whether it added the Client.
 func (t *transport) join() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

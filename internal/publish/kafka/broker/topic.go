@@ -25,10 +25,10 @@ type Topic struct {
 	Replication int // the lowest number of replicas of a partition
 
 	// Settings of the topic. They are zero unless [Client.Ensure] or [Client.Inspect] could read them.
-	CleanupPolicy     string // "delete", "compact" or "compact,delete"
+	CleanupPolicy     string // "delete", "compact", or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
-	UncleanElection   bool // a replica that lacks acknowledged records may lead
+	UncleanElection   bool // a replica that lacks acknowledged records may become the leader
 }
 
 // Topic looks up a topic in metadata that can be some seconds old. If the metadata lacks the

@@ -54,7 +54,7 @@ type transport struct {
 	closing  context.Context
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
-	renewal  sync.Mutex // held while the pool is replaced
+	renewal  sync.Mutex // held while the pool is replaced or forgotten
 
 	pool   atomic.Pointer[pool] // changed while mu is held
 	closed atomic.Bool          // set while mu is held
@@ -70,7 +70,7 @@ type transport struct {
 type pool struct {
 	kafka.Transport
 
-	warm atomic.Bool // it has metadata
+	warm atomic.Bool // the pool has metadata
 }
 
 var _ kafka.RoundTripper = (*transport)(nil)
@@ -105,6 +105,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		return nil, failure.ErrClosed // kafka-go would create a pool that is never closed
 	}
 	started, p := time.Now(), t.pool.Load()
+	defer t.closeUnused(p)
 	res, err := p.RoundTrip(ctx, addr, req)
 	if err == nil {
 		t.reached.Store(true)
@@ -127,6 +128,14 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		t.renew(started, renewEvery)
 	}
 	return res, t.explain(err)
+}
+
+// closeUnused closes a pool again if it was replaced, or if the transport was closed, since a request
+// chose it. kafka-go opens a closed pool for a request, and otherwise keeps it open forever.
+func (t *transport) closeUnused(p *pool) {
+	if t.closed.Load() || t.pool.Load() != p {
+		p.CloseIdleConnections()
+	}
 }
 
 // note renews the metadata if err shows that it is stale. err is from the response to a request
@@ -173,7 +182,7 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	unused.CloseIdleConnections()
 }
 
-// renewSoon calls renew in the background. It is for requests that timed out.
+// renewSoon calls renew in the background, after a request timed out.
 func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,8 +192,11 @@ func (t *transport) renewSoon(started time.Time) {
 }
 
 // forgetPool closes the idle connections, and a connection in use when its request ends. Unlike
-// renew, it does not wait until new connections succeed.
+// renew, it does not wait until new connections succeed. It waits for a replacement in progress, whose
+// connection can be older than the new credentials.
 func (t *transport) forgetPool() {
+	t.renewal.Lock()
+	defer t.renewal.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.renewed = time.Now()
@@ -274,8 +286,8 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// maxFirstResponse limits the size of the first response, to a request for the supported API versions, in
-// bytes. It has 6 bytes for each of about a hundred requests.
+// maxFirstResponse is the maximum size in bytes of the first response, which lists the supported
+// API versions. Such a response has 6 bytes for each of about a hundred requests.
 const maxFirstResponse = 1 << 20
 
 // tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.

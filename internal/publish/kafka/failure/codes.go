@@ -37,8 +37,8 @@ func kindOfCode(code kafka.Error) Kind {
 		return Denied
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return TooLarge
-	// The rest: invalid requests, settings and policies, and errors of requests that the
-	// forwarder does not send.
+	// The rest: invalid requests, settings, and policies, and errors of requests that the forwarder
+	// does not send.
 	case kafka.OffsetOutOfRange, kafka.InvalidMessageSize, kafka.OffsetMetadataTooLarge, kafka.InvalidTopic,
 		kafka.InvalidRequiredAcks, kafka.IllegalGeneration, kafka.InconsistentGroupProtocol, kafka.InvalidGroupId,
 		kafka.UnknownMemberId, kafka.InvalidSessionTimeout, kafka.RebalanceInProgress, kafka.InvalidCommitOffsetSize,

@@ -17,9 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
-// ErrMisconfigured is in the chain of an error that a retry cannot fix, such as a malformed
+// ErrMisconfigured is wrapped by errors that a retry cannot fix, for example because of a malformed
 // address, a missing file, rejected credentials, a missing permission, or a topic with wrong
-// settings. The error names the problem and the fix.
+// settings. Such an error names the problem and the fix.
 var ErrMisconfigured = errors.New("kafka is misconfigured")
 
 // ErrClosed means that the client was closed.
@@ -41,20 +41,20 @@ const (
 	// Retry means that the problem is temporary: no leader, no connection, no response in time, too
 	// few replicas, a full disk, or throttling. The batch may or may not be stored.
 	Retry
-	// Duplicate means that the partition already contains a later sequence than that of the batch.
+	// Duplicate means that the partition already contains a later sequence number than the batch's.
 	// The batch is stored, but the broker no longer knows its offset, because it remembers only the
 	// last five batches of a producer.
 	Duplicate
 	// OutOfOrder means that the broker and the producer disagree on what was written. Code 45 is a
-	// gap in the sequence. With code 59, the broker has forgotten the producer in the partition,
-	// after producer.id.expiration.ms or when the producer's records were deleted. With code 49,
-	// the broker has forgotten the transactional ID, after transactional.id.expiration.ms. The
-	// batch is not stored. Read the log before you continue with a new epoch.
+	// gap in the sequence numbers. With code 59, the broker has forgotten the producer in the
+	// partition, after producer.id.expiration.ms or when the producer's records were deleted. With
+	// code 49, the broker has forgotten the transactional ID, after transactional.id.expiration.ms.
+	// The batch is not stored. Read the log before you continue with a new epoch.
 	OutOfOrder
 	// Fenced means that another writer took the transactional ID (47, 90).
 	Fenced
 	// Denied means that an ACL is missing, or that the broker rejected the credentials. The error
-	// names the problem and the fix, and has [ErrMisconfigured] in its chain.
+	// names the problem and the fix, and wraps [ErrMisconfigured].
 	Denied
 	// TooLarge means that a record or batch exceeds max.message.bytes of the topic (10) or the
 	// segment size (18). The batch is not stored.

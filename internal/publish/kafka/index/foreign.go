@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// ForeignRecord is a record of another writer with the key of one of the cluster's objects.
+// ForeignRecord is another writer's record with the key of one of the cluster's objects.
 type ForeignRecord struct {
 	// Entry is the entry of the record. If the record is not an event, Entry has only its place and
 	// time. If a takeover found such a record, Entry.Foreign is set, and the other fields describe

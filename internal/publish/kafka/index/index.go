@@ -27,7 +27,7 @@ type Index struct {
 func New() *Index { return &Index{last: map[ID]uint64{}, busy: map[ID]bool{}} }
 
 // Begin marks an object as busy if it is not busy and its last event is at the expected position.
-// Otherwise ok is false, last is the position of the last event, and busy reports whether the
+// Otherwise, ok is false, last is the position of the last event, and busy reports whether the
 // object is busy.
 func (x *Index) Begin(id ID, expected uint64) (last uint64, busy, ok bool) {
 	x.mu.Lock()
@@ -47,7 +47,7 @@ func (x *Index) Position(id ID) uint64 {
 	return x.last[id]
 }
 
-// BeginMarker marks a marker as busy, or returns false if it is busy already. A marker has no
+// BeginMarker marks a marker as busy. ok is false if the marker is already busy. A marker has no
 // expected position.
 func (x *Index) BeginMarker(id ID) (ok bool) {
 	x.mu.Lock()

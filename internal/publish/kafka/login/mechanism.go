@@ -53,7 +53,7 @@ type mechanism struct {
 }
 
 // Password returns a mechanism that uses the current contents of a password file: [Plain],
-// [ScramSHA256] or [ScramSHA512].
+// [ScramSHA256], or [ScramSHA512].
 func Password(name, user, file string, log *slog.Logger) (Mechanism, error) {
 	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", log, func() (string, error) { return credential.Secret(file) })
 	if err != nil {

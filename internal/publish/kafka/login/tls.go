@@ -43,7 +43,7 @@ func NewTLS(caFile, certFile, keyFile, name string, log *slog.Logger) (*TLS, err
 	return h, nil
 }
 
-// Handshake wraps conn in a TLS connection to host. On an error it closes conn.
+// Handshake wraps conn in a TLS connection to host. If the handshake fails, Handshake closes conn.
 func (h *TLS) Handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
 	config := &tls.Config{ServerName: cmp.Or(h.name, host), MinVersion: tls.VersionTLS12}
 	if h.roots != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = failure.ErrMisconfigured
 
 var errTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
@@ -46,7 +46,7 @@ type Bus struct {
 }
 
 // Open returns a Bus without connecting. It returns an error only for invalid options. That error
-// has [ErrMisconfigured] in its chain.
+// wraps [ErrMisconfigured].
 func Open(o Options) (*Bus, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
@@ -89,8 +89,8 @@ func (b *Bus) topicOf(k event.Key) string {
 	return strings.NewReplacer(groupPlace, cmp.Or(k.Group, "core"), resourcePlace, k.Resource).Replace(b.opts.Topic)
 }
 
-// topics returns the existing event topics. If none exists, it returns an error with
-// [publish.ErrMissing] in its chain.
+// topics returns the existing event topics. If none exists, it returns an error that wraps
+// [publish.ErrMissing].
 func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	names := []string{b.opts.Topic}
 	if b.pattern != nil {

@@ -11,7 +11,7 @@
 //
 // The package does not guarantee the following:
 //
-//   - It does not return records that compaction, retention or a broker removed before it read
+//   - It does not return records that compaction, retention, or a broker removed before it read
 //     them.
 //   - It can miss records of a topic that was deleted and recreated. It reads the new topic from
 //     the start when it finds that a partition is missing, or shorter than the part that it has

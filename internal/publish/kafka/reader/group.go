@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Progress returns how far a consumer group has read a partition. The error has
-// [publish.ErrNoConsumer] in its chain if the group has not committed an offset for the partition.
+// Progress returns how far a consumer group has read a partition. The error wraps
+// [publish.ErrNoConsumer] if the group has not committed an offset for the partition.
 func (b *Bus) Progress(ctx context.Context, group string, log publish.Log) (publish.Progress, error) {
 	next, err := b.client.Committed(ctx, group, log.Topic, log.Partition)
 	if err != nil {

@@ -17,14 +17,14 @@ type target struct {
 	mu        sync.Mutex
 	opts      publish.SubscribeOptions
 	yield     func(*event.Message, publish.Delivery) error
-	delivered int   // number of records: events, tombstones and foreign records
+	delivered int   // number of records: events, tombstones, and foreign records
 	err       error // the error of yield or CaughtUp
 
 	behind  map[publish.Log]bool   // logs that are not read to their end yet; nil before the topics are found
 	reached map[publish.Log]uint64 // end positions of the logs that are read to their end
 }
 
-// caughtUp records that a log was read to its end, and calls CaughtUp after the last one.
+// caughtUp records that a log was read to its end, and calls CaughtUp after the last log.
 func (t *target) caughtUp(log publish.Log, next int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *partition) refuse(t *target, r broker.Refused) {
 	}
 }
 
-// refusal returns the reason why a batch has no events.
+// refusal returns the error for a batch that cannot be read.
 func refusal(r broker.Refused) error {
 	return fmt.Errorf("the records up to offset %d cannot be read: %w", r.Last, r.Err)
 }

@@ -43,7 +43,7 @@ func (s *Scan) NextRaw(ctx context.Context, yield func(Record, publish.Delivery)
 	return err
 }
 
-// RawAt returns the record at a position of a topic. It returns false if the record no longer exists.
+// RawAt returns the record at a position of a topic, and reports whether the record still exists.
 func (b *Bus) RawAt(ctx context.Context, topic string, position uint64) (Record, bool, error) {
 	r, found, err := b.client.ReadOne(ctx, topic, publish.Partition(position), publish.Offset(position))
 	if errors.Is(err, broker.ErrNoTopic) {

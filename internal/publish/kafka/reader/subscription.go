@@ -14,7 +14,7 @@ import (
 
 // Subscribe calls yield with the events on the bus, in order within each partition. It stops when
 // ctx ends, or when yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
-// Marker, Attributes and Data of a message. yield must not keep or change the message. A writer's
+// Marker, Attributes, and Data of a message. yield must not keep or change the message. A writer's
 // marker has no key.
 //
 // Subscribe neither misses nor repeats events, except for deleted topics as described in the package

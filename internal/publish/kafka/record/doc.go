@@ -5,7 +5,7 @@
 //   - Partitions and offsets are in range, so that they can be an index or a position.
 //   - An entry matches its key: an object's key has the entry of an object's event, and a marker's
 //     key has the entry of that kind of marker.
-//   - UIDs, epochs and versions are ones that a forwarder can write.
+//   - UIDs, epochs, and versions are values that a forwarder can write.
 //
 // Anything else is an error with an [event.InvalidReason]. The caller reports it and
 // continues as if the record did not exist.

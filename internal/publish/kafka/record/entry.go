@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Entry is the value of a record of the checkpoint topic. It describes the last event of a key. The
-// record has the same key as the event.
+// Entry is the value of a checkpoint record. It describes the last event of a key. The record has
+// the same key as the event.
 type Entry struct {
 	UID             string       `json:"uid,omitempty"`
 	ResourceVersion string       `json:"resourceVersion,omitempty"`
@@ -100,7 +100,7 @@ func StateKey(cluster, topic string) string {
 func Marshal[T Entry | State](v T) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // these types are strings and numbers
+		panic(err) // the fields of these types always encode
 	}
 	return b
 }
@@ -116,7 +116,7 @@ func Stored(at time.Time) int64 {
 	return now.Unix()
 }
 
-// seconds returns unix if it is in the range of an entry's Time, otherwise 0.
+// seconds returns unix if it is in the range of an entry's Time, and 0 otherwise.
 func seconds(unix int64) int64 {
 	if unix < 0 || unix > math.MaxUint32 {
 		return 0

@@ -99,8 +99,8 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 }
 
 // Event returns the entry for a record of an event topic. For the tombstone directly after a
-// removal, that is the entry of the removal. For any other tombstone, and for a consistency point,
-// it is the zero entry.
+// removal, Event returns the removal's entry. For any other tombstone, and for a consistency point,
+// it returns the zero entry.
 func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
 	if len(r.Key) > event.MaxText {
 		return Entry{}, tooLong(r.Key)
@@ -230,7 +230,7 @@ func isKey(key string) error {
 	return nil
 }
 
-// IsTopic reports whether a name is a valid name of a topic (Topic.java).
+// IsTopic reports whether name is a valid topic name (Topic.java).
 func IsTopic(name string) bool {
 	const valid = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 249 && strings.Trim(name, valid) == ""

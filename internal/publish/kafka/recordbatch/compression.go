@@ -10,8 +10,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// Compression is the compression of a batch. Its value is the number in the batch format. The
-// compression levels are those of kafka-go's Writer and of franz-go.
+// Compression is the compression of a batch. Its value is the number in the batch format. Except
+// for zstd, the compression levels are the defaults of kafka-go's Writer and franz-go.
 type Compression int8
 
 // The compressions of format v2.
@@ -34,7 +34,7 @@ func (c Compression) String() string {
 	return compressions[c]
 }
 
-// ParseCompression is the inverse of String: none, gzip, snappy, lz4 or zstd.
+// ParseCompression is the inverse of String: none, gzip, snappy, lz4, or zstd.
 func ParseCompression(name string) (Compression, error) {
 	i := slices.Index(compressions[:], name)
 	if i < 0 {

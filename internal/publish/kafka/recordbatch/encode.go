@@ -29,11 +29,11 @@ const (
 )
 
 // Encode appends the encoded batch to dst, compressed with codec unless that would make it larger.
-// With a producer, baseSequence is the sequence of the first record in its partition. Without a
-// producer, ID and Epoch are -1 and baseSequence is [NoSequence].
+// With a producer, baseSequence is the sequence number of the first record in its partition.
+// Without a producer, ID and Epoch are -1 and baseSequence is [NoSequence].
 //
-// Encode returns an error and dst unchanged if the batch is empty or larger than 2 GiB, if the codec
-// is unknown, or if the producer and sequence are invalid.
+// Encode returns an error and dst unchanged if the batch is empty or larger than 2 GiB, if the
+// codec is unknown, or if the producer or the sequence number is invalid.
 func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence int32) ([]byte, error) {
 	switch {
 	case len(b.records) == 0:
@@ -96,7 +96,7 @@ func (p Producer) append(b []byte, baseSequence int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(baseSequence))
 }
 
-// appendHeader appends the header. The length, checksum and compression are set later.
+// appendHeader appends the header. The length, checksum, and compression are set later.
 func (b *Batch) appendHeader(dst []byte, p Producer, baseSequence int32) []byte {
 	be := binary.BigEndian
 	dst = slices.Grow(dst, Overhead)

@@ -119,7 +119,7 @@ func (r *Reader) fill(n int) error {
 }
 
 // failed returns the error that Next reports for a batch. err is the error of the source, or nil if
-// the batch contradicts itself. failed returns [ErrLarge], [ErrTooLarge] and [ErrMalformed]
+// the batch contradicts itself. failed returns [ErrLarge], [ErrTooLarge], and [ErrMalformed]
 // unchanged. Any other err means that the batch is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {

@@ -29,12 +29,12 @@ type Config struct {
 // stored before the entries of lower offsets in the same partition. One sender per checkpoint
 // partition guarantees that order: event partition p is recorded in checkpoint partition p modulo
 // Spread, in the order of the acknowledgements. The recorder also writes the entry of the writer's
-// marker for an event partition to that checkpoint partition. It writes this entry after the
-// entries of all records before the marker. The marker's entry vouches for those entries: if the
-// checkpoint partition loses its end, it loses the marker's entry first.
+// marker to that checkpoint partition, after the entries of all records before the marker. The
+// marker's entry vouches for those entries: if the checkpoint partition loses its end, it loses the
+// marker's entry first.
 //
-// The recorder does not use partitions that are added to the checkpoint topic later. Otherwise, an
-// object could have entries in two partitions, with no order between them.
+// The recorder does not use partitions that are added to the checkpoint topic later, because an
+// object could then have entries in two partitions, with no order between them.
 type Recorder struct {
 	Config
 

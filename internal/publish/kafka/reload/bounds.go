@@ -23,8 +23,8 @@ const (
 // entry was removed. last is the position of the object's last event as the session knows it, or 0
 // if there is none. If last is not 0, Take returns it as the position, whoever wrote the entry.
 //
-// Take treats an entry of a topic that is not open like a removed entry. The topic can have opened after
-// the load began. In that case, last is the position of an event that the bus has.
+// Take treats an entry of a topic that is not open like a removed entry. The topic may have opened
+// after the load began. In that case, last is the position of an event that the bus has.
 func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	_, open := b[e.Topic]
 	isRemoved := e == record.Entry{} || b != nil && !open
@@ -45,8 +45,8 @@ func (b Bounds) Take(e record.Entry, last uint64) (event.Acked, Outcome) {
 	return acked, Yield
 }
 
-// hold reports whether an open topic can still hold the event of an entry. Otherwise the records
-// were deleted, or the partition never existed.
+// hold reports whether an open topic can still hold the event of an entry. If not, the records were
+// deleted, or the partition never existed.
 func (b Bounds) hold(e record.Entry) bool {
 	start := b[e.Topic]
 	return b == nil || e.Partition < len(start) && e.Offset >= start[e.Partition]

@@ -39,7 +39,7 @@ func (d *Doubts) isHome(position uint64) bool {
 // the position of the object's last event, or 0 if there is none.
 //
 // An entry is also in doubt if its object has no event, or an event that is recorded in another
-// partition. Another writer wrote the entry, and a takeover may have trusted it.
+// partition. Another writer wrote such an entry, and a takeover may have trusted it.
 func (d *Doubts) Read(offset int64, key string, c record.Checkpoint, isForeign bool, last uint64) bool {
 	_, known := d.Topics[c.Entry.Topic]
 	isStray := known && c.Entry.Type == "" && !d.isHome(last)
@@ -63,7 +63,7 @@ const (
 	Accept                  // the record is correct
 	Trust                   // a takeover trusted the record, and the load takes its entry
 	Replace                 // write the entry of the last event
-	Erase                   // remove the entry, because the partition has no entry of the object
+	Erase                   // remove the entry, because no entry of the object belongs in the partition
 )
 
 // Remedy decides what to do about the record of a key. last is the position of the object's last

@@ -13,8 +13,8 @@ type Item struct {
 	// and brokers store and truncate whole batches.
 	Tombstone *recordbatch.Record
 	// Done is called exactly once, with the offset of the record or with an error, unless
-	// [Sender.Withdraw] removes the item. If the chain of the error includes [publish.ErrNotSent],
-	// the record is not stored. The items of one partition complete in the order of their offsets.
+	// [Sender.Withdraw] removes the item. If the error wraps [publish.ErrNotSent], the record is
+	// not stored. The items of one partition complete in the order of their offsets.
 	Done func(offset int64, err error)
 }
 
@@ -26,8 +26,8 @@ func (it *Item) last() recordbatch.Record {
 	return it.Record
 }
 
-// batchOf returns a batch of the first n items. It takes as many items as fit into a size in bytes,
-// but at least one, and sets the timestamps of their records.
+// batchOf returns a batch of the first n items: as many as fit into limit bytes, but at least one.
+// It sets the timestamps of their records.
 func batchOf(items []*Item, limit int, timestamp time.Time) (batch *recordbatch.Batch, n int) {
 	batch = &recordbatch.Batch{}
 	for n < len(items) && (n == 0 || batch.SizeWith(items[n].Record) <= limit) {

@@ -53,7 +53,7 @@ func (s *Sender) send(ctx context.Context, items []*Item, batch *recordbatch.Bat
 			s.split(ctx, items, err)
 			return
 		case kind == failure.Denied, kind == failure.Never && !maybeStored:
-			// No attempt can have been stored, so the next batch reuses the sequence.
+			// The batch is not stored, so the next batch reuses its sequence numbers.
 			complete(items, 0, publish.NotSent(err))
 			return
 		default:
@@ -120,7 +120,7 @@ type LastStored struct {
 	print [16]byte // of the record without its timestamp
 }
 
-// Is reports whether a record has the key, the value and the headers of the last stored one.
+// Is reports whether a record has the key, the value, and the headers of the last stored record.
 func (l LastStored) Is(key, value []byte, headers []recordbatch.Header) bool {
 	return fingerprint(key, value, headers) == l.print
 }

@@ -133,7 +133,7 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// isReady blocks until a batch may be sent. It returns false if ctx ended.
+// isReady blocks until a batch may be sent or ctx ends, and reports whether a batch may be sent.
 func (s *Sender) isReady(ctx context.Context) bool {
 	if s.Ready != nil {
 		s.working(true)

@@ -5,9 +5,9 @@ import "time"
 // Share is a part of the in-flight limit of a bus: a number of events and their size in bytes.
 type Share struct{ Events, Bytes int }
 
-// Admit reserves room for an event of the given size within the sender's share. It returns
-// false if the share is used up or the sender has stalled. A sender without events accepts
-// an event of any size.
+// Admit reserves room for an event of the given size within the sender's share, and reports whether
+// it did. It reserves no room if the share is used up or the sender has stalled. A sender without
+// events accepts an event of any size.
 func (s *Sender) Admit(bytes int, share Share, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *Sender) IsStalled(now time.Time) bool {
 func (s *Sender) working(is bool) {
 	since := time.Duration(0)
 	if is {
-		since = time.Since(s.created)
+		since = max(1, time.Since(s.created)) // 0 means none, and a clock can stand still
 	}
 	s.since.Store(int64(since))
 }

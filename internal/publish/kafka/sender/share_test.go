@@ -1,7 +1,9 @@
 package sender
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,4 +37,26 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%s: it holds %+v, want %+v", name, l.used, want)
 		}
 	}
+}
+
+// TestAStallFromTheStart verifies that a batch counts as stalled even if the sender sends it at the moment
+// when it is created.
+func TestAStallFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := testSender(t, &partition{}, func(l *Sender) {
+			l.Stall, l.known = time.Second, 1
+			l.Produce = func(ctx context.Context, _ string, _ int, _ []byte) (int64, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+		})
+		l.Add(new(answers).item("a"))
+		time.Sleep(2 * time.Second)
+		if !l.IsStalled(time.Now()) {
+			t.Error("the sender does not count as stalled")
+		}
+		if got := l.TakeForeign(7); len(got) > 0 {
+			t.Errorf("took %v as offsets of other writers, and they can be those of the batch", got)
+		}
+	})
 }

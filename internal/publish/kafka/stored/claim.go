@@ -25,8 +25,8 @@ func ClaimOf(e record.Entry) event.Claim {
 	return c
 }
 
-// Claim returns the claim in the checkpoint topic. It returns the zero value if the event topic has lost
-// the claim. A claim that only the event topic has is found by the takeover.
+// Claim returns the claim in the checkpoint topic. It returns the zero value if the event topic has
+// lost the claim. The takeover finds a claim that only the event topic has.
 func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(s.cluster)
 	offsets, err := s.client.Offsets(ctx, s.checkpoint)
@@ -57,9 +57,9 @@ func (s *Reader) Claim(ctx context.Context) (event.Claim, error) {
 	return ClaimOf(last), nil
 }
 
-// hasLostClaim reports whether the event topic has lost a recorded claim. If the record of a claim
-// without a value is missing, compaction may have removed it. So the claim counts as lost only if
-// the log ends at or before its offset.
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction may have
+// removed the record of a claim without a value. If that record is missing, the claim counts as
+// lost only if the log ends at or before the record's offset.
 func (s *Reader) hasLostClaim(ctx context.Context, c takeover.Keyed) (bool, error) {
 	var r broker.Record
 	var found bool

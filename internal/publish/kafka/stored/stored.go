@@ -188,8 +188,8 @@ func (s *Reader) RecordOf(r broker.Record, topic string, partition int) takeover
 	return takeover.Record{Offset: r.Offset, Key: string(r.Key), Entry: e, Valid: ok, Time: r.Time.Unix()}
 }
 
-// Holds reports whether the log has a record at the offset of an entry, and whether it is
-// the record of that entry.
+// Holds looks up the record at an entry's offset. found reports whether the log has such a record,
+// and is reports whether the entry describes it.
 func (s *Reader) Holds(ctx context.Context, of takeover.Keyed) (found, is bool, err error) {
 	r, found, err := s.LookUp(ctx, of.Topic, of.Partition, of.LookUp())
 	return found, err == nil && found && of.Is(r), err

@@ -48,8 +48,8 @@ func (c *Checkpoint) Read(partition int, offset int64, key string, r record.Chec
 	case record.OfEvent, record.Removed:
 		c.parts[partition].read(offset, key, r.Entry)
 	case record.Ignored:
-		// An invalid record may have replaced an entry. Then the event is found in the event topic,
-		// or published again.
+		// An invalid record may have replaced an entry. In that case, the takeover finds the event
+		// in the event topic, or the forwarder publishes it again.
 	}
 }
 
@@ -97,7 +97,8 @@ func (c *Checkpoint) merge() map[string]record.Entry {
 }
 
 // Anyone who can write to the checkpoint topic can replace or remove the entry of an object. During
-// a session, each load writes the entry again. A takeover has only the topics to detect that.
+// a session, each load writes the entry again. A takeover can detect the change only from the
+// topics.
 //
 // A forwarder records the events of an object in the order of their offsets in the event topic, and
 // writes a tombstone only after a removal. So the entry of an existing object was erased if the next

@@ -1,5 +1,5 @@
 // Package takeover makes the decisions of a writer that takes over the topics of a cluster. It
-// performs no I/O and uses no clock, goroutines or locks. The caller passes in the records that it
+// performs no I/O and uses no clock, goroutines, or locks. The caller passes in the records that it
 // read, and the package returns the known state, the next reads, and the allowed writes.
 //
 // The caller works in these steps:
@@ -20,7 +20,7 @@
 //   - It knows every key whose last record is in the log before the marker, even if the checkpoint
 //     topic or the log lost its end, or an earlier takeover could not see the topic.
 //   - Entries count only if a record of the previous writer shows that the log still has the
-//     recorded events. Otherwise the log is read from its start.
+//     recorded events. Otherwise, the log is read from its start.
 //   - The order of the writes makes a crash between any two of them safe: it leaves a checkpoint
 //     topic that the next takeover can use.
 //

@@ -3,7 +3,7 @@ package takeover
 import "github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 
 // Record is a record of an event topic. The key is "" if the record does not belong to the cluster,
-// or if its key is not the one that was looked up.
+// or if its key is not the key that was looked up.
 type Record struct {
 	Offset int64
 	Key    string
@@ -71,7 +71,7 @@ func (r Keyed) readUpTo(recorded int64) int64 {
 // the log up to the session's marker.
 //
 // All entries of an event partition are in one partition of the checkpoint topic. The writer's
-// marker entry comes after the entries of everything before the marker. So a checkpoint partition
+// marker entry comes after the entries of all records before the marker. So a checkpoint partition
 // that lost its end still has every entry up to the highest offset in it.
 //
 // Brokers can also lose the end of an event log: when an out-of-sync replica becomes leader, after a
@@ -100,8 +100,8 @@ type Partition struct {
 	trusted bool // the checkpoint entries of the partition are correct
 	repeats bool // whether the records that were read include several events of a key
 	last    map[string]lastRecord
-	invalid map[string]record.Entry // the last record of a key if that is invalid; only its partition, offset and time
-	unread  int64                   // the first offset of a foreign record that is not answered, 0 if none
+	invalid map[string]record.Entry // the last record of a key if that is invalid; only its partition, offset, and time
+	unread  int64                   // the offset of the first unanswered foreign record, or 0 if there is none
 }
 
 // lastRecord is the last record of a key. Its entry is zero if the key no longer has an event.
@@ -184,8 +184,8 @@ func (p *Partition) highestIfStored() step {
 	return highestEntry
 }
 
-// restFrom returns the step that reads the rest of the log, and sets its first offset. The checkpoint
-// has every event below the offset recorded.
+// restFrom sets the first offset of the rest of the log, and returns the step that reads it.
+// recorded is the offset below which the checkpoint has every event.
 func (p *Partition) restFrom(recorded int64) step {
 	p.from = p.former.readUpTo(recorded)
 	return rest

@@ -65,8 +65,8 @@ func (t *Topic) Begin(partition int, start int64, marker record.Entry) *Partitio
 func (t *Topic) Entries() map[string]record.Entry { return t.entries }
 
 // Foreign returns an entry for each object whose last record is invalid. The entry has the
-// partition, offset and time of that record, and otherwise describes the last event before it. Call
-// Foreign after Update.
+// partition, offset, and time of that record, and otherwise describes the last event before it.
+// Call Foreign after Update.
 func (t *Topic) Foreign() map[string]record.Entry { return t.foreign }
 
 // Unread returns the first offset of a foreign record in a partition, or 0 if there is none. Call
@@ -112,7 +112,7 @@ func (t *Topic) has(partition int, key string) bool {
 }
 
 // isLost reports whether the topic no longer holds any record of a recorded key. A claim without a
-// value does not count as lost if compaction can have removed its record, because the entry names
+// value does not count as lost if compaction may have removed its record, because the entry names
 // the owner.
 func (t *Topic) isLost(key string, e record.Entry) bool {
 	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(t.parts) && e.Offset < t.parts[e.Partition].marker.Offset {

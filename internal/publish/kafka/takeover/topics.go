@@ -19,13 +19,13 @@ const (
 	Unknown                   // the brokers did not respond
 )
 
-// Use is the way in which a session uses a topic.
+// Use says how a session uses a topic.
 type Use int
 
 // The values of Use.
 const (
 	Take     Use = iota // the session writes its markers to the topic and reads it
-	Ignore              // the takeover does not use the topic: it is empty, hidden or another user's
+	Ignore              // the takeover does not use the topic: it is empty, hidden, or another user's
 	SetAside            // the session removes the topic's entries, and a later session reads it from its start
 	Recheck             // it may be an event topic: look again later
 	Fail                // an event topic can't be read now, so the takeover fails
@@ -89,8 +89,8 @@ func stateOf(topic string, partitions, records int) Write {
 
 // SetAside removes the entries of the topics that were not taken: they do not exist, are not
 // visible, or are not configured. When such a topic is visible again, a takeover reads it from its
-// start. SetAside removes a partition's marker entry before the other entries. Otherwise, a crash in
-// between would leave a partition that seems to be recorded up to its marker.
+// start. SetAside removes a partition's marker entry before the other entries, because a crash in
+// between would otherwise leave a partition that seems to be recorded up to its marker.
 func (c *Checkpoint) SetAside(write func(Write)) {
 	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
 		of := c.topics[name]

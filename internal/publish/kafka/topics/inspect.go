@@ -20,7 +20,7 @@ type Inspection struct {
 
 	Claim    event.Claim
 	ClaimErr error
-	// Writer is the forwarder that took over the topics last. It is the zero value if that is
+	// Writer is the forwarder that took over the topics last. It is the zero value if the writer is
 	// unknown.
 	Writer stored.Writer
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-// Topics are the event topics and the checkpoint topic of a forwarder. It is safe for concurrent
+// Topics holds the event topics and the checkpoint topic of a forwarder. It is safe for concurrent
 // use.
 type Topics struct {
 	Config
@@ -129,9 +129,10 @@ func (t *Topics) Recheck(ctx context.Context, unseen map[string]bool, all bool) 
 	return visible, others, err
 }
 
-// look determines whether a topic is visible, and whether it is an event topic. If the checkpoint topic
-// names it, it is an event topic. Otherwise, look decides by the topic's first record. An empty topic is
-// not an event topic yet, and is opened for its first event. look writes nothing.
+// look determines whether a topic is visible, and whether it is an event topic. A topic that the
+// checkpoint topic names is an event topic. For any other topic, look decides by the topic's first
+// record. An empty topic is not an event topic yet, and is opened for its first event. look writes
+// nothing.
 func (t *Topics) look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
 	var r broker.Record
 	var found bool

@@ -1,5 +1,5 @@
 // Package binding converts events to NATS messages and back. It follows the CloudEvents NATS
-// protocol binding in the version after 1.0.2, which is the first one with headers.
+// protocol binding in the version after 1.0.2, the first version with headers.
 //
 // In binary mode, each attribute is a header. The header of datacontenttype is ce-datacontenttype,
 // because the binding uses content-type only to mark structured mode. The CloudEvents SDK reads

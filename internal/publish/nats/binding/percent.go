@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// encodeValue percent-encodes an attribute value as the CloudEvents NATS binding requires (3.1.3.2).
-// It encodes space, '"', '%' and every character outside of printable ASCII, per byte of the
-// character's UTF-8, in upper-case hex. Invalid UTF-8 becomes U+FFFD, because readers must reject
-// invalid UTF-8. encodeValue allocates only if it has to encode something.
+// encodeValue percent-encodes an attribute value as the CloudEvents NATS binding requires
+// (3.1.3.2). It encodes space, '"', '%', and every character outside of printable ASCII, per byte
+// of the character's UTF-8, in upper-case hex. Invalid UTF-8 becomes U+FFFD, because readers must
+// reject invalid UTF-8. encodeValue allocates only if it has to encode something.
 func encodeValue(s string) string {
 	i := 0
 	for i < len(s) && isPlain(s[i]) {

@@ -12,8 +12,7 @@ import (
 )
 
 // Progress returns how far a consumer of the stream has read. It ignores the log, because a stream
-// is a single log. The error has [publish.ErrNoConsumer] in its chain if the consumer does not
-// exist.
+// is a single log. The error wraps [publish.ErrNoConsumer] if the consumer does not exist.
 func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.conn.RequestTimeout())
 	defer cancel()

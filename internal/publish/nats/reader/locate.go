@@ -54,8 +54,8 @@ func (s *subscription) locate(ctx context.Context) error {
 	return nil
 }
 
-// lastPosition returns the position of the last message that matches a filter. It asks the leader of
-// the stream, because the consumer's replica may be behind the leader.
+// lastPosition returns the position of the last message that matches a filter. It asks the stream
+// leader, because the consumer's replica may be behind the leader.
 func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error) {
 	for _, filter := range s.opts.Filters {
 		position, err := s.b.conn.LastPosition(ctx, filter)
@@ -67,8 +67,8 @@ func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error
 	return last, nil
 }
 
-// resume sets the position to that of the cursor. If the stream has lost messages since, resume sets
-// the position to 0, or returns an error if UntilLost is set.
+// resume sets the position to that of the cursor. If the stream has lost messages since then,
+// resume sets the position to 0, or returns an error if UntilLost is set.
 func (s *subscription) resume(info *jetstream.StreamInfo) error {
 	c := s.opts.Cursor
 	s.seen = c.Positions[publish.Log{}]

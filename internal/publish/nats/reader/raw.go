@@ -26,8 +26,8 @@ func (b *Bus) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yiel
 }
 
 // LoadRaw yields the last message of each subject that matches the filter. A message may lack its
-// data. LoadRaw may yield a subject twice. Then the last call counts. LoadRaw returns an error of yield
-// unchanged.
+// data. If LoadRaw yields a subject more than once, the last call counts. LoadRaw returns an error
+// of yield unchanged.
 func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error) error {
 	var failed error
 	received, err := b.conn.Load(ctx, filter, func(m *stream.Message) error {
@@ -43,14 +43,14 @@ func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error)
 	return nil
 }
 
-// LastRaw returns the last message of a subject from the leader of the stream. It returns false if
-// the subject has no message.
+// LastRaw returns the last message of a subject from the stream leader, and reports whether the
+// subject has a message.
 func (b *Bus) LastRaw(ctx context.Context, subject string) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.LastRequest(subject))
 }
 
-// RawAt returns the message at a position from the leader of the stream. It returns false if the
-// message no longer exists.
+// RawAt returns the message at a position from the stream leader, and reports whether the message
+// still exists.
 func (b *Bus) RawAt(ctx context.Context, position uint64) (Raw, bool, error) {
 	return b.getRaw(ctx, stream.SequenceRequest(position))
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix.
 var ErrMisconfigured = stream.ErrMisconfigured
 
-// ErrStreamMissing is in the chain of [Bus.Ready]'s error while the stream does not exist.
+// ErrStreamMissing is wrapped by the error from [Bus.Ready] while the stream does not exist.
 var ErrStreamMissing = stream.ErrMissing
 
 // Options configures a Bus.
@@ -71,8 +71,8 @@ func (b *Bus) Subjects(ctx context.Context) (subjects []string, err error) {
 }
 
 // Before returns the event before a position on the same subject. It returns nil if that event no
-// longer exists or is not a Kuberelay event. Before sends one request to the leader of the stream
-// for each message of the subject. A subject has at most KUBERELAY_NATS_HISTORY messages.
+// longer exists or is not a Kuberelay event. Before sends one request to the stream leader for each
+// message of the subject. A subject has at most KUBERELAY_NATS_HISTORY messages.
 func (b *Bus) Before(ctx context.Context, of string, position uint64) (*event.Message, error) {
 	var last *stream.Message
 	for from := uint64(1); ; from = last.Sequence + 1 {

@@ -10,7 +10,7 @@ import (
 
 // Subscribe calls yield with the events on the bus, in the order of their positions. It stops when
 // ctx ends, or when yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
-// Marker, Attributes and Data of a message.
+// Marker, Attributes, and Data of a message.
 //
 // Subscribe neither misses nor repeats events, even if the connection breaks or the server restarts:
 // it continues after the last event that it yielded. It reads a recreated stream from its start. It

@@ -188,7 +188,7 @@ func (s *subscription) create(ctx context.Context, last bool) (jetstream.Consume
 	return s.b.conn.JS.CreateConsumer(ctx, s.b.conn.Opts.Stream, config)
 }
 
-// forget deletes the consumer if the server responds quickly. Otherwise the server deletes the
+// forget deletes the consumer if the server responds quickly. Otherwise, the server deletes the
 // consumer later.
 func (s *subscription) forget(ctx context.Context, consumer jetstream.Consumer) {
 	if !s.b.conn.NC.IsConnected() {
@@ -199,8 +199,8 @@ func (s *subscription) forget(ctx context.Context, consumer jetstream.Consumer) 
 	_ = s.b.conn.JS.DeleteConsumer(ctx, s.b.conn.Opts.Stream, consumer.CachedInfo().Name)
 }
 
-// read yields the messages of the consumer. If last is set, it returns nil after the last message of
-// each subject. Otherwise only an error ends it.
+// read yields the messages of the consumer. If last is set, it returns nil after the last message
+// of each subject. Otherwise, only an error ends it.
 func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, last bool) error {
 	messages, err := s.b.conn.Pull(consumer, subscribeBatch, heartbeatEvery)
 	if err != nil {

@@ -36,8 +36,8 @@ type Conn struct {
 // Hooks are functions of the owner of a Conn. Only Check is required. The others may be nil. They
 // may be called before Connect returns.
 type Hooks struct {
-	// Check checks the stream, and calls [Conn.Found] if the stream exists. An error with
-	// ErrMisconfigured in its chain is permanent.
+	// Check checks the stream, and calls [Conn.Found] if the stream exists. An error that wraps
+	// ErrMisconfigured is permanent.
 	Check func(ctx context.Context, c *Conn) error
 
 	// Disconnected is called when the connection breaks.
@@ -53,11 +53,11 @@ type Hooks struct {
 
 // Connect connects to the servers and returns a Conn.
 //
-// If a retry cannot fix an error, Connect returns the error at once, with [ErrMisconfigured] in its
-// chain. Such an error is a malformed URL, an unreadable file, rejected credentials, a certificate
-// that does not verify, or a stream with wrong settings. An unreachable server is not an error: the
-// Conn keeps retrying, [Conn.Ready] returns why it is not ready, and [Conn.Wait] waits. ctx bounds
-// only Connect.
+// If a retry cannot fix an error, Connect returns the error at once. The error then wraps
+// [ErrMisconfigured], for example because of a malformed URL, an unreadable file, rejected
+// credentials, a certificate that does not verify, or a stream with wrong settings. An unreachable
+// server is not an error: the Conn keeps retrying, [Conn.Ready] returns why it is not ready, and
+// [Conn.Wait] waits. ctx bounds only Connect.
 func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {

@@ -32,7 +32,7 @@ func (l *link) dial(opts []natsgo.Option) error {
 }
 
 // remedy returns a suffix for the text of a connection error. The suffix says what to change. It is
-// empty if the error itself says that.
+// empty if the error already says so.
 func (o Options) remedy(err error) string {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError

@@ -1,13 +1,13 @@
 // Package stream connects to one stream of NATS JetStream. The writer and the readers of the stream
-// both use it. The package keeps checking the stream, follows the credential files, and reads
+// both use it. The package keeps checking the stream, watches the credential files, and reads
 // messages.
 //
 // The package guarantees:
 //
 //   - It retries an unreachable server forever. If a server stops responding, Ready returns an
 //     error within 10 s.
-//   - It reads single messages, and the end of the stream, from the leader of the stream, because
-//     a replica may be behind.
+//   - It reads single messages, and the end of the stream, from the stream leader, because a
+//     follower may be behind.
 //   - It replaces a connection whose credential files changed, as soon as the server accepts the
 //     new credentials.
 //   - Conns that share a connection ([Shared]) wait for one another only in two cases: while the

@@ -10,8 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// ErrMisconfigured is in the chain of errors that a retry cannot fix: a malformed URL, a missing
-// file, rejected credentials, a stream with wrong settings. The error names the problem and the fix.
+// ErrMisconfigured is wrapped by errors that a retry cannot fix, for example because of a malformed
+// URL, a missing file, rejected credentials, or a stream with wrong settings. Such an error names
+// the problem and the fix.
 var ErrMisconfigured = errors.New("nats is misconfigured")
 
 // Misconfigured returns an error that a retry cannot fix.
@@ -19,7 +20,7 @@ func Misconfigured(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
-// ErrMissing is in the chain of errors while the stream does not exist.
+// ErrMissing means that the stream does not exist.
 var ErrMissing = fmt.Errorf("the stream %w", publish.ErrMissing)
 
 // Publish results that are specific to NATS.

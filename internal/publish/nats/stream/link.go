@@ -14,7 +14,7 @@ import (
 )
 
 // Shared is a connection to the server that several Conns use, instead of one connection each. All
-// of them have the same servers, credentials and certificates. Shared connects for the first Conn,
+// of them have the same servers, credentials, and certificates. Shared connects for the first Conn,
 // and disconnects after the last one closes. If the server has closed the connection permanently,
 // the next Conn gets a new connection. The zero value is ready for use.
 type Shared struct {
@@ -72,8 +72,8 @@ type link struct {
 // 64 MB of pending data (max_pending), and each load can have [loadBatch] messages pending.
 const maxLoads = 2
 
-// connectLink connects, or starts to retry if the server is unreachable. Its errors have
-// ErrMisconfigured in their chain.
+// connectLink connects, or starts to retry if the server is unreachable. Its errors wrap
+// ErrMisconfigured.
 func connectLink(ctx context.Context, opts Options) (*link, error) {
 	files := opts.files() // created before the files are read, so that no change is missed
 	credentials, err := opts.credentials()
@@ -92,7 +92,8 @@ func connectLink(ctx context.Context, opts Options) (*link, error) {
 	return l, nil
 }
 
-// add registers a Conn as a user of the connection. It returns false if the connection has ended.
+// add registers a Conn as a user of the connection unless the connection has ended, and reports
+// whether it did.
 func (l *link) add(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,13 +29,13 @@ const (
 // and for which the leader then has no message. Load returns the number of messages that the consumer
 // delivered. An error of take or purged ends the load.
 //
-// If the leader of the stream holds messages of a subject during the whole load, Load calls take with
-// the subject's last message as of the start, or with a later one. It does not call purged with the
+// If the stream leader holds messages of a subject during the whole load, Load calls take with the
+// subject's last message as of the start, or with a later one. It does not call purged with the
 // subject. Load may call take again, with a later message. If the connection breaks or a message is
 // lost in transit, Load returns an error. It never ends early without an error.
 //
-// The messages come from the replica that leads when Load starts, because another replica can be
-// behind. Another replica can also hold other messages at the same sequences permanently. This
+// The messages come from the replica that is the leader when Load starts, because a follower can be
+// behind. A follower can also permanently hold other messages at the same sequence numbers. This
 // happens in nats-server 2.15 after most replicas lost the end of the stream: a replica that has
 // more than the new leader keeps its messages.
 func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
@@ -70,9 +70,8 @@ func (l *loading) load(ctx context.Context) (err error) {
 	return l.readMissing(ctx)
 }
 
-// consumeLeader creates a consumer for the last message of each subject, on the server that leads
-// the stream. It returns nil if it gets no such consumer within consumerPatience and
-// consumerAttempts.
+// consumeLeader creates a consumer for the last message of each subject, on the stream leader. It
+// returns nil if it gets no such consumer within consumerPatience and consumerAttempts.
 func (c *Conn) consumeLeader(ctx context.Context, filter string) (jetstream.Consumer, error) {
 	began := time.Now()
 	for n := 0; n < consumerAttempts && time.Since(began) < consumerPatience; n++ {
@@ -139,7 +138,7 @@ func (l *loading) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, messages.Stop)()
 	pending := l.consumer.CachedInfo().NumPending
 	l.c.Opts.Reading.Left(0, int64(pending))
-	idleAt := uint64(0) // pending at the last timeout, 0 if a message has arrived since
+	idleAt := uint64(0) // pending at the last timeout, or 0 if a message has arrived since then
 	for pending > 0 && pending != idleAt {
 		msg, meta, err := messages.Next(loadIdle)
 		switch {
@@ -236,7 +235,7 @@ func (l *loading) readMissing(ctx context.Context) error {
 	return nil
 }
 
-// takeLast passes the last message of a subject to take. It returns false if the leader has none.
+// takeLast passes the last message of a subject to take, and reports whether the leader has one.
 func (l *loading) takeLast(ctx context.Context, subject string) (exists bool, err error) {
 	last, err := l.c.GetMessage(ctx, LastRequest(subject))
 	if err != nil || last == nil {

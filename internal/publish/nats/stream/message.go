@@ -80,11 +80,11 @@ func (s *Message) Stored() (publish.Stored, error) {
 }
 
 // Resolve finds out why the stream rejected m. last is the last message of the subject, or nil if
-// the subject has none. If last equals m and was stored after the message that m expects, an earlier
-// attempt stored m. An earlier message doesn't count, because a recreated object can have a second
-// delete with the same ID.
+// the subject has none. If last equals m and was stored after the message that m expects, an
+// earlier attempt stored m. An earlier message doesn't count, because an object that outlived its
+// delete on the bus (see [event.Outlived]) can have a second delete with the same ID.
 //
-// In case of a conflict, position is 0. If last is not a Kuberelay event, invalid is the reason.
+// If there is a conflict, position is 0. If last is not a Kuberelay event, invalid is the reason.
 func Resolve(m *event.Message, last *Message) (position uint64, conflict *publish.ConflictError, invalid error) {
 	if last != nil && last.Sequence > m.Expected {
 		if is, err := binding.Decode(last.Headers, last.Data); err == nil && publish.IsSame(m, is) {

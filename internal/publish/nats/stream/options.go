@@ -48,7 +48,7 @@ type Options struct {
 	// (KUBERELAY_NATS_TLS_SERVER_NAME). If empty, it is the host in the URL.
 	ServerName string
 
-	// AckTimeout is how long to wait for a response (KUBERELAY_NATS_ACK_TIMEOUT). If 0, it is 10 s.
+	// AckTimeout bounds the wait for a response (KUBERELAY_NATS_ACK_TIMEOUT). The default is 10 s.
 	AckTimeout time.Duration
 	// InboxPrefix is the prefix of reply subjects. If empty, it is "_INBOX".
 	InboxPrefix string

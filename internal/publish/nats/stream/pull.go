@@ -33,8 +33,8 @@ const respondersRetry = 100 * time.Millisecond
 // Puller reads the messages of a pull consumer.
 //
 // The iterator of the JetStream client is not sufficient, and neither is a subscription's NextMsg.
-// They recognize a response of the server by a header, which a stored message can also have. Then
-// they drop the message or stop. A Puller recognizes a response by its subject, which only the
+// They recognize a server response by a header. A stored message can also have this header, and
+// then they drop the message or stop. A Puller recognizes a response by its subject, which only the
 // server sets.
 type Puller struct {
 	nc         *natsgo.Conn

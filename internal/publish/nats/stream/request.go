@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream/paging"
 )
 
-// LastPosition returns the position of the last message with a matching subject, from the leader of
-// the stream. It returns 0 if there is no such message.
+// LastPosition returns the position of the last message with a matching subject, from the stream
+// leader. It returns 0 if there is no such message.
 func (c *Conn) LastPosition(ctx context.Context, subjects string) (uint64, error) {
 	last, err := c.GetMessage(ctx, LastRequest(subjects))
 	if err != nil || last == nil {
@@ -44,8 +44,8 @@ func SequenceRequest(position uint64) []byte {
 	return request
 }
 
-// GetMessage sends a request for a message to the leader of the stream. It does not use direct get,
-// because replicas also respond to that.
+// GetMessage sends a request for a message to the stream leader. It does not use direct get,
+// because followers also respond to direct get.
 func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error) {
 	c.metrics.reads.Inc()
 	answer, err := c.Request(ctx, "STREAM.MSG.GET", request)
@@ -59,8 +59,8 @@ func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error)
 // server collects and sorts all subjects, which takes seconds if there are millions.
 const pageTimeout = 30 * time.Second
 
-// Subjects calls found once with each subject that matches the filter and has messages on the leader
-// of the stream during the whole call. It may or may not call found with a subject whose first
+// Subjects calls found once with each subject that matches the filter and has messages on the
+// stream leader during the whole call. It may or may not call found with a subject whose first
 // message is stored meanwhile, or whose last message is removed. It reads no messages. Each request
 // has its own timeout, and their number is limited. An error means that the list may be incomplete.
 //
@@ -74,7 +74,7 @@ func (c *Conn) Subjects(ctx context.Context, filter string, found func(subject s
 	return nil
 }
 
-// page requests the subjects from an offset on from the leader of the stream.
+// page asks the stream leader for the subjects from an offset on.
 func (c *Conn) page(ctx context.Context, filter string, offset int) (paging.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(c.RequestTimeout(), pageTimeout))
 	defer cancel()

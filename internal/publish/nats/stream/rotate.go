@@ -34,10 +34,10 @@ func (l *link) watchFiles(ctx context.Context) {
 	}
 }
 
-// CheckFiles reconnects if a file changed. Without that, the server would accept the old credentials
-// for the lifetime of the connection, because it checks credentials only at connect. If the server
-// rejects the new credentials, the connection stays: the server may learn about them later, or the
-// other files may not be written yet.
+// CheckFiles reconnects if a file changed. Without the reconnect, the server would accept the old
+// credentials for the lifetime of the connection, because it checks credentials only at connect. If
+// the server rejects the new credentials, the connection stays: the server may learn about them
+// later, or the other files may not be written yet.
 func (l *link) CheckFiles(ctx context.Context) {
 	r := &l.rotation
 	r.mu.Lock()
@@ -57,8 +57,9 @@ func (l *link) CheckFiles(ctx context.Context) {
 	l.reconnect(ctx)
 }
 
-// tryCredentials connects with the current files. It returns [ErrMisconfigured] if the server
-// rejects the credentials, and another error if it cannot find out.
+// tryCredentials connects with the current files. The error wraps [ErrMisconfigured] if the server
+// rejects the credentials. Any other error means that it is unknown whether the server accepts
+// them.
 func (l *link) tryCredentials() error {
 	opts, err := l.opts.credentials()
 	if err != nil {
@@ -82,10 +83,10 @@ func (l *link) tryCredentials() error {
 // reconnectTimeout bounds each phase of [link.reconnect].
 const reconnectTimeout = 10 * time.Second
 
-// reconnect replaces the connection. First it makes Publish block and waits for the messages in
-// flight of all Conns. Messages without a response within reconnectTimeout fail with an unknown
-// outcome, as after any lost connection, and compare-and-set resolves them. Each Conn continues when
-// its stream is ready.
+// reconnect replaces the connection. It first makes Publish block, and waits for the in-flight
+// messages of all Conns. Messages without a response within reconnectTimeout fail with an unknown
+// outcome, as after any lost connection, and compare-and-set resolves them. Each Conn continues
+// when its stream is ready.
 func (l *link) reconnect(ctx context.Context) {
 	draining, cancel := context.WithTimeout(ctx, reconnectTimeout)
 	defer cancel()

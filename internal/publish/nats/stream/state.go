@@ -88,7 +88,7 @@ func (s *state) found(is *jetstream.StreamInfo) (another bool) {
 	return another
 }
 
-// leadership is a period in which one server of a cluster leads the stream.
+// leadership is a period in which one server of a cluster is the stream leader.
 type leadership struct {
 	server string
 	since  time.Time // zero before nats-server 2.12
@@ -215,7 +215,7 @@ func (c *Conn) Check(ctx context.Context) error {
 	if c.NC.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		var watching sync.WaitGroup
-		watching.Go(func() { c.UntilLost(ctx, connection); cancel() }) // the response will not arrive after that
+		watching.Go(func() { c.UntilLost(ctx, connection); cancel() }) // without the connection, the response cannot arrive
 		err = c.hooks.Check(ctx, c)
 		cancel()
 		watching.Wait()

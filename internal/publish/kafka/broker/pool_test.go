@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/test/lab/poll"
+)
+
+// interrupted is an address that calls a function when kafka-go first reads it, which is after RoundTrip has
+// chosen a pool, and before that pool sends the request.
+type interrupted struct {
+	net.Addr
+
+	once *sync.Once
+	call func()
+}
+
+func (a interrupted) Network() string {
+	a.once.Do(a.call)
+	return a.Addr.Network()
+}
+
+// TestARequestOnAPoolThatWasClosed verifies that a request on a pool that was replaced or closed meanwhile
+// leaves no goroutine behind. Otherwise, kafka-go refreshes the metadata of that pool forever.
+func TestARequestOnAPoolThatWasClosed(t *testing.T) {
+	for name, interrupt := range map[string]func(*Client){
+		"replaced": func(c *Client) { c.transport.renew(time.Now(), 0) },
+		"closed":   func(c *Client) { _ = c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := pools()
+			_, c := newFake(t)
+			put(t, c, faulty, 0, record("a", "1"))
+			addr := interrupted{kafka.TCP(c.opts.Addrs...), new(sync.Once), func() { interrupt(c) }}
+			_, err := c.transport.RoundTrip(within(t), addr, &metadata.Request{TopicNames: []string{}})
+			if name == "replaced" && err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			poll.Holds(t, "every pool is closed", func() bool { return pools() <= before })
+		})
+	}
+}
+
+// pools returns the number of pools whose metadata kafka-go refreshes.
+func pools() int {
+	stacks := make([]byte, 1<<22)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "kafka-go.(*connPool).discover(")
+}
+
+// TestCredentialsThatChangeDuringARenewal verifies that no connection with the former credentials is left
+// if they change while the pool is replaced.
+func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		held <- struct{}{}
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	var changing sync.WaitGroup
+	changing.Go(func() { c.transport.renew(time.Now(), 0) })
+	<-held // the new pool has connected with the former credentials
+	former := c.connections()
+	forgotten := make(chan struct{})
+	changing.Go(func() { defer close(forgotten); c.transport.forgetPool() })
+	select {
+	case <-forgotten:
+	case <-time.After(100 * time.Millisecond): // it can wait for the renewal
+	}
+	close(release)
+	changing.Wait()
+	put(t, c, faulty, 0, record("a", "1"))
+	poll.Holds(t, "the connections with the former credentials are closed", func() bool {
+		for conn := range c.connections() {
+			if _, is := former[conn]; is {
+				return false
+			}
+		}
+		return true
+	})
+}
