@@ -85,7 +85,7 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 		return nil, nil, fmt.Errorf("the object has the name %q and namespace %q", m.GetName(), m.GetNamespace())
 	case !isGeneric(object) && kind.GroupVersion() != d.gvr.GroupVersion():
 		return nil, nil, fmt.Errorf("the bus has the object in version %s, not in %s: an object keeps its version on the bus until it changes; "+
-			"set Options.Object to nil or &metav1.PartialObjectMetadata{}, which accept all versions, or use the Go type of the version if all objects have it",
+			"set Options.Object to nil or &metav1.PartialObjectMetadata{}, which accept all versions, or, if all objects have the same version, use the Go type of that version",
 			kind.GroupVersion(), d.gvr.GroupVersion())
 	}
 	if d.kind.Empty() || kind.GroupVersion() == d.gvr.GroupVersion() {

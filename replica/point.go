@@ -36,7 +36,7 @@ const pollInterval = 10 * time.Millisecond
 // limits the wait.
 func WaitForResourceVersion(ctx context.Context, store interface{ LastStoreSyncResourceVersion() string }, version string) (Point, error) {
 	if version != "" && !isNumber(version) {
-		return Point{}, fmt.Errorf("wait for resourceVersion %q: not a number, so not a version of the API server; pass that of an object or list that the API server returned", version)
+		return Point{}, fmt.Errorf("wait for resourceVersion %q: not a number, so not a version of the API server; pass the resourceVersion of an object or list that the API server returned", version)
 	}
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -33,15 +33,16 @@ settings of the stream or the topics. manifest.json lists the files, the version
 missing parts with the reasons.
 
 The bundle contains no object content and no secrets: no passwords, tokens, keys, function
-arguments or memory contents. It does contain names: the log and the errors have names of
-objects, and the configuration has names of namespaces, hosts and files. --no-logs leaves
-out the log.
+arguments, or memory contents. It does contain names: the log and the errors have names
+of objects, and the configuration has names of namespaces, hosts, and files. --no-logs
+leaves out the log.
 
 Without --address, bundle asks the forwarder at KUBERELAY_LISTEN_ADDR on this machine.
 Unless KUBERELAY_METRICS_AUTH is true, a forwarder serves its log, configuration,
-goroutines and heap profile only to its own machine or pod: run the command there, or use
-kubectl port-forward. If it is true, pass --token-file with a token that may get /metrics
-and /debug/support/*. Bundle reads the bus with the settings of this environment.
+goroutines, and heap profile only to its own machine or pod: run the command there, or
+use kubectl port-forward. If KUBERELAY_METRICS_AUTH is true, pass --token-file with a
+token that may get /metrics and /debug/support/*. Bundle reads the bus with the settings
+of this environment.
 
 Exit codes: 0 everything is in the bundle; 1 a part is missing, or nothing was written;
 2 wrong command line or configuration.`,

@@ -20,7 +20,7 @@ func newCheckCommand() *cobra.Command {
 	var o observe.Observer
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check the cluster, the permissions and the bus, before or after installing",
+		Short: "Check the cluster, the permissions, and the bus, before or after installing",
 		Long: `Check finds out whether a forwarder with this environment can work. It checks the API
 server, the permissions, the selected resources, the bus with its stream or topics, the
 memory, and whether there is another writer. It prints a line for each check: ok, warning,
@@ -29,8 +29,9 @@ section in docs/troubleshooting.md.
 
 If the forwarder copies several clusters, it checks each of them. --cluster selects one.
 
-Run it with --pre before the installation, and without --pre in the pod of a forwarder.
-It only reads: it publishes nothing, takes no lease, and creates no stream or topic.
+Run the command with --pre before the installation, and without --pre in the pod of a
+forwarder. It only reads: it publishes nothing, takes no lease, and creates no stream or
+topic.
 
 Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 		Example: `  forwarder check --pre --memory-limit=256Mi

@@ -33,8 +33,8 @@ func newRootCommand() *cobra.Command {
 		Long: `Forwarder watches Kubernetes resources and keeps an exact, ordered, always current copy
 of them on a message bus, NATS JetStream or Kafka, as CloudEvents.
 
-Without a command, it does the same as 'forwarder run'. Environment variables configure
-it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
+Without a command, forwarder does the same as 'forwarder run'. Environment variables
+configure it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		Args:          usage(noCommand),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -89,7 +89,7 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 	endpoints.Trace = func(query url.Values) (any, error) {
 		name := query.Get("cluster")
 		if name == "" {
-			return nil, errors.New("the forwarder copies several clusters: set cluster to the name of one")
+			return nil, errors.New("the forwarder copies several clusters: set the parameter cluster to the name of one")
 		}
 		k, err := tracedKey(query)
 		if err != nil {
@@ -125,7 +125,7 @@ func selectCluster(cfg *config.Config, name string) error {
 		return nil
 	}
 	if cfg.Fleet.Source() == "" {
-		return &usageError{fmt.Errorf("--cluster=%q is only for a forwarder of several clusters, and no source of clusters is set; see docs/fleet.md", name)}
+		return &usageError{fmt.Errorf("--cluster=%q requires a forwarder of several clusters, but no source of clusters is set; see docs/fleet.md", name)}
 	}
 	cfg.Event.ClusterName = name
 	return nil
@@ -145,7 +145,7 @@ func tracedKey(query url.Values) (event.Key, error) {
 	gr := schema.ParseGroupResource(query.Get("resource"))
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}
 	if k.Resource == "" || k.Name == "" {
-		return k, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
+		return k, errors.New("set the parameters resource (as in deployments.apps), name, and, if the object has one, namespace")
 	}
 	return k, nil
 }

@@ -54,7 +54,7 @@ that are newer than 5 minutes, because a forwarder may still be running: stop it
 A forwarder that is still running publishes its objects again.
 
 The deleted events stay for KUBERELAY_DELETE_RETENTION. If you run the command again
-after that time, it removes them, too. It can be interrupted and repeated.
+after that time, it removes them, too. You can interrupt and repeat the command.
 
 Exit codes: 0 done; 1 refused or failed; 2 wrong command line or configuration.`,
 		Example: `  forwarder forget --cluster=old --dry-run

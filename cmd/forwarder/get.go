@@ -29,7 +29,7 @@ func newGetCommand() *cobra.Command {
 		Long: `Get reads the NATS stream or the Kafka topics and prints the current state of the
 objects on the bus. It does not connect to the cluster, and changes nothing.
 
-Write a resource as pods, deployments.apps, *.apps or Deployment, and separate several
+Write a resource as pods, deployments.apps, *.apps, or Deployment, and separate several
 with commas. A name without a group matches in all groups. Get always shows the selected
 cluster-scoped objects. It shows the objects in the namespace default unless --namespace
 or --all-namespaces is set. It shows the clusters that --cluster names, or else the
@@ -41,8 +41,8 @@ complete up to that time. It does not wait for an unreachable bus, or for a miss
 stream or topic.
 
 Exit codes: 0 success, even without objects; 1 a named object is not found, the bus has
-no events of a resource or a cluster, or the bus could not be read; 2 wrong command line
-or configuration.`,
+no events of a resource or a cluster, or get could not read the bus; 2 wrong command
+line or configuration.`,
 		Example: `  forwarder get deployments -n shop
   forwarder get pods -A -l app=web -o wide
   forwarder get deployments.apps web -n shop -o yaml
@@ -69,7 +69,7 @@ or configuration.`,
 	f.addFlags(flags)
 	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "show the objects in all namespaces")
 	flags.StringVarP(&f.labels, "selector", "l", "", "only objects with these `labels`, such as app=web,tier!=test")
-	flags.StringVarP(&f.output, "output", "o", "", "wide for more columns, name, json or yaml")
+	flags.StringVarP(&f.output, "output", "o", "", "wide for more columns, name, json, or yaml")
 	return cmd
 }
 
@@ -108,7 +108,7 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 	}
 	switch {
 	case !slices.Contains([]string{"", outputWide, outputName, outputJSON, outputYAML}, f.output):
-		return nil, fmt.Errorf("--output=%q: use wide, name, json or yaml, or leave it out", f.output)
+		return nil, fmt.Errorf("--output=%q: use wide, name, json, or yaml, or leave it out", f.output)
 	case f.allNamespaces && len(f.namespaces) > 0:
 		return nil, errors.New("--namespace and --all-namespaces cannot be used together")
 	case f.labels != "" && len(f.names) > 0:
@@ -196,7 +196,7 @@ func (f *getFlags) say(p *tail.Present, objects []tail.Object, absent []string) 
 		}
 	}
 	if truncated > 0 && p.Whole {
-		p.Status.Say("%d of %d objects have only apiVersion, kind and metadata, because they are too large for the bus: see the annotation %s", truncated, len(objects), event.TruncatedAnnotation)
+		p.Status.Say("%d of %d objects have only apiVersion, kind, and metadata, because they are too large for the bus: see the annotation %s", truncated, len(objects), event.TruncatedAnnotation)
 	}
 	for _, s := range freshness(p.Freshness(), time.Now()) {
 		p.Status.Say("%s", s)

@@ -258,7 +258,7 @@ func TestGetRefuses(t *testing.T) {
 		"":                     "name a resource",
 		"pods/web":             `"pods/web": a subresource or an API path`,
 		"pods,":                `"": there is nothing`,
-		"pods -o=table":        `--output="table": use wide, name, json or yaml`,
+		"pods -o=table":        `--output="table": use wide, name, json, or yaml`,
 		"pods -n=shop -A":      "--namespace and --all-namespaces",
 		"pods web -l=app=web":  "--selector and a name",
 		"pods -l=app@web":      `--selector="app@web"`,

@@ -105,7 +105,7 @@ var version, commit string
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print version, commit and platform",
+		Short: "Print version, commit, and platform",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
@@ -157,7 +157,7 @@ func newTopics() []*cobra.Command {
 	return []*cobra.Command{
 		environment,
 		{Use: "resource-names", Short: "How to write resources in variables and arguments", Long: resourcesTopic},
-		{Use: "connecting", Short: "How commands find the cluster, the bus and the forwarder", Long: connectingTopic},
+		{Use: "connecting", Short: "How commands find the cluster, the bus, and the forwarder", Long: connectingTopic},
 		{Use: "exit-codes", Short: "What the exit code of each command means", Long: exitCodesTopic},
 	}
 }
@@ -184,7 +184,7 @@ func listTopics(root *cobra.Command) {
 
 const resourcesTopic = `Write a resource as for kubectl. Separate several resources with commas.
 
-  deploy, deployment, deployments   short name, singular or plural, in any case
+  deploy, deployment, deployments   short name, singular, or plural, in any case
   deployments.apps                  with the group
   deployments.v1.apps               with the version and the group
   Widget.example.com                a Kind and its group
@@ -192,31 +192,31 @@ const resourcesTopic = `Write a resource as for kubectl. Separate several resour
   *                                 all resources
 
 KUBERELAY_RESOURCES selects the resources that the forwarder watches. A wildcard does not
-select Secrets, Events and Leases: to select them, name them. KUBERELAY_EXCLUDE_RESOURCES
+select Secrets, Events, and Leases: to select them, name them. KUBERELAY_EXCLUDE_RESOURCES
 takes the same forms and has precedence. If a name matches nothing yet, the forwarder
 watches the resource as soon as the cluster serves it. KUBERELAY_NAMESPACES,
-_NAMESPACE_SELECTOR, _LABEL_SELECTOR, _FIELD_SELECTOR and _FILTER select objects.
+_NAMESPACE_SELECTOR, _LABEL_SELECTOR, _FIELD_SELECTOR, and _FILTER select objects.
 
 'forwarder resources' shows what is watched, what is not, and why. 'get' and 'tail' read
 only the bus. They ignore the version, and know only the short names of built-in
 resources.`
 
 const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, the pod's own
-cluster. The commands get, tail, forget, status and bundle don't connect to a cluster.
+cluster. The commands get, tail, forget, status, and bundle don't connect to a cluster.
 
 KUBERELAY_SINK, and KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, name the bus. Its
 credentials are in files. With NATS and without KUBERELAY_NATS_URL, the bus is the
 built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN. The token of
 that server is in KUBERELAY_DATA_DIR.
 
-status, trace, check and bundle ask the forwarder on this machine, at
-KUBERELAY_LISTEN_ADDR. For status, trace and bundle, --address names another forwarder:
+status, trace, check, and bundle ask the forwarder on this machine, at
+KUBERELAY_LISTEN_ADDR. For status, trace, and bundle, --address names another forwarder:
 
   kubectl exec deploy/kuberelay -- /forwarder status
   forwarder status --address=kuberelay.kuberelay.svc:8080
   forwarder status --address=https://host:8080 --ca-file=ca.crt --token-file=token
 
-Run verify, check and trace with the environment of the forwarder. In the forwarder's
+Run verify, check, and trace with the environment of the forwarder. In the forwarder's
 pod, they have it.`
 
 const exitCodesTopic = `For every command, 0 is success. 2 is a wrong command line or configuration, which a
@@ -224,7 +224,7 @@ restart does not fix. A command that a signal interrupts exits as if it had fail
 except run and tail, which exit with 0. The other codes are:
 
   run        1 failed while running
-  get        1 a named object, a resource or a cluster is not on the bus, or the bus
+  get        1 a named object, a resource, or a cluster is not on the bus, or the bus
              could not be read
   tail       1 the bus could not be read
   verify     1 differences, 2 not everything could be read

@@ -47,7 +47,7 @@ Exit codes: 0 success, even if nothing is watched; 1 the API server did not resp
 		Args: usage(func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if slices.ContainsFunc(strings.Split(arg, ","), func(s string) bool { return s == "" || strings.ContainsAny(s, " \t\r\n") }) {
-					return fmt.Errorf("%q is not the name of a resource; write it as pods, deployments.apps, deployments.v1.apps, Widget.example.com or *.apps", arg)
+					return fmt.Errorf("%q is not the name of a resource; write it as pods, deployments.apps, deployments.v1.apps, Widget.example.com, or *.apps", arg)
 				}
 			}
 			return nil
@@ -199,7 +199,7 @@ func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resour
 func notServed(catalog *discovery.Catalog, asked string) error {
 	_, group, _ := strings.Cut(asked, ".")
 	if err := catalog.Failed[group]; err != nil {
-		return fmt.Errorf("the cluster does not serve %q: the discovery of its group fails: %w", asked, err)
+		return fmt.Errorf("cannot tell whether the cluster serves %q, because discovery of its group failed: %w", asked, err)
 	}
 	err := fmt.Errorf("the cluster does not serve %q", asked)
 	if similar := catalog.Similar(asked); similar != "" {

@@ -265,7 +265,7 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 		"secrets":                     `Watched: +no\nWhy: +not selected\n`,
 		"deploy":                      `Forbidden: +list, watch, get in the namespace alpha\n`,
 		"widgets.v9.example.com":      `widgets.v9.example.com: it is not served in version v9, only in v1, v1alpha1\n`,
-		"things.away.example.org":     `things.away.example.org: the discovery of its group fails: .+\n`,
+		"things.away.example.org":     `things.away.example.org: discovery of its group fails: .+\n`,
 		"pods/log":                    `pods/log: a subresource is not watched by itself; ask for pods\n`,
 		"gizmos":                      `gizmos: the cluster does not serve it, .*; the forwarder will watch it when the cluster serves it\n`,
 		"replicasets.apps,services":   `Excluded by: +replicasets.apps\n(.|\n)*Resource: +services\n|Resource: +services\n(.|\n)*Excluded by: +replicasets.apps\n`,

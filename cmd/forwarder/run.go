@@ -40,11 +40,12 @@ func newRunCommand() *cobra.Command {
 start, it reads the bus and publishes what differs from the cluster, including deletes.
 Then it publishes every change.
 
-Environment variables configure it. 'forwarder help environment' lists them, 'forwarder
-config' checks them, and 'forwarder check --pre' tries them with the cluster and the bus.
+Environment variables configure the command. 'forwarder help environment' lists them,
+'forwarder config' checks them, and 'forwarder check --pre' tries them with the cluster
+and the bus.
 
-On SIGTERM or SIGINT, it publishes what is left, for at most KUBERELAY_DRAIN_TIMEOUT, and
-then stops. A second signal stops it at once. Nothing is lost either way.
+On SIGTERM or SIGINT, run publishes what is left, for at most KUBERELAY_DRAIN_TIMEOUT,
+and then stops. A second signal stops it at once. Nothing is lost either way.
 
 Exit codes: 0 stopped by a signal; 1 failed while running; 2 wrong command line or
 configuration.`,

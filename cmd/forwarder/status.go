@@ -36,8 +36,8 @@ func newStatusCommand() *cobra.Command {
 it, and where the documentation explains it. Then it prints a line for each resource: its
 state, the objects in the cache, the objects that are not published yet (dirty), how long
 ago the copy was known to be complete (consistent), the last publish, and the last error.
-At the end are the bus, the lease and the memory. If the forwarder copies several
-clusters, it prints a line for each cluster. --cluster shows one of them.
+At the end are the bus, the lease, and the memory. If the forwarder copies several
+clusters, status prints a line for each cluster. --cluster shows one of them.
 
 Without --address, status asks the forwarder at KUBERELAY_LISTEN_ADDR on this machine, or
 in this pod. The forwarder serves the same document at /api/v1/status.
@@ -52,7 +52,7 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 			write, ok := status.Printers()[output]
 			switch {
 			case !ok:
-				return &usageError{fmt.Errorf("--output=%q: use table, json, nagios or prometheus", output)}
+				return &usageError{fmt.Errorf("--output=%q: use table, json, nagios, or prometheus", output)}
 			case wait < 0:
 				return &usageError{fmt.Errorf("--wait=%s: use a time above 0", wait)}
 			case at.Timeout <= 0:
@@ -83,7 +83,7 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	}
 	cmd.Flags().SortFlags = false
 	addressFlag(cmd, &at)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios or prometheus")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios, or prometheus")
 	clusterFlag(cmd, &cluster)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"

@@ -24,9 +24,9 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Print the events on the bus as they arrive",
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does. It prints a line
-for each event: time, type, resource, namespace/name, version and cause. It does not
+for each event: time, type, resource, namespace/name, version, and cause. It does not
 connect to the cluster, and changes nothing. It starts with new events, unless --since,
---last or --from-start is set, and follows, unless --no-follow is set.
+--last, or --from-start is set. It keeps waiting for events, unless --no-follow is set.
 
 It shows the clusters that --cluster names, or else the cluster of KUBERELAY_CLUSTER_NAME,
 or else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
@@ -34,7 +34,7 @@ interruption, it resumes where it stopped. On Kafka, only the events of one obje
 order. 'forwarder help connecting' says how it finds the bus.
 
 With --diff, it prints a unified diff of the object as YAML below each update. With --diff
-and --output=json, the data has the form of KUBERELAY_DATA=change: object, previous and
+and --output=json, the data has the form of KUBERELAY_DATA=change: object, previous, and
 patch (RFC 6902). A diff needs the previous state, so tail keeps the last state of each
 object in memory, compressed. Unless --skip-past is set, it reads older states from the
 bus: on NATS when an object is first updated, on Kafka all of them before it prints.`,
@@ -64,13 +64,13 @@ bus: on NATS when an object is first updated, on Kafka all of them before it pri
 	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored since this `time`: a duration before now, such as 10m, or a time, such as 2026-03-01T15:04:05Z")
 	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its current state or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "start with the oldest event on the bus")
-	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit at the current end of the bus")
+	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last, or --from-start, exit at the current end of the bus")
 	flags.BoolVar(&f.diff, "diff", false, "show what each update changed")
 	flags.BoolVar(&f.points, "points", false, "show consistency points too")
 	flags.BoolVar(&f.skipPast, "skip-past", false, "with --diff, do not read the states before the start: the first update of each object then has no diff")
 	flags.IntVar(&f.count, "count", 0, "exit after this number of events; 0 for never")
 	flags.StringVarP(&f.output, "output", "o", "text", "text, or json for the whole event as a structured CloudEvent")
-	flags.StringVar(&f.color, "color", "auto", "auto, always or never; auto uses color on a terminal, unless NO_COLOR is set")
+	flags.StringVar(&f.color, "color", "auto", "auto, always, or never; auto uses color on a terminal, unless NO_COLOR is set")
 	return cmd
 }
 
@@ -109,9 +109,9 @@ func (f *tailFlags) printer(cmd *cobra.Command) (*tail.Printer, error) {
 	case f.output != "text" && f.output != "json":
 		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
 	case f.skipPast && !f.diff:
-		return nil, errors.New("--skip-past is for --diff")
+		return nil, errors.New("--skip-past requires --diff")
 	case f.noFollow && p.From == publish.FromNow:
-		return nil, errors.New("--no-follow is for --since, --last and --from-start: without one of them, tail starts with new events")
+		return nil, errors.New("--no-follow requires --since, --last, or --from-start: without one of them, tail starts with new events")
 	}
 	return p, nil
 }
@@ -138,7 +138,7 @@ func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time
 	if err != nil {
 		ago, err := time.ParseDuration(f.since)
 		if err != nil {
-			return 0, time.Time{}, fmt.Errorf("--since=%q: use a duration in hours, minutes and seconds, such as 10m or 24h, or a time, such as 2026-03-01T15:04:05Z", f.since)
+			return 0, time.Time{}, fmt.Errorf("--since=%q: use a duration in hours, minutes, and seconds, such as 10m or 24h, or a time, such as 2026-03-01T15:04:05Z", f.since)
 		}
 		since = now.Add(-ago)
 	}
@@ -158,7 +158,7 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	case "auto":
 		return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal, nil
 	}
-	return false, fmt.Errorf("--color=%q: use auto, always or never", f.color)
+	return false, fmt.Errorf("--color=%q: use auto, always, or never", f.color)
 }
 
 // run prints events until ctx ends, it has printed enough events, or it can't read the bus.

@@ -31,7 +31,7 @@ watch and queue, and the last event on the bus with its position. With --consume
 also prints how far a NATS consumer or a Kafka consumer group has read.
 
 Write the object as for kubectl: pod/web, pod web, or deployments.apps/web. Trace asks
-the API server, the bus and a running forwarder ('forwarder help connecting'). It names
+the API server, the bus, and a running forwarder ('forwarder help connecting'). It names
 those that do not respond, and shows the rest. It never shows the content of the object.
 
 Exit codes: 0 the bus and the consumer of --consumer have the current state; 1 one of

@@ -30,7 +30,7 @@ func newVerifyCommand() *cobra.Command {
 		Short: "Compare the bus with the cluster and print the differences",
 		Long: `Verify reads the whole NATS stream or all Kafka topics, rebuilds the state of every
 object, and compares it with the cluster. It prints the objects that are missing on the
-bus, stale, extra or different in their data, and the events that are out of order or
+bus, stale, extra, or different in their data, and the events that are out of order or
 malformed. It changes nothing. It has its own code for parsing events and for deciding
 what the bus must have, so that it does not repeat a bug of the forwarder.
 

@@ -53,7 +53,7 @@ func checkBus(f *Facts) verdict {
 
 func checkBusAccepts(f *Facts) verdict {
 	if f.BusErr != nil && isRefused(f.BusErr) {
-		return fail("correct the credentials, the certificate or the setting that the message names", "%v", f.BusErr)
+		return fail("correct the credentials, the certificate, or the setting that the message names", "%v", f.BusErr)
 	}
 	return withBus(func(*Facts) verdict { return pass("the bus accepts the credentials") })(f)
 }

@@ -48,7 +48,7 @@ func busCases() []decision {
 		{"bus-clock", "behind", "", clock(func(f *Facts) **time.Duration { return &f.NATS.Skew }, -time.Minute), Warning, "1m0s behind"},
 		{"bus-clock", "unknown", "", func(f *Facts) { f.NATS.Skew = nil }, Skipped, "does not report"},
 
-		{"nats-jetstream", "disabled", "", func(f *Facts) { f.NATS.JetStream = errFault }, Failed, "turn on JetStream"},
+		{"nats-jetstream", "disabled", "", func(f *Facts) { f.NATS.JetStream = errFault }, Failed, "enable JetStream"},
 		{"nats-jetstream", "too many streams", "", func(f *Facts) {
 			f.NATS.Stream, f.NATS.Account.Streams, f.NATS.Account.Limits.MaxStreams = nil, 4, 4
 		}, Failed, "has 4 streams and may have 4"},

@@ -33,9 +33,9 @@ func (f *Facts) load() (l load, why string) {
 			return l, fmt.Sprintf("%s cannot be listed", r.Resource)
 		case r.Objects < 0:
 			if s := selectors(f.Settings.Watch); s != "" {
-				return l, fmt.Sprintf("the API server does not count objects that %s selects; docs/sizing.md has the formula", s)
+				return l, fmt.Sprintf("the API server does not report the number of objects that match %s; docs/sizing.md has the formula", s)
 			}
-			return l, fmt.Sprintf("the API server does not count %s; docs/sizing.md has the formula", r.Resource)
+			return l, fmt.Sprintf("the API server does not report the number of %s; docs/sizing.md has the formula", r.Resource)
 		case r.Sampled > 0:
 			l.objects += r.Objects
 			total += r.Objects * (r.Bytes / r.Sampled)
@@ -70,7 +70,7 @@ func checkMemory(f *Facts) verdict {
 	case f.severalClusters():
 		return skip("the clusters of the forwarder share its memory; docs/sizing.md has the formula: %s", needs)
 	case limit == 0:
-		return skip("no memory limit is known here, set --memory-limit to compare: %s", needs)
+		return skip("the memory limit is unknown; to compare, set --memory-limit: %s", needs)
 	case limit < peak:
 		return fail(fix, "the memory limit is %d MiB: %s", limit>>20, needs)
 	case limit>>20 < ask:
@@ -97,7 +97,7 @@ func checkStorage(f *Facts) verdict {
 	case most == 0 && f.BusErr != nil && !f.Settings.BuiltInServer():
 		return skip("the bus cannot be queried: %s", needs)
 	case most == 0:
-		return skip("no limit is known: %s", needs)
+		return skip("the storage limit is unknown: %s", needs)
 	case need > most:
 		return warn("free space, or lower KUBERELAY_NATS_HISTORY; the bus refuses events when it is full", "%s is %d MB: %s", name, most/1e6, needs)
 	}

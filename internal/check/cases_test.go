@@ -211,15 +211,15 @@ func cases() []decision {
 			f.MemoryLimit = sizing.Measured().Peak(1000, 0, 10_000) + sizing.Measured().Kafka - 1
 		}, Failed, "set the memory limit to"},
 		{"memory-limit", "not counted", "", func(f *Facts) { f.Lists[0].Objects, f.Settings.Watch.LabelSelector = -1, "a" }, Skipped, "KUBERELAY_LABEL_SELECTOR"},
-		{"memory-limit", "not counted without a reason", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not count pods"},
+		{"memory-limit", "not counted without a reason", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not report the number of pods"},
 		{"memory-limit", "not listed", "", func(f *Facts) { f.Lists[0].Err = errFault }, Skipped, "pods cannot be listed"},
 		{"bus-storage", "too small", "", func(f *Facts) { f.NATS.Stream.Config.MaxBytes = 20 << 20 }, Warning, "max_bytes of the stream is 20 MB"},
 		{"bus-storage", "the account is too small", "", func(f *Facts) { f.NATS.Account.Limits.MaxStore = 20 << 20 }, Warning, "the account has left"},
 		{"bus-storage", "the volume is too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.DataDir.Free = nil, 20<<20 }, Warning, "three quarters"},
 		{"bus-storage", "set too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.Settings.Server.MaxBytes = nil, 20<<20 }, Warning, "KUBERELAY_NATS_MAX_BYTES"},
-		{"bus-storage", "unknown", "", func(f *Facts) { f.NATS = nats.Inspection{} }, Skipped, "no limit is known"},
+		{"bus-storage", "unknown", "", func(f *Facts) { f.NATS = nats.Inspection{} }, Skipped, "the storage limit is unknown"},
 		{"bus-storage", "no bus", "", func(f *Facts) { f.NATS, f.BusErr = nats.Inspection{}, errFault }, Skipped, "cannot be queried"},
-		{"bus-storage", "not counted", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not count"},
+		{"bus-storage", "not counted", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not report the number of"},
 	}
 	for _, id := range []string{ServerCertificate, ClientCertificate, ServerToken, BusCertificate, BusClient, BusAuthorities, BusToken, ListenCertificate} {
 		all = append(all,

@@ -65,7 +65,7 @@ func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
 	for _, t := range all {
 		switch {
 		case t.Err != nil:
-			return fail("depending on the error, grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
+			return fail("depending on the error, grant the permission, or repair the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
 		case t.Missing && t.Create != nil:
 			return fail("run the command that the message names, or create the topic (docs/install.md)", "topic %s does not exist and cannot be created: %v", t.Name, t.Create)
 		case t.Missing:
@@ -116,7 +116,7 @@ func checkKafkaPermissions(f *Facts) verdict {
 	case !known:
 		return skip("the brokers do not report the permissions of the user")
 	}
-	return pass("the user may read, write and describe every topic")
+	return pass("the user may read, write, and describe every topic")
 }
 
 func checkReplication(f *Facts, known []kafka.TopicInspection) verdict {
@@ -157,7 +157,7 @@ func checkInSync(f *Facts) verdict {
 			short = append(short, fmt.Sprintf("%s (%d of %d)", t.Name, t.InSync, t.Topic.Replication))
 		}
 		if t.Topic.MinInsyncReplicas > t.InSync {
-			return fail("repair the brokers", "topic %s has a partition with %d in-sync replicas and needs %d, so the brokers refuse events", t.Name, t.InSync, t.Topic.MinInsyncReplicas)
+			return fail("repair the brokers", "topic %s has a partition with %d in-sync replicas, and min.insync.replicas is %d, so the brokers refuse events", t.Name, t.InSync, t.Topic.MinInsyncReplicas)
 		}
 	}
 	switch {
@@ -173,7 +173,7 @@ func checkPartitions(f *Facts, all []kafka.TopicInspection) verdict {
 	want, topics := f.Settings.Kafka.Partitions, existing(all)
 	for _, t := range topics {
 		if t.Topic.Partitions != want {
-			return warn("set KUBERELAY_KAFKA_PARTITIONS to the number of the topic; to use another number, publish to another topic",
+			return warn("set KUBERELAY_KAFKA_PARTITIONS to the topic's number of partitions; to use another number, publish to another topic",
 				"topic %s has %d partitions, and KUBERELAY_KAFKA_PARTITIONS is %d, which only new topics get", t.Name, t.Topic.Partitions, want)
 		}
 	}
@@ -200,5 +200,5 @@ func checkIdempotence(f *Facts) verdict {
 	if !f.Settings.Kafka.Idempotent {
 		return warn("set KUBERELAY_KAFKA_IDEMPOTENT=true, if the Kafka cluster permits it", "KUBERELAY_KAFKA_IDEMPOTENT is false, so events can repeat, and two concurrent forwarders go undetected")
 	}
-	return pass("the brokers refuse repeated events and replaced forwarders")
+	return pass("the brokers discard repeated events and fence replaced forwarders")
 }

@@ -49,9 +49,9 @@ func withStream(check func(*Facts) verdict) func(*Facts) verdict {
 func checkJetStream(f *Facts) verdict {
 	switch n := f.NATS; {
 	case n.JetStream != nil:
-		return fail("turn on JetStream on the server and for the account", "%v", n.JetStream)
+		return fail("enable JetStream on the server and for the account", "%v", n.JetStream)
 	case n.Account != nil && n.Account.Limits.MaxStreams > 0 && n.Account.Streams >= n.Account.Limits.MaxStreams && n.Stream == nil && n.StreamErr == nil:
-		return fail("raise the limit of the account, or remove a stream", "the account has %d streams and may have %d, so the stream cannot be created", n.Account.Streams, n.Account.Limits.MaxStreams)
+		return fail("raise the account's stream limit, or remove a stream", "the account has %d streams and may have %d, so the stream cannot be created", n.Account.Streams, n.Account.Limits.MaxStreams)
 	}
 	return pass("JetStream is enabled")
 }
@@ -63,7 +63,7 @@ func checkNATSPermissions(f *Facts) verdict {
 	case n.DeniedErr != nil:
 		return skip("the server does not report the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
 	case len(n.Denied) > 0:
-		return fail("add them to the permissions of the user; docs/permissions.md has the whole list", "the NATS user lacks permissions: %s", names(n.Denied))
+		return fail("grant them to the user; docs/permissions.md has the complete list", "the NATS user lacks permissions: %s", names(n.Denied))
 	}
 	return pass("the NATS user has every permission that the forwarder needs")
 }
@@ -77,7 +77,7 @@ func checkStream(f *Facts) verdict {
 		return fail("check the servers of the stream: nats stream info "+name, "%v", n.StreamErr)
 	case n.Overlap != "":
 		return fail("set KUBERELAY_NATS_STREAM="+n.Overlap+", or choose another KUBERELAY_NATS_SUBJECT_PREFIX",
-			"the stream %s cannot be created, because the stream %s has its subjects", name, n.Overlap)
+			"the stream %s cannot be created, because the stream %s already has its subjects", name, n.Overlap)
 	case n.Stream == nil && f.Settings.NATS.Replicas > 1 && !n.Clustered:
 		return fail("set KUBERELAY_NATS_REPLICAS=1, or use a cluster of NATS servers",
 			"the stream %s cannot be created with %d replicas, because the server is not in a cluster", name, f.Settings.NATS.Replicas)
@@ -96,7 +96,7 @@ func checkStreamSettings(f *Facts) verdict {
 	case f.NATS.Settings != nil:
 		return fail("run the command that the message names", "%v", f.NATS.Settings)
 	}
-	return pass("retention, history and the other settings are right")
+	return pass("retention, history, and the other settings are right")
 }
 
 func checkReplicas(f *Facts) verdict {
@@ -192,7 +192,7 @@ func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
 	}
 	switch {
 	case most <= 0:
-		return skip("the bus does not report its limit for the size of a message")
+		return skip("the bus does not report its message size limit")
 	case largest.Largest > most:
 		return warn(fix, "%s is %d bytes, and an object of %s has %d, so it is published without its content", name, most, largest.Resource, largest.Largest)
 	case most < usual:

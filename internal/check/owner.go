@@ -29,7 +29,7 @@ func checkLease(f *Facts) verdict {
 	case !f.Settings.Leader.Election:
 		return skip("KUBERELAY_LEADER_ELECTION is false")
 	case l.Err != nil:
-		return fail("grant get, create and update on leases, or set KUBERELAY_LEASE_NAMESPACE", "the Lease %s cannot be read: %v", name, l.Err)
+		return fail("grant get, create, and update on leases, or set KUBERELAY_LEASE_NAMESPACE", "the Lease %s cannot be read: %v", name, l.Err)
 	case f.Pre && l.Holder != "":
 		return warn("if it is not the forwarder that you upgrade, set another KUBERELAY_LEASE_NAME", "%s already holds the Lease %s", l.Holder, name)
 	case f.Pre:
@@ -52,7 +52,7 @@ func checkClusterName(f *Facts) verdict {
 	case c.UID == "":
 		return pass("no cluster has claimed the name %s yet", f.clusterName())
 	case f.Server.UID == "":
-		return skip("the UID of the namespace kube-system is unknown; that of the owner on the bus is %s", c.UID)
+		return skip("the UID of the namespace kube-system is unknown; the owner of the name on the bus has the UID %s", c.UID)
 	case !c.Admits(f.Server.UID, f.Settings.Event.ClusterReplaces):
 		return fail(fmt.Sprintf("set KUBERELAY_CLUSTER_NAME to another name; if this cluster replaces the other one, which no longer exists, set KUBERELAY_CLUSTER_REPLACES=%s", c.UID),
 			"the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s",
@@ -69,12 +69,12 @@ func checkAnotherWriter(f *Facts) verdict {
 	case f.Settings.Event.Sink == config.SinkStdout:
 		return skip("KUBERELAY_SINK is stdout")
 	case !f.Settings.Leader.Election && f.Lease.Holder != "":
-		return warn("run one forwarder, or set KUBERELAY_LEADER_ELECTION=true on all",
+		return warn("run only one forwarder, or set KUBERELAY_LEADER_ELECTION=true on all of them",
 			"KUBERELAY_LEADER_ELECTION is false, and another forwarder, %s, holds the Lease %s/%s", f.Lease.Holder, f.Lease.Namespace, f.Lease.Name)
 	case d != nil && d.Bus.ForeignEvents > 0:
 		return warn("find out who else can write to the stream or topic, and revoke that permission", "the forwarder repaired %d events that another writer published", d.Bus.ForeignEvents)
 	case f.tookOver() != "":
-		return fail("run one forwarder with this KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all", "%s", f.tookOver())
+		return fail("run only one forwarder per KUBERELAY_CLUSTER_NAME and KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all of them", "%s", f.tookOver())
 	case d == nil:
 		return skip("without a running forwarder, only its Lease could show another writer")
 	case d.Bus.State == status.BusUnused:

@@ -12,9 +12,9 @@ import (
 func permissionChecks() []Check {
 	const group = "permissions"
 	return []Check{
-		{ID: "permission-list", Group: group, check: mayRead("list", "without it the resource is not watched")},
-		{ID: "permission-watch", Group: group, check: mayRead("watch", "without it the resource is not watched")},
-		{ID: "permission-get", Group: group, check: mayRead("get", "without it a delete that no watch has shown cannot be confirmed")},
+		{ID: "permission-list", Group: group, check: mayRead("list", "without it, the resource is not watched")},
+		{ID: "permission-watch", Group: group, check: mayRead("watch", "without it, the resource is not watched")},
+		{ID: "permission-get", Group: group, check: mayRead("get", "without it, a delete that no watch reported cannot be confirmed")},
 		{ID: "permission-cluster-identity", Group: group, check: withServer(checkIdentity)},
 		{ID: "permission-definitions", Group: group, check: withServer(checkDefinitions)},
 		{ID: "permission-namespaces", Group: group, check: withServer(checkNamespaceRights)},
@@ -175,7 +175,7 @@ func checkDefinitions(f *Facts) verdict {
 	case len(denied) > 0:
 		return warn("grant them", "the user may not %s, so new resources are found by polling, and the deletes of a removed custom resource may be missed", names(denied))
 	}
-	return pass("the user may read definitions and APIServices")
+	return pass("the user may read CustomResourceDefinitions and APIServices")
 }
 
 func checkNamespaceRights(f *Facts) verdict {
@@ -202,7 +202,7 @@ func checkLeaseRights(f *Facts) verdict {
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
 	case len(denied) > 0:
-		return fail("grant them, or set KUBERELAY_LEASE_NAMESPACE to a namespace where they are granted", "the user may not %s, so nobody leads", names(denied))
+		return fail("grant them, or set KUBERELAY_LEASE_NAMESPACE to a namespace where they are granted", "the user may not %s, so no forwarder can lead", names(denied))
 	}
 	return pass("the user may hold the Lease %s/%s", f.Lease.Namespace, f.Lease.Name)
 }

@@ -70,7 +70,7 @@ func checkNamespaces(f *Facts) verdict {
 	case n.All:
 		return pass("all namespaces are selected")
 	case len(n.Selected) == 0:
-		return warn("check KUBERELAY_NAMESPACE_SELECTOR and KUBERELAY_EXCLUDE_NAMESPACES for typing errors", "no namespace is selected")
+		return warn("check KUBERELAY_NAMESPACE_SELECTOR and KUBERELAY_EXCLUDE_NAMESPACES for typos", "no namespace is selected")
 	}
 	return pass("%d %s selected", len(n.Selected), plural(len(n.Selected), "namespace"))
 }
@@ -83,7 +83,7 @@ func checkFields(f *Facts) verdict {
 	case len(c.DropFields)+len(c.HashFields) == 0:
 		return skip("KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS are not set")
 	case len(entries) > 0:
-		return warn("correct the name of the resource: a plural, a singular or a Kind, with the group", "entries of KUBERELAY_DROP_FIELDS or KUBERELAY_HASH_FIELDS match no watched resource: %s", names(entries))
+		return warn("correct the name of the resource: a plural, a singular, or a Kind, with the group", "entries of KUBERELAY_DROP_FIELDS or KUBERELAY_HASH_FIELDS match no watched resource: %s", names(entries))
 	}
 	return pass("every entry of KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS matches a watched resource")
 }
@@ -114,7 +114,7 @@ func checkLists(f *Facts) verdict {
 	case len(f.Lists) == 0:
 		return skip("nothing is watched")
 	case len(failing) > 0:
-		return fail("depending on the error, repair the conversion webhook of the definition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
+		return fail("depending on the error, repair the conversion webhook of the CustomResourceDefinition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
 	}
 	return pass("every watched resource can be listed")
 }

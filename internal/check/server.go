@@ -68,7 +68,7 @@ func checkServerCertificate(f *Facts) verdict {
 	case isCertificate(err):
 		return fail("check certificate-authority and server in the kubeconfig", "the certificate of the API server cannot be verified: %v", err)
 	}
-	return validity(ServerCertificate, "the API server shows no certificate", "renew the certificate of the API server")(f)
+	return validity(ServerCertificate, "the API server presents no certificate", "renew the certificate of the API server")(f)
 }
 
 func checkCredentials(f *Facts) verdict {
@@ -136,7 +136,7 @@ func checkClock(skew *time.Duration, of string) verdict {
 	}
 	switch {
 	case d >= skewFailure:
-		return fail(fix, "the clock of %s is %s %s that of this machine, so tokens, certificates and leases seem to have expired or not to be valid yet", of, d, direction)
+		return fail(fix, "the clock of %s is %s %s that of this machine, so tokens, certificates, and leases can seem expired or not yet valid", of, d, direction)
 	case d >= skewWarning:
 		return warn(fix, "the clock of %s is %s %s that of this machine", of, d, direction)
 	}

@@ -27,7 +27,7 @@ func TestProblems(t *testing.T) {
 	_, otherKey := writePair(t, t.TempDir())
 	const (
 		url   = "KUBERELAY_NATS_URL=tls://nats"
-		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "not a URL of a NATS server; write it as nats://host:4222, and separate several with commas"
@@ -79,8 +79,8 @@ func TestProblems(t *testing.T) {
 
 		// Selection.
 		{[]string{"KUBERELAY_RESOURCES="}, `: required; for example, set KUBERELAY_RESOURCES=pods,deployments.apps`},
-		{[]string{"KUBERELAY_RESOURCES=nonsense..x"}, `="nonsense..x": there is nothing before, after or between dots` + forms},
-		{[]string{"KUBERELAY_RESOURCES=pods,*."}, `="pods,*.": "*.": there is nothing before, after or between dots` + forms},
+		{[]string{"KUBERELAY_RESOURCES=nonsense..x"}, `="nonsense..x": a part before, after, or between dots is empty` + forms},
+		{[]string{"KUBERELAY_RESOURCES=pods,*."}, `="pods,*.": "*.": a part before, after, or between dots is empty` + forms},
 		{[]string{"KUBERELAY_RESOURCES=pods/status"}, `="pods/status": a subresource or an API path cannot be selected` + forms},
 		{[]string{"KUBERELAY_RESOURCES=pods nodes"}, `="pods nodes": there is a space in it; put commas between resources`},
 		{[]string{"KUBERELAY_RESOURCES=deploy*"}, `="deploy*": * cannot stand for a part of a name` + forms},

@@ -30,7 +30,7 @@ func (p *problems) addUnknown(environ []string) {
 			continue
 		}
 		if name == Prefix+"SKIP" { // a common guess
-			p.found = append(p.found, problem{name, fmt.Errorf("%s: there is no such variable: subscribers skip operations by the type of the event (docs/choosing.md)", name)})
+			p.found = append(p.found, problem{name, fmt.Errorf("%s: there is no such variable; to skip operations, filter by event type in the subscriber (docs/choosing.md)", name)})
 			continue
 		}
 		p.found = append(p.found, problem{name,

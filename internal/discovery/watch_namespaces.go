@@ -22,7 +22,7 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 	}
 	shared := w.metadataInformer(NamespaceResource, func() { _ = n.Fail(nil) }, func(err error) {
 		if err = refusal.Explain(err); apierrors.IsForbidden(err) {
-			err = fmt.Errorf("%w; to select namespaces by label, or to exclude some, grant list and watch on namespaces, or name the readable ones in KUBERELAY_NAMESPACES", err)
+			err = fmt.Errorf("%w; selecting namespaces by label and excluding namespaces require list and watch on namespaces: grant them, or list the readable namespaces in KUBERELAY_NAMESPACES", err)
 		}
 		if ErrorReason(n.Fail(err)) != ErrorReason(err) {
 			w.Logger.Warn("watch of namespaces failed, retrying", "err", err)

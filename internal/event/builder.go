@@ -159,9 +159,9 @@ func (b Builder) check(c Change) error {
 	case o == nil:
 		return errors.New("no object")
 	case c.Key.GroupResource() != c.Resource.GroupResource():
-		return fmt.Errorf("resource is %s", c.Resource.GroupResource())
+		return fmt.Errorf("resource is %s, want %s", c.Resource.GroupResource(), c.Key.GroupResource())
 	case o.Namespace != c.Key.Namespace || o.Name != c.Key.Name:
-		return fmt.Errorf("object is %q in namespace %q", o.Name, o.Namespace)
+		return fmt.Errorf("object is %q in namespace %q, want %q in %q", o.Name, o.Namespace, c.Key.Name, c.Key.Namespace)
 	case o.Name == "":
 		return errors.New("object has no name")
 	case o.UID == "":

@@ -239,7 +239,7 @@ func parseSequence(s, resourceVersion string) (epoch uint16, err error) {
 	case err != nil || n > LastEpoch:
 		return 0, fmt.Errorf("sequence %.100q does not begin with an epoch", s)
 	case s != text(sequence(uint16(n), resourceVersion)):
-		return 0, fmt.Errorf("sequence %.100q is not that of version %.100q", s, resourceVersion)
+		return 0, fmt.Errorf("sequence %.100q does not match resourceversion %.100q", s, resourceVersion)
 	}
 	return uint16(n), nil
 }

@@ -73,7 +73,7 @@ func TestExplainWhatIsNotServed(t *testing.T) {
 		"gadgets.example.org":       "the cluster does not serve it",
 		"Gadgets.example.com":       "the cluster does not serve it; the forwarder will watch it when the cluster serves it",
 		"gadgets":                   "the cluster does not serve it, unless in a group whose discovery fails",
-		"things.example.net":        "the discovery of its group fails: ",
+		"things.example.net":        "discovery of its group fails: ",
 		"pods/log":                  "a subresource is not watched by itself; ask for pods",
 		"widgets.v9.example.com":    "it is not served in version v9, only in v1, v1alpha1",
 		"deployments.v2.apps":       "it is not served in version v2, only in v1, v1beta1",

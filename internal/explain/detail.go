@@ -135,7 +135,7 @@ func (e *explainer) notServed(ctx context.Context, asked string) string {
 	}
 	why := "the cluster does not serve it"
 	if err, ok := e.catalog.Failed[gr.Group]; ok && gr.Group != "" {
-		why = "the discovery of its group fails: " + err.Error()
+		why = "discovery of its group fails: " + err.Error()
 	} else if gr.Group == "" && len(e.catalog.Failed) > 0 {
 		why += ", unless in a group whose discovery fails"
 	}

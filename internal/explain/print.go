@@ -32,7 +32,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		}
 		why := r.Detail
 		if r.GroupError != "" {
-			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
+			why = strings.TrimPrefix(why+"; discovery of its group fails", "; ")
 		}
 		cells := []string{r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), r.Selector, string(r.Watched), scope(r), why}
 		for i, cell := range cells {

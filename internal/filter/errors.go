@@ -103,7 +103,7 @@ func explain(issues *cel.Issues, source common.Source) error {
 	case strings.Contains(what, "token recognition error at: '="):
 		fix = "write == to compare"
 	case strings.Contains(what, "undeclared reference"), strings.Contains(what, "undefined field"):
-		fix = "the variables are object, and resource with group, version, resource, kind and namespaced: " + fix
+		fix = "the variables are object, and resource with group, version, resource, kind, and namespaced: " + fix
 	case strings.Contains(what, "invalid matches argument"):
 		fix = "write a valid RE2 regular expression (https://github.com/google/re2/wiki/Syntax)"
 	}

@@ -110,7 +110,7 @@ func TestErrorsQuoteNothing(t *testing.T) {
 func TestCompileErrors(t *testing.T) {
 	const (
 		such = `write an expression such as resource.resource != "pods" || object.status.phase == "Failed"` + "\n"
-		help = `; the variables are object, and resource with group, version, resource, kind and namespaced: ` + such
+		help = `; the variables are object, and resource with group, version, resource, kind, and namespaced: ` + such
 	)
 	for _, tc := range []struct{ expression, want string }{
 		{`objct.spec`, "KUBERELAY_FILTER:1:1: undeclared reference to 'objct' (in container '')" + help + " | objct.spec\n | ^"},

@@ -206,7 +206,7 @@ func (f *Fleet) Gather() ([]*dto.MetricFamily, error) {
 }
 
 var clusterUpDesc = prometheus.NewDesc("kuberelay_cluster_up",
-	"1 if the cluster is copied, 0 if its kubeconfig, its API server, its permissions or the bus prevent that; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
+	"1 if the cluster is copied, 0 if its kubeconfig, its API server, its permissions, or the bus prevents that; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
 	[]string{"cluster"}, nil)
 
 // Describe implements [prometheus.Collector].

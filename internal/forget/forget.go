@@ -32,7 +32,7 @@ import (
 )
 
 // ErrWritten means that another process writes events of the cluster.
-var ErrWritten = errors.New("another process writes events of the cluster: stop its forwarder first")
+var ErrWritten = errors.New("another process is writing events of the cluster: stop its forwarder first")
 
 // Config configures [Run]. Every field except Deleting is required.
 type Config struct {

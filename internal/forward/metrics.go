@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each processed key, by reason: see docs/architecture.md. While nothing changes, only unchanged grows, by one for each object at each resync.",
+			Help: "Decisions by reason, one for each processed key: see docs/architecture.md. While nothing changes, only unchanged grows, by one for each object at each resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"resource", "type"}),
 		truncated: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_truncated_total",
-			Help: "Events published with metadata only, because the object is too large for the bus, by resource. Raise the limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS.",
+			Help: "Events, by resource, that were published with metadata only because the object is too large for the bus. Raise the limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS.",
 		}, []string{"resource"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_publish_conflicts_total",
@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		endToEnd: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_end_to_end_lag_seconds",
-			Help:    "Time from the write of an object at the API server to the acknowledgement of its event. The write time is the newest in metadata.managedFields, in whole seconds of the API server's clock. So the lag is up to 1 s too high, and a difference of the clocks adds to it; a negative lag counts as 0. Only created and updated events with a newer write time than the previous state count. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
+			Help:    "Time from the write of an object at the API server to the acknowledgement of its event. The write time is the newest in metadata.managedFields, in whole seconds of the API server's clock. So the lag is up to 1 s too high, and clock skew adds to it; a negative lag counts as 0. Only created and updated events with a newer write time than the previous state count. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
 			Buckets: []float64{1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 900, 3600},
 		}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -83,7 +83,7 @@ func (s *Set) startDueEpochs(ctx context.Context) {
 		// An object that was deleted in the previous history may exist in the current one. The
 		// comparison after the first list finds the deleted objects.
 		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
-		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
+		s.log.Warn("resource history was rolled back, restarting its informers in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)
 	}
 	s.mu.Lock()

@@ -101,7 +101,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		stops: counter("kuberelay_informer_stops_total", "reason",
 			"Informers stopped while the forwarder runs, by reason: not_served, not_selected, not_watchable, moved (restarted in another version). Needs no action; the log names the resource."),
 		references: counter("kuberelay_references_exceeded_total", "resource",
-			"Object states with more than the 1000 references that KUBERELAY_FOLLOW reads, by resource. The other references aren't followed. The log names the object."),
+			"Object states with more than 1,000 references, by resource. KUBERELAY_FOLLOW follows only the first 1,000. The log names the object."),
 	}
 }
 

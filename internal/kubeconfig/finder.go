@@ -72,7 +72,7 @@ func (f Finder) loadHome() (*rest.Config, error) {
 	case clientcmd.IsEmptyConfig(err):
 		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
 	case strings.Contains(err.Error(), "proxy-url"): // client-go's error has the URL with its password
-		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it, and percent-encode special characters in the password")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
@@ -95,7 +95,7 @@ func hidePassword(kube *rest.Config) error {
 	}
 	u, err := url.Parse(kube.Host)
 	if err != nil {
-		return errors.New("server in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+		return errors.New("server in the kubeconfig is not a valid URL: correct it, and percent-encode special characters in the password")
 	}
 	// Other credentials take precedence, as in package net/http.
 	if password, ok := u.User.Password(); ok && kube.BearerToken == "" && kube.BearerTokenFile == "" && kube.Username == "" && kube.ExecProvider == nil {

@@ -143,7 +143,7 @@ func (l *lock) note(act, err error) {
 	l.e.mu.Lock()
 	switch {
 	case denied:
-		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it: grant them, or name another namespace in KUBERELAY_LEASE_NAMESPACE", l.Describe(), err)
+		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create, and update on leases in it: grant them, or name another namespace in KUBERELAY_LEASE_NAMESPACE", l.Describe(), err)
 	case err == nil:
 		l.e.denied = nil
 	}
@@ -157,7 +157,7 @@ func (l *lock) note(act, err error) {
 	l.mu.Unlock()
 	switch {
 	case is && !was && denied:
-		l.e.Logger.Error("lease access denied; leader election needs an existing namespace, and get, create and update on leases in it", "lease", l.Describe(), "err", err)
+		l.e.Logger.Error("lease access denied; leader election needs an existing namespace, and get, create, and update on leases in it", "lease", l.Describe(), "err", err)
 	case is && !was:
 		l.e.Logger.Warn("cannot read or renew the lease, retrying", "lease", l.Describe(), "err", err)
 	case was && !is:

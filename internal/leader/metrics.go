@@ -3,7 +3,7 @@ package leader
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	leaderDesc = prometheus.NewDesc("kuberelay_leader", "1 if this forwarder leads and may write, else 0. Alert if no replica has 1 for longer than the lease duration.", nil, nil)
+	leaderDesc = prometheus.NewDesc("kuberelay_leader", "1 if this forwarder leads and may write, else 0. Alert if no replica has the value 1 for longer than the lease duration.", nil, nil)
 	holderDesc = prometheus.NewDesc("kuberelay_lease_holder", "1 for the identity that held the lease when it was last read, unless nobody renews it anymore. Use it to find the pod that leads.", []string{"identity"}, nil)
 )
 

@@ -25,7 +25,7 @@ func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
 		gauges: register(r, &informerGauges{}),
 		processing: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "informer_processing_latency_seconds",
-			Help:    "Time to apply one change, or one batch of changes, to the cache of the informer. If it grows, the forwarder lacks CPU.",
+			Help:    "Time to apply one change, or one batch of changes, to the informer's cache. If it grows, the forwarder lacks CPU.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s; few, because each resource has them
 		}, []string{"resource"})),
 	}
@@ -57,9 +57,9 @@ func resourceLabel(id cache.InformerNameAndResource) string {
 
 var (
 	queuedDesc = prometheus.NewDesc("informer_queued_items",
-		"Changes received and not yet in the cache of the informer. If it stays above 0, the forwarder lacks CPU.", []string{"resource"}, nil)
+		"Changes received and not yet in the informer's cache. If it stays above 0, the forwarder lacks CPU.", []string{"resource"}, nil)
 	storeVersionDesc = prometheus.NewDesc("informer_store_resource_version",
-		"Last 15 digits of the resourceVersion that the cache of the informer has reached; with several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
+		"Last 15 digits of the resourceVersion that the informer's cache has reached; with several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
 )
 
 // informerGauges holds the gauges of all informers.

@@ -19,11 +19,11 @@ var restClients = struct {
 }{
 	requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total",
-		Help: "Requests to the API server, by status code and HTTP method; each retry counts. The code is <error> if there was no response. Codes 401 and 403 mean credentials or RBAC; 429 means that the API server limits the forwarder.",
+		Help: "Requests to the API server, including retries, by status code and HTTP method. The code is <error> if there was no response. Codes 401 and 403 mean credentials or RBAC; 429 means that the API server limits the forwarder.",
 	}, []string{"code", "method"}),
 	duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "rest_client_request_duration_seconds",
-		Help:    "Duration of requests to the API server by HTTP method, without watches, with the wait in the client. If it grows, the API server is slow or KUBERELAY_KUBE_QPS is low.",
+		Help:    "Duration of requests to the API server, by HTTP method, excluding watches and including the wait in the client. If it grows, the API server is slow or KUBERELAY_KUBE_QPS is low.",
 		Buckets: requestBuckets,
 	}, []string{"verb"}),
 	throttled: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -11,8 +11,8 @@ import (
 
 func TestErrors(t *testing.T) {
 	const (
-		forms  = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
-		filter = `a filter compares one field of an element with a string, a number, true or false; write it as [?(@.type=="Ready")]`
+		forms  = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
+		filter = `a filter compares one field of an element with a string, a number, true, or false; write it as [?(@.type=="Ready")]`
 		shut   = "a bracket is not closed; put ] after the name"
 	)
 	identity := func(name string) string {
@@ -22,7 +22,7 @@ func TestErrors(t *testing.T) {
 		{"nodes", "a resource or a path is missing; write both with a colon between them, as in nodes:.status, or *:.status for all resources"},
 		{".status", "a resource or a path is missing; write both with a colon between them, as in nodes:.status, or *:.status for all resources"},
 		{":.status", "the resource before the colon is missing; write one, or * for all resources"},
-		{"nodes..x:.status", "there is nothing before, after or between dots" + forms},
+		{"nodes..x:.status", "a part before, after, or between dots is empty" + forms},
 		{"no*:.status", "* cannot stand for a part of a name" + forms},
 		{"nodes.B_c:.status", `"B_c" is not the name of a group` + forms},
 		{"deployments.v1.apps:.status", `an entry applies to every version of a resource; remove ".v1"`},

@@ -216,7 +216,7 @@ func (p *parser) quoted() (string, error) {
 	return "", fmt.Errorf("a quote is not closed; put %c after the name", quote)
 }
 
-var errFilter = errors.New("a filter compares one field of an element with a string, a number, true or false; write it as [?(@.type==\"Ready\")]")
+var errFilter = errors.New("a filter compares one field of an element with a string, a number, true, or false; write it as [?(@.type==\"Ready\")]")
 
 // filter reads the rest of a step after "[?".
 func (p *parser) filter() (step, error) {

@@ -34,7 +34,7 @@ type place struct {
 func NewInvalid(r prometheus.Registerer, log *slog.Logger) *Invalid {
 	i := &Invalid{log: log, named: map[place]struct{}{}, total: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "kuberelay_invalid_messages_total",
-		Help: "Messages on the bus that are not valid Kuberelay events, by reason. Each counts once; after the first 1,000, each counts whenever it is read. If it grows, another program writes to the bus: revoke its permission to write.",
+		Help: "Messages on the bus that are not valid Kuberelay events, by reason. Each is counted once; after the first 1,000, each is counted whenever it is read. If it grows, another program writes to the bus: revoke its permission to write.",
 	}, []string{"reason"})}
 	for _, reason := range event.InvalidReasons() {
 		i.total.WithLabelValues(string(reason))

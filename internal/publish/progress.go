@@ -41,7 +41,7 @@ func (s Start) Skips(d Delivery) (why string, sure bool) {
 	case d.Stored.IsZero() || !d.Stored.Before(s.Time):
 		return "", true
 	case s.Last:
-		return fmt.Sprintf("it was created after this event, at %s, and %s: it began with the event only if that was the last message", at, s.Why), false
+		return fmt.Sprintf("it was created after this event, at %s, and %s: it received the event only if the event was the last message", at, s.Why), false
 	}
 	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }

@@ -24,7 +24,7 @@ func TestSkips(t *testing.T) {
 		{"later sequence", Start{Position: 43, Why: "its deliver policy is by_start_sequence"}, "it began after this event: its deliver policy is by_start_sequence, 43", true},
 		{"its sequence", Start{Position: 42}, "", true},
 		{"last", Start{Time: later, Last: true, Why: "its deliver policy is last"},
-			"it was created after this event, at 2026-03-04T05:06:08Z, and its deliver policy is last: it began with the event only if that was the last message", false},
+			"it was created after this event, at 2026-03-04T05:06:08Z, and its deliver policy is last: it received the event only if the event was the last message", false},
 		{"last, created earlier", Start{Time: earlier, Last: true}, "", true},
 	} {
 		if got, sure := c.start.Skips(d); got != c.want || sure != c.sure {

@@ -40,7 +40,7 @@ func Explain(err error) error {
 func fixFor(code int, message string) string {
 	switch {
 	case code == http.StatusUnauthorized:
-		return "; the token or the client certificate is missing, wrong or expired: replace it in KUBECONFIG, or check the service account of the pod"
+		return "; the token or the client certificate is missing, wrong, or expired: replace it in KUBECONFIG, or check the service account of the pod"
 	case code == http.StatusForbidden && strings.Contains(message, "system:anonymous"):
 		return "; the request has no credentials: add a token or a client certificate to KUBECONFIG, or mount the service account's token"
 	}

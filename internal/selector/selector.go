@@ -45,7 +45,7 @@ func IsVersion(s string) bool { return versionForm.MatchString(s) }
 
 // Parse parses a selector. Most of its errors show the valid forms of a selector.
 func Parse(text string) (Selector, error) {
-	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 	name, group, grouped := strings.Cut(text, ".")
 	version, rest, ok := strings.Cut(group, ".")
 	if ok && IsVersion(version) && name != wildcard {
@@ -61,7 +61,7 @@ func Parse(text string) (Selector, error) {
 	case strings.Contains(name, wildcard) && name != wildcard || strings.Contains(group, wildcard):
 		return Selector{}, errors.New("* cannot stand for a part of a name" + forms)
 	case name == "", grouped && slices.Contains(strings.Split(group, "."), ""):
-		return Selector{}, errors.New("there is nothing before, after or between dots" + forms)
+		return Selector{}, errors.New("a part before, after, or between dots is empty" + forms)
 	case name != wildcard && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
 		return Selector{}, fmt.Errorf("%q is not the name of a resource%s", name, forms)
 	case grouped && len(validation.IsDNS1123Subdomain(group)) > 0:

@@ -37,14 +37,14 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                "nothing before",
-		".":               "nothing before",
-		"pods.":           "nothing before",
-		"pods.v1..":       "nothing before",
-		"pods.v1..apps":   "nothing before",
-		"*.v1.":           "nothing before",
-		".apps":           "nothing before",
-		"pods..apps":      "nothing before",
+		"":                "is empty",
+		".":               "is empty",
+		"pods.":           "is empty",
+		"pods.v1..":       "is empty",
+		"pods.v1..apps":   "is empty",
+		"*.v1.":           "is empty",
+		".apps":           "is empty",
+		"pods..apps":      "is empty",
 		"pods/log":        "a subresource",
 		"po ds":           "a space",
 		"pod*":            "part of a name",

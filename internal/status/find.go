@@ -206,7 +206,7 @@ func (d Document) findContent(add adder) {
 		}
 	}
 	if len(failing) > 0 {
-		headline := fmt.Sprintf("KUBERELAY_FILTER fails for objects of %s, which are published", counted(len(failing), "resource"))
+		headline := fmt.Sprintf("KUBERELAY_FILTER fails for objects of %s, so these objects are published", counted(len(failing), "resource"))
 		add(FilterFailing, Warning, since, headline, "%s: %s", headline, listed(failing))
 	}
 	if len(truncated) > 0 {

@@ -148,7 +148,7 @@ var faults = []struct {
 		d.Bus.State, d.Bus.Error, d.Comparisons = BusUnavailable, "no connection", []ComparisonError{{"pods", Error{"not sent", *ago(time.Hour)}}}
 	}, []string{"critical bus_unavailable"}, "no connection"},
 	{"the filter fails", func(d *Document) { d.Resources[0].FilterError = &Error{"no such key: absent", *ago(time.Hour)} },
-		[]string{"warning filter_failing"}, "KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (no such key: absent)"},
+		[]string{"warning filter_failing"}, "KUBERELAY_FILTER fails for objects of 1 resource, so these objects are published: configmaps (no such key: absent)"},
 	{"metadata only", func(d *Document) { d.Resources[0].Truncated, d.Resources[1].Truncated = 1, 3 },
 		[]string{"warning objects_truncated"}, "objects of 2 resources are too large for the bus, which has their metadata only: configmaps (1 state), deployments.apps (3 states)"},
 	{"memory", func(d *Document) { d.Memory.Used = 220 << 20 }, []string{"warning memory_low"}, "220 MiB of 230 MiB"},
@@ -259,7 +259,7 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) { d.Resources[1].ConsistentAsOf = ago(time.Hour) }, "consistency points of 1 of 2 resources have not advanced", ago(time.Hour)},
 		{func(d *Document) {
 			d.Resources[0].FilterError, d.Resources[1].FilterError = &Error{raw, *ago(time.Minute)}, &Error{raw, *ago(time.Hour)}
-		}, "KUBERELAY_FILTER fails for objects of 2 resources, which are published", ago(time.Hour)},
+		}, "KUBERELAY_FILTER fails for objects of 2 resources, so these objects are published", ago(time.Hour)},
 		{func(d *Document) { d.Comparisons = []ComparisonError{{"pods", Error{raw, *ago(time.Minute)}}} }, "the bus cannot be compared with the cluster, so deletes can be missing: pods", ago(time.Minute)},
 		{func(d *Document) { d.Resources[1].PublishError = &Error{raw, *ago(time.Minute)} }, "objects of 1 resource cannot be published", ago(time.Minute)},
 		{func(d *Document) {

@@ -25,7 +25,7 @@ func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 	case f.Role == Standby:
 		d.Bus.Error = "this forwarder is a standby; " + f.whoLeads("ask the leader, ")
 	case f.Checkpoint != nil && f.Checkpoint.Foreign:
-		d.Bus.Error = "another writer's event is there, and the forwarder compares it with the cluster"
+		d.Bus.Error = "the last event on the bus is from another writer; the forwarder is comparing it with the cluster"
 	}
 	v := d.judge()
 	f.Verdict = &v

@@ -46,7 +46,7 @@ func TestJudged(t *testing.T) {
 		{"starting", func(f *Forwarder) { *f = Forwarder{Role: Starting, Error: "no route"} }, CannotTell,
 			"unknown: the current state cannot be determined: the forwarder is starting: no route"},
 		{"foreign event", func(f *Forwarder) { f.Checkpoint.Foreign = true }, CannotTell,
-			"unknown: the state on the bus cannot be determined: another writer's event is there, and the forwarder compares it with the cluster"},
+			"unknown: the state on the bus cannot be determined: the last event on the bus is from another writer; the forwarder is comparing it with the cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := well()

@@ -56,17 +56,17 @@ func Causes() []Cause {
 		{Unchanged, 0, "the current state differs from the last event only in fields that are not published", ""},
 		{DeleteOnBus, 0, "the object is gone, and the last event says so", ""},
 		{Deselection, 1, "a setting does not select the object", "change the setting, and restart the forwarder; forwarder resources shows what KUBERELAY_RESOURCES matches"},
-		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list and watch"},
+		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list, and watch"},
 		{WatchFailing, 1, "the list or the watch of the resource fails", "repair what the error names; forwarder status shows more about the resource"},
 		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
-		{BusUnavailable, 1, "the bus is unavailable", "check that it is running; check KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
+		{BusUnavailable, 1, "the bus is unavailable", "check that it is running; check KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials, and the permissions"},
 		{Refused, 1, "the bus rejects the event", "repair what the error names; a full bus needs space"},
-		{Lost, 1, "the bus had the current state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
+		{Lost, 1, "the bus had the current state, but has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
 		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
 		{Behind, 1, "the bus lacks the change, and no leader says why", "ask the forwarder that leads, with --address"},
-		{ConsumerBehind, 1, "the bus has the change, and the consumer has not acknowledged it", "see the consumer's log"},
-		{ConsumerUnknown, 2, "the bus has the change, and what the consumer has read is unknown", "check the name in --consumer, and the permissions"},
+		{ConsumerBehind, 1, "the bus has the change, but the consumer has not acknowledged it", "see the consumer's log"},
+		{ConsumerUnknown, 2, "the bus has the change, but how far the consumer has read is unknown", "check the name in --consumer, and the permissions"},
 		{NoObject, 2, "neither the API server nor the bus has the object", "check the name and --namespace; the delete of an object stays on the bus for KUBERELAY_DELETE_RETENTION"},
 		{CannotTell, 2, "the current state is unknown", "repair what the error names, and trace the object again"},
 	}
@@ -240,7 +240,7 @@ var decisions = map[string]string{
 	"await":   "the object on the bus is not known to be gone: the forwarder compares the bus with the cluster",
 	"stale":   "the bus has a later state than the watch: the forwarder asks the API server",
 	"denied":  "the bus has a delete of this version: the forwarder asks the API server",
-	"foreign": "another writer's event is on the bus: the forwarder compares it with the cluster",
+	"foreign": "the last event on the bus is from another writer; the forwarder is comparing it with the cluster",
 }
 
 // queues describes the places of package workqueue.

@@ -250,7 +250,7 @@ func (c *candidate) problem(k event.Key) report.Problem {
 		case isAhead(e, s) && c.point != "":
 			p.Detail = "the cluster never had this version of it"
 		case isAhead(e, s):
-			p.Detail = "the bus is ahead of the cluster, whose history went back"
+			p.Detail = "the bus is ahead of the cluster, whose history was rolled back"
 		}
 	default:
 		p.Kind, p.Detail = report.Different, "same version, other data"

@@ -22,7 +22,7 @@ func TestChanges(t *testing.T) {
 		{"another previous object", `"uid":"`, `"uid":"x`, "", []string{"malformed a: the previous state has uid"}},
 		{"another patch", `"path":"/data/k","value":"new"`, `"path":"/data/k","value":"FORGED"`, "", []string{"malformed a: the patch does not turn"}},
 		{"a patch of something else", `"path":"/data/k"`, `"path":"/data/l"`, "", []string{"malformed a: the data: the patch cannot be applied"}},
-		{"a previous state without a patch", `"patch":[`, `"patch":null,"other":[`, "", []string{"malformed a: the data: the data has not both"}},
+		{"a previous state without a patch", `"patch":[`, `"patch":null,"other":[`, "", []string{"malformed a: the data: the data must have both"}},
 		{"a created object", "", "", event.Created, []string{"malformed a: an event of type created has a previous state", "misordered a: type created"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -113,7 +113,7 @@ func TestStatus_Slow(t *testing.T) {
 		awaitAccess(t, cp, gvr("", "v1", "services"), namespace, strings.Contains(resources, "services"))
 	}
 	restart(map[string]string{"FILTER": `resource.kind != "ConfigMap" || object.data.absent == "x"`})
-	f.says(1, "WARNING: KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (")
+	f.says(1, "WARNING: KUBERELAY_FILTER fails for objects of 1 resource, so these objects are published: configmaps (")
 
 	grant(`"configmaps"`)
 	restart(nil)

@@ -301,7 +301,7 @@ var natsKinds = []kind{
 		// The changes after the restore only create and delete. Otherwise, an object could reach
 		// the version that it has on the bus, with other content, before the forwarder detects the
 		// restore. This is a limit in docs/delivery.md.
-		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, nsUnseen, crdRemoved, crdComes, crdMoves}, felt: "history went back",
+		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, nsUnseen, crdRemoved, crdComes, crdMoves}, felt: "resource history was rolled back",
 		add: func(g *generator, from, to int) {
 			g.calm = to
 			g.during(from, to, [][]act{

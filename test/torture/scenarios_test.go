@@ -489,7 +489,7 @@ func playRestore(s *script) {
 	s.onBus(at("deleted"), 2)
 	s.onBus(at("changed"), 2)
 	s.do(act{do: restore})
-	s.either("history went back", `"waiting":`)
+	s.either("resource history was rolled back", `"waiting":`)
 	s.idle(0)
 }
 

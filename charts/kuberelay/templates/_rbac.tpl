@@ -29,7 +29,7 @@ resources are in files/resources.yaml.
 {{- else if contains "/" $s }}
 {{- dict "error" "a subresource cannot be watched" | toJson }}
 {{- else if has "" (splitList "." $s) }}
-{{- dict "error" "there is nothing before, after or between dots; write it as pods, deployments.apps or *.apps" | toJson }}
+{{- dict "error" "a part before, after, or between dots is empty; write it as pods, deployments.apps, or *.apps" | toJson }}
 {{- else if eq $group "core" }}
 {{- dict "error" "the core group has no name; name its resources, such as pods" | toJson }}
 {{- else if not (or (eq $name "*") (and (le (len $name) 63) (regexMatch (printf "^%s$" $label) $lower))) }}
@@ -89,7 +89,7 @@ are granted with "*".
 {{- end }}
 {{- end }}
 {{- if not $found }}
-{{- fail (printf "config.resources: *.%s: the chart does not know the resources of this group, and RBAC cannot leave subresources out of a whole group. Name the resources, or set rbac.groupsWithSubresources={%s} to grant get, list and watch on all of its resources and subresources" $group $group) }}
+{{- fail (printf "config.resources: *.%s: the chart does not know the resources of this group, and RBAC cannot leave subresources out of a whole group. Name the resources, or set rbac.groupsWithSubresources={%s} to grant get, list, and watch on all of its resources and subresources" $group $group) }}
 {{- end }}
 {{- $items | toJson }}
 {{- end }}

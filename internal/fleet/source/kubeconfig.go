@@ -99,7 +99,7 @@ func parse(raw []byte) (*clientcmdapi.Config, error) {
 func (c Config) cluster(name string, kubeconfig *clientcmdapi.Config) Cluster {
 	fail := func(err error) Cluster {
 		if strings.Contains(err.Error(), "proxy-url") { // client-go quotes it, with its password
-			err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+			err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it, and percent-encode special characters in the password")
 		}
 		return Cluster{Name: name, Err: err}
 	}

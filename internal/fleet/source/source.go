@@ -114,7 +114,7 @@ func unique(all []Cluster) (distinct []Cluster) {
 		case last >= 0 && distinct[last].Name == c.Name:
 			distinct[last] = Cluster{Name: c.Name, Err: errors.New("several clusters of the source have this name; rename all but one")}
 		case !config.IsClusterName(c.Name):
-			distinct = append(distinct, Cluster{Name: c.Name, Err: errors.New("not the name of a cluster; use letters, digits, . _ and -, with a letter or digit first, at most 253")})
+			distinct = append(distinct, Cluster{Name: c.Name, Err: errors.New("not the name of a cluster; use letters, digits, dots, underscores, and hyphens, with a letter or digit first, at most 253 characters")})
 		default:
 			distinct = append(distinct, c)
 		}

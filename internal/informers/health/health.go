@@ -71,7 +71,7 @@ func (r Report) Ready() error {
 	switch {
 	case len(waiting) > 0:
 	case forbidden != nil && readable == 0:
-		return fmt.Errorf("access denied to all %d selected resources; grant get, list and watch, or name the readable namespaces in KUBERELAY_NAMESPACES: %w", len(r.resources()), forbidden)
+		return fmt.Errorf("access denied to all %d selected resources; grant get, list, and watch, or name the readable namespaces in KUBERELAY_NAMESPACES: %w", len(r.resources()), forbidden)
 	default:
 		return nil
 	}

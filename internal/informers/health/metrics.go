@@ -7,11 +7,11 @@ import (
 )
 
 var (
-	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the cache of the informer. Multiply by the size of the objects to estimate memory: see docs/sizing.md.", []string{"resource"}, nil)
+	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the informer's cache. Multiply by the size of the objects to estimate memory: see docs/sizing.md.", []string{"resource"}, nil)
 	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource is complete in every namespace, else 0. If it stays 0, see kuberelay_informer_failing and the log.", []string{"resource"}, nil)
-	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason. For forbidden, grant get, list and watch; for the other reasons, see the log.", []string{"resource", "reason"}, nil)
-	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state of the informer of the resource: starting, synced or degraded, with the reason; with several namespaces, the worst. Alert on degraded: see docs/resources.md, States.", []string{"resource", "state", "reason"}, nil)
-	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "Unix time at which the informer of the resource entered its state. Subtract it from the current time to see how long the state has lasted.", []string{"resource"}, nil)
+	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason. For forbidden, grant get, list, and watch; for the other reasons, see the log.", []string{"resource", "reason"}, nil)
+	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state of the resource's informer: starting, synced, or degraded, with the reason; with several namespaces, the worst. Alert on degraded: see docs/resources.md, States.", []string{"resource", "state", "reason"}, nil)
+	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "Unix time at which the resource's informer entered its state. Subtract it from the current time to see how long the state has lasted.", []string{"resource"}, nil)
 )
 
 // Describe sends the descriptions of the metrics that [Report.Collect] sends.

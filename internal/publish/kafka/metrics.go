@@ -27,11 +27,11 @@ func newMetrics(r prometheus.Registerer, fetches func() uint64) *metrics {
 		Metrics: publish.NewMetrics(r, "kafka", resultDenied),
 		ready: f.NewGauge(prometheus.GaugeOpts{
 			Name: "kuberelay_kafka_ready",
-			Help: "1 while this forwarder is the writer and the brokers respond, else 0. Alert if no replica has 1: nothing is lost, but nothing is published.",
+			Help: "1 while this forwarder is the writer and the brokers respond, else 0. Alert if no replica has the value 1: nothing is lost, but nothing is published.",
 		}),
 		sessions: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_kafka_sessions_total",
-			Help: "Producer sessions started: at the start, after an error with an unknown outcome, and every 12 hours. A steady rate means that brokers fail, or that another forwarder uses the same transactional ID: see the log.",
+			Help: "Producer sessions started. A session starts when the forwarder begins to write, after an error with an unknown outcome, and every 12 hours. A steady rate means that brokers fail, or that another forwarder uses the same transactional ID: see the log.",
 		}),
 		records: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_kafka_batch_records",

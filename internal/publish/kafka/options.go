@@ -144,7 +144,7 @@ func (o Options) validate() error {
 	case o.ContentMode != Binary && o.ContentMode != Structured:
 		return failure.Misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
 	case o.AckTimeout < 0 || o.MaxInFlight < 0 || o.BatchBytes < 0 || o.MaxBytesInFlight < 0:
-		return failure.Misconfigured("the acknowledgement timeout (%s), the numbers of messages (%d) and bytes (%d) in flight and the size of a batch (%d) must be positive",
+		return failure.Misconfigured("the acknowledgement timeout (%s), the numbers of messages (%d) and bytes (%d) in flight, and the size of a batch (%d) must not be negative",
 			o.AckTimeout, o.MaxInFlight, o.MaxBytesInFlight, o.BatchBytes)
 	}
 	return nil

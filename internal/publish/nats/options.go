@@ -130,7 +130,7 @@ func (o Options) validate() error {
 	case o.ContentMode != Binary && o.ContentMode != Structured:
 		return stream.Misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
 	case o.AckTimeout < 0 || o.MaxInFlight < 0:
-		return stream.Misconfigured("the acknowledgement timeout (%s) and the number in flight (%d) must be positive", o.AckTimeout, o.MaxInFlight)
+		return stream.Misconfigured("the acknowledgement timeout (%s) and the number in flight (%d) must not be negative", o.AckTimeout, o.MaxInFlight)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 	case config.SinkNATS:
 		b, err = openNATS(ctx, c, invalid)
 	default:
-		err = &config.Error{Err: fmt.Errorf("KUBERELAY_SINK is %q, want nats, kafka or stdout", c.Settings.Event.Sink)}
+		err = &config.Error{Err: fmt.Errorf("KUBERELAY_SINK is %q, want nats, kafka, or stdout", c.Settings.Event.Sink)}
 	}
 	if err != nil {
 		return nil, busError(err)

@@ -118,7 +118,7 @@ func (s kafkaSource) catchUp(ctx context.Context, f *Follower) error {
 		case !s.isOurs(r):
 			return nil
 		case len(r.Key) > maxKey:
-			f.takeRefused(d, fmt.Errorf("its key has %d bytes", len(r.Key)))
+			f.takeRefused(d, fmt.Errorf("its key has %d bytes, want at most %d", len(r.Key), maxKey))
 			return nil
 		}
 		if a, err := s.address(d); err == nil && a.Kind == wire.OfObject && r.Value == nil {

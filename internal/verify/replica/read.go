@@ -52,7 +52,7 @@ func (p place) checkTopic(a wire.Address, log publish.Log) error {
 	switch a.Kind {
 	case wire.OfWriter:
 		if a.Topic != log.Topic || a.Partition != log.Partition {
-			return fmt.Errorf("it is in partition %d of topic %s", log.Partition, log.Topic)
+			return fmt.Errorf("it is in partition %d of topic %s, but belongs in partition %d of topic %s", log.Partition, log.Topic, a.Partition, a.Topic)
 		}
 		return nil
 	case wire.OfClaim:
@@ -148,11 +148,11 @@ func (p place) read(m wire.Event, a wire.Address, d publish.Delivery) (e Event, 
 	p.readContext(m, &problems)
 	for _, flag := range []string{"truncated", "finalstateunknown"} {
 		if v := m.Get(flag); v != "" && v != "true" {
-			problems.add("%s is %q", flag, v)
+			problems.add("%s is %q, want true or no value", flag, v)
 		}
 	}
 	if cause := m.Get("cause"); cause != "watch" && cause != "snapshot" && cause != "reconcile" {
-		problems.add("cause is %q", cause)
+		problems.add("cause is %q, want watch, snapshot, or reconcile", cause)
 	}
 	if want := map[bool]string{true: "DEL"}[e.Type.Removes()]; !p.Records && m.Operation != want {
 		problems.add("the header KV-Operation is %q, want %q", m.Operation, want)
@@ -167,7 +167,7 @@ func (p place) readContext(m wire.Event, problems *complaints) {
 		problems.add("source is %q, want %q", m.Get("source"), want)
 	}
 	if t := m.Get("datacontenttype"); t != "application/json" {
-		problems.add("datacontenttype is %q", t)
+		problems.add("datacontenttype is %q, want application/json", t)
 	}
 	_, err := wire.Time(m.Get("time"))
 	problems.check("time", err)
@@ -218,15 +218,15 @@ func repaired(m wire.Event, t wire.Type) uint64 {
 func (p place) readIdentity(m wire.Event, a wire.Address, problems *complaints) {
 	problems.checkKey(m, a, "object")
 	if got := problems.text(m, "name"); got != a.Object.Name {
-		problems.add("name is %q", got)
+		problems.add("name is %q, want %q", got, a.Object.Name)
 	}
 	if got := problems.text(m, "namespace"); got != a.Object.Namespace {
-		problems.add("namespace is %q", got)
+		problems.add("namespace is %q, want %q", got, a.Object.Namespace)
 	}
 	api := m.Get("apiversion")
 	gv, err := schema.ParseGroupVersion(api)
 	if err != nil || api != "" && gv.Group != a.Object.Group {
-		problems.add("apiversion is %q", api)
+		problems.add("apiversion is %q, want a version of group %q", api, a.Object.Group)
 	}
 	if want := wire.Path(a.Object, gv.Version); m.Get("subject") != want {
 		problems.add("the attribute subject is %q, want %q", m.Get("subject"), want)
@@ -246,13 +246,13 @@ func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 	case wire.OfSnapshot:
 		s, err := wire.ParseSnapshot(m.Data)
 		if err == nil && (s.Group != a.Object.Group || s.Resource != a.Object.Resource) {
-			err = fmt.Errorf("it names group %q and resource %q", s.Group, s.Resource)
+			err = fmt.Errorf("it names group %q and resource %q, want %q and %q", s.Group, s.Resource, a.Object.Group, a.Object.Resource)
 		}
 		problems.check("the data", err)
 	case wire.OfWriter:
 		w, err := wire.ParseWriter(m.Data)
 		if err == nil && (w.Topic != a.Topic || w.Partition != a.Partition) {
-			err = fmt.Errorf("it names partition %d of topic %q", w.Partition, w.Topic)
+			err = fmt.Errorf("it names partition %d of topic %q, want %d of %q", w.Partition, w.Topic, a.Partition, a.Topic)
 		}
 		problems.check("the data", err)
 	case wire.OfClaim:
@@ -261,7 +261,7 @@ func (p place) readMarker(m wire.Event, a wire.Address) (problems complaints) {
 	case wire.OfResolved:
 		of, err := wire.ParsePoint(m)
 		if err == nil && (of.Group != a.Object.Group || of.Resource != a.Object.Resource) {
-			err = fmt.Errorf("it names group %q and resource %q", of.Group, of.Resource)
+			err = fmt.Errorf("it names group %q and resource %q, want %q and %q", of.Group, of.Resource, a.Object.Group, a.Object.Resource)
 		}
 		problems.check("the consistency point", err)
 	case wire.OfObject:

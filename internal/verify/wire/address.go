@@ -41,7 +41,7 @@ type Address struct {
 func ParseSubject(prefix, subject string) (Address, error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] != prefix {
-		return Address{}, fmt.Errorf("subject %q does not have six tokens, the first being %q", subject, prefix)
+		return Address{}, fmt.Errorf("subject %q does not have six tokens, or the first is not %q", subject, prefix)
 	}
 	a, err := parseAddress(tokens[1:], token, groupToken, namespaceToken)
 	if err == nil && a.Kind == OfWriter {

@@ -161,7 +161,7 @@ func (e Event) withMode(mode string) (Event, error) {
 	}
 	for _, name := range []string{"id", "uid", "resourceversion", "previousversion", "apiversion", "group", "resource"} {
 		if n := len(e.Get(name)); n > maxText {
-			return Event{}, fmt.Errorf("attribute %s has %d bytes", name, n)
+			return Event{}, fmt.Errorf("attribute %s has %d bytes, want at most %d", name, n, maxText)
 		}
 	}
 	if v := e.Get("specversion"); v != "1.0" {
@@ -241,7 +241,7 @@ func attributeValue(value json.RawMessage) (string, error) {
 	default:
 		var n int32
 		if err := json.Unmarshal(value, &n); err != nil || s == "null" {
-			return "", errors.New("it is neither a string, a boolean nor an integer")
+			return "", errors.New("it is not a string, a boolean, or an integer")
 		}
 		return s, nil
 	}

@@ -17,7 +17,7 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 	previous, hasPrevious := t["previous"].(Tree)
 	patch, hasPatch := t["patch"].([]any)
 	if !hasPrevious || !hasPatch {
-		return nil, nil, errors.New("the data has not both a previous state and a patch")
+		return nil, nil, errors.New("the data must have both a previous state and a patch")
 	}
 	again, _ := ParseTree(e.Data) // for the patch to change
 	result := again["previous"]

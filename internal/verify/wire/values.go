@@ -103,7 +103,7 @@ func (e Event) ObjectOf() (Tree, error) {
 		}
 		return object, nil
 	default:
-		return nil, fmt.Errorf("dataschema is %q", schema)
+		return nil, fmt.Errorf("dataschema is %q, want none or %q", schema, changeSchema)
 	}
 }
 
@@ -186,7 +186,7 @@ func ParseClaim(data []byte) (ClaimData, error) {
 	}
 	if replaces, there := t["replaces"]; there {
 		if c.Replaces, _ = replaces.(string); c.Replaces == "" {
-			return ClaimData{}, errors.New("the claim replaces no uid")
+			return ClaimData{}, errors.New("replaces is empty or not a string")
 		}
 	}
 	claimed, _ := t["claimed"].(string)
@@ -213,7 +213,7 @@ func ParseSnapshot(data []byte) (SnapshotData, error) {
 	group, ok1 := t["group"].(string)
 	resource, ok2 := t["resource"].(string)
 	if !ok1 || !ok2 {
-		return SnapshotData{}, errors.New("the marker names no group and resource")
+		return SnapshotData{}, errors.New("the marker does not name a group and a resource")
 	}
 	count, err := natural(t, "count", 63)
 	return SnapshotData{group, resource, count}, err
@@ -231,14 +231,14 @@ type Point struct {
 func ParsePoint(m Event) (Point, error) {
 	objects, err := strconv.ParseUint(m.Get("objects"), 10, 63)
 	if err != nil {
-		return Point{}, errors.New("objects is not a number")
+		return Point{}, errors.New("objects is not an integer from 0 to 2^63-1")
 	}
 	p := Point{Group: m.Get("group"), Resource: m.Get("resource"), Version: m.Get("resourceversion"), Objects: objects}
 	if p.AsOf, err = Time(m.Get("time")); err != nil {
 		return Point{}, err
 	}
 	if p.Resource == "" || p.Version == "" {
-		return Point{}, errors.New("it names no resource or no version")
+		return Point{}, errors.New("it does not name a resource and a version")
 	}
 	if len(m.Data) == 0 {
 		return p, nil

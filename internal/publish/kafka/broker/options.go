@@ -93,7 +93,7 @@ func (o Options) validate() error {
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return failure.Misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) must both be set", o.CertFile, o.KeyFile)
 	case o.RequestTimeout < 0:
-		return failure.Misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
+		return failure.Misconfigured("the request timeout is %s: it must not be negative", o.RequestTimeout)
 	}
 	return o.validateSASL()
 }
@@ -103,11 +103,11 @@ func (o Options) validateSASL() error {
 	case "":
 		if o.User != "" || o.PasswordFile != "" {
 			return failure.Misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
-				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
+				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s, or %s", o.User, o.PasswordFile, login.Plain, login.ScramSHA256, login.ScramSHA512)
 		}
 	case login.OAuthBearer:
 		if a := o.OAuth; (a.TokenFile == "") == (a.TokenURL == "") || a.TokenURL != "" && (a.ClientID == "" || a.SecretFile == "") {
-			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q), "+
+			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs either KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q) with "+
 				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", login.OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
 		}
 	case login.Plain, login.ScramSHA256, login.ScramSHA512:
@@ -120,7 +120,7 @@ func (o Options) validateSASL() error {
 			return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs TLS: set KUBERELAY_KAFKA_TLS=true", login.AWSIAM)
 		}
 	default:
-		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
+		return failure.Misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s, %s, or %s", o.SASLMechanism, login.Plain, login.ScramSHA256, login.ScramSHA512, login.OAuthBearer, login.AWSIAM)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func validateAddr(a string) error {
 	host, port, err := net.SplitHostPort(a)
 	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1 || n > 65535 ||
 		host == "" || strings.ContainsAny(host, "/, \t\r\n") {
-		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, separated by commas", a)
+		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, and separate several with commas", a)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 		return nil
 	})
 	if err != nil {
-		return NoProducer, fmt.Errorf("take the transactional id %s: %w", transactionalID, c.advisor.Denied(err, advice.OnTransactionalID(transactionalID), advice.OnCluster("IdempotentWrite")))
+		return NoProducer, fmt.Errorf("take the transactional ID %s: %w", transactionalID, c.advisor.Denied(err, advice.OnTransactionalID(transactionalID), advice.OnCluster("IdempotentWrite")))
 	}
 	return p, nil
 }

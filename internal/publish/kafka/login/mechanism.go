@@ -120,7 +120,7 @@ func (bearerMechanism) Name() string { return OAuthBearer }
 func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	token, err := m.Get(ctx)
 	if errors.Is(err, oauth.ErrRefused) {
-		return nil, nil, failure.Misconfigured("%w: %w; check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE and KUBERELAY_KAFKA_OAUTH_SCOPES", kafka.SASLAuthenticationFailed, err)
+		return nil, nil, failure.Misconfigured("%w: %w; check KUBERELAY_KAFKA_OAUTH_CLIENT_ID, KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE, and KUBERELAY_KAFKA_OAUTH_SCOPES", kafka.SASLAuthenticationFailed, err)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -130,7 +130,7 @@ func (m bearerMechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, 
 
 func (m bearerMechanism) Rejected() (what, check string) {
 	return fmt.Sprintf("the token of %q with %s", cmp.Or(m.Subject(), "an unknown user"), OAuthBearer),
-		fmt.Sprintf("that the token from %s is valid now, and has the issuer, the audience and the scope that the brokers expect", m.from)
+		fmt.Sprintf("that the token from %s is valid now, and has the issuer, the audience, and the scope that the brokers expect", m.from)
 }
 
 type bearerExchange struct{}

@@ -50,7 +50,7 @@ func (b *Bus) RawAt(ctx context.Context, topic string, position uint64) (Record,
 		return Record{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("read the record at %d:%d of topic %s: %w", publish.Partition(position), publish.Offset(position), topic, err)
+		return Record{}, false, fmt.Errorf("read the record at offset %d of partition %d of topic %s: %w", publish.Offset(position), publish.Partition(position), topic, err)
 	}
 	return r, found, nil
 }

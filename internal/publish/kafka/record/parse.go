@@ -88,12 +88,12 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	case s.Topic != topic || !IsTopic(topic):
 		return fail(event.InvalidKey, fmt.Errorf("it names the topic %.100q", s.Topic))
 	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
-		return fail(event.InvalidData, errors.New("its session or writer has a name that is too long"))
+		return fail(event.InvalidData, fmt.Errorf("the name of its session or writer has more than %d bytes", event.MaxText))
 	case s.Partitions < 0 || s.Partitions > publish.MaxPartitions || s.Records < 0 || s.Records > publish.MaxPartitions:
-		return fail(event.InvalidPosition, fmt.Errorf("%d partitions or %d checkpoint partitions are out of range", s.Partitions, s.Records))
+		return fail(event.InvalidPosition, fmt.Errorf("it has %d partitions and %d checkpoint partitions, want 0 to %d of each", s.Partitions, s.Records, publish.MaxPartitions))
 	}
 	if partition != 0 {
-		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d, not in the first one", partition))
+		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d, want 0", partition))
 	}
 	return Checkpoint{Kind: OfTopic, State: s}, nil
 }
@@ -169,7 +169,7 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 		return Entry{}, err
 	}
 	if !acked.Deleted {
-		return Entry{}, event.Invalid(event.InvalidAttribute, fmt.Errorf("a tombstone has the type %q, which is not a removal", attribute("type")))
+		return Entry{}, event.Invalid(event.InvalidAttribute, fmt.Errorf("a tombstone has the type %q, want a type that removes the object", attribute("type")))
 	}
 	e := EntryOf(acked, topic, partition, r.Offset-1)
 	e.Time = Stored(r.Time)

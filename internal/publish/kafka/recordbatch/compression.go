@@ -38,7 +38,7 @@ func (c Compression) String() string {
 func ParseCompression(name string) (Compression, error) {
 	i := slices.Index(compressions[:], name)
 	if i < 0 {
-		return None, fmt.Errorf("compression is %q; it must be none, gzip, snappy, lz4 or zstd", name)
+		return None, fmt.Errorf("compression is %q; it must be none, gzip, snappy, lz4, or zstd", name)
 	}
 	return Compression(i), nil
 }

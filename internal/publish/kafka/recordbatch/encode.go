@@ -39,7 +39,7 @@ func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence i
 	case len(b.records) == 0:
 		return dst, errors.New("encode record batch: it has no records")
 	case b.Size() > math.MaxInt32:
-		return dst, fmt.Errorf("encode record batch: its size of %d bytes is over the format's limit", b.Size())
+		return dst, fmt.Errorf("encode record batch: it has %d bytes, want at most %d", b.Size(), math.MaxInt32)
 	case codec < None || codec > Zstd:
 		return dst, fmt.Errorf("encode record batch: unknown compression %d", codec)
 	}
@@ -85,7 +85,7 @@ func NextSequence(base int32, n int) int32 {
 func (p Producer) check(baseSequence int32) error {
 	none := p.ID == -1 && p.Epoch == -1 && baseSequence == NoSequence
 	if !none && (p.ID < 0 || p.Epoch < 0 || baseSequence < 0) {
-		return fmt.Errorf("producer id %d, epoch %d and sequence %d: all three must be -1, or none negative", p.ID, p.Epoch, baseSequence)
+		return fmt.Errorf("producer ID %d, epoch %d, and sequence number %d: all three must be -1, or none negative", p.ID, p.Epoch, baseSequence)
 	}
 	return nil
 }

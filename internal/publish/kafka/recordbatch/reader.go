@@ -77,7 +77,7 @@ func (r *Reader) Next() (Record, int64, error) {
 	case size < 0:
 		return Record{}, 0, r.failed(nil, "a record of negative length")
 	case size > MaxRecord:
-		return Record{}, 0, fmt.Errorf("%w: a record of %d bytes", ErrTooLarge, size)
+		return Record{}, 0, fmt.Errorf("%w: a record of %d bytes, want at most %d", ErrTooLarge, size, MaxRecord)
 	case size > int64(r.largest):
 		return Record{}, 0, ErrLarge
 	}
@@ -145,7 +145,7 @@ func parseRecord(body []byte) (Record, deltas, error) {
 	headers := f.varint()
 	switch {
 	case headers > maxHeaders:
-		return Record{}, d, fmt.Errorf("%w: a record with %d headers", ErrTooLarge, headers)
+		return Record{}, d, fmt.Errorf("%w: a record with %d headers, want at most %d", ErrTooLarge, headers, maxHeaders)
 	case headers < 0 || headers > int64(len(f.left)): // each header has at least two bytes
 		f.failed = true
 	case headers > 0:
@@ -154,7 +154,7 @@ func parseRecord(body []byte) (Record, deltas, error) {
 	for i := range record.Headers {
 		key := f.bytes(f.varint())
 		if len(key) > maxHeaderKey {
-			return Record{}, d, fmt.Errorf("%w: the key of a header has %d bytes", ErrTooLarge, len(key))
+			return Record{}, d, fmt.Errorf("%w: the key of a header has %d bytes, want at most %d", ErrTooLarge, len(key), maxHeaderKey)
 		}
 		record.Headers[i] = Header{Key: string(key), Value: f.nullable()}
 	}

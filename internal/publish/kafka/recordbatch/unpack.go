@@ -178,7 +178,7 @@ func (r *snappyReader) unpack() error {
 	case n > maxSnappyRatio*(len(block)+1):
 		return fmt.Errorf("%w: %d bytes cannot unpack to %d", ErrMalformed, len(block), n)
 	case n > MaxRecord:
-		return fmt.Errorf("%w: a block of %d bytes", ErrTooLarge, n)
+		return fmt.Errorf("%w: a block of %d bytes, want at most %d", ErrTooLarge, n, MaxRecord)
 	case n > r.largest:
 		return ErrLarge
 	}

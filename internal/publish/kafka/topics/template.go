@@ -60,11 +60,11 @@ func (t Template) Validate(checkpoint string) error {
 	perResource := t.isPerResource()
 	switch {
 	case !record.IsTopic(t.with("g", "r")):
-		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", string(t), groupPlace, resourcePlace)
+		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, dots, underscores, and hyphens, and the placeholders %s and %s", string(t), groupPlace, resourcePlace)
 	case !perResource && strings.ContainsAny(string(t), "{}"), perResource && !strings.Contains(string(t), resourcePlace):
 		return failure.Misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", string(t), resourcePlace, groupPlace)
 	case !record.IsTopic(checkpoint):
-		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", checkpoint)
+		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, dots, underscores, and hyphens", checkpoint)
 	case checkpoint == string(t):
 		return failure.Misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", checkpoint, t.DefaultCheckpoint())
 	}

@@ -45,7 +45,7 @@ func (o Options) credentials() ([]natsgo.Option, error) {
 	}
 	if kinds > 1 {
 		return nil, Misconfigured("more than one kind of credentials is configured: " +
-			"use one of KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE and KUBERELAY_NATS_NKEY_FILE")
+			"use one of KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, and KUBERELAY_NATS_NKEY_FILE")
 	}
 	if o.ServerName != "" { // before the other TLS options, which keep ServerName
 		opts = append(opts, natsgo.Secure(&tls.Config{ServerName: o.ServerName, MinVersion: tls.VersionTLS12}))

@@ -42,7 +42,7 @@ func (o Options) remedy(err error) string {
 			"set KUBERELAY_DATA_DIR as for the forwarder, or name a copy of the token in KUBERELAY_NATS_TOKEN_FILE"
 	case errors.Is(err, natsgo.ErrAuthorization) && o.CertFile == "" && o.credentialSettings() == "":
 		return ": the server requires credentials, and none are set; set KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, " +
-			"KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
+			"KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
 	case errors.Is(err, natsgo.ErrAuthorization) && o.credentialSettings() != "":
 		return ": the server rejects the credentials in " + o.credentialSettings() + "; replace them with valid ones"
 	case errors.As(err, &authority):

@@ -89,11 +89,11 @@ func (o Options) validate() error {
 	case strings.ContainsAny(o.Stream, ".*>/\\ \t\r\n"):
 		return Misconfigured("KUBERELAY_NATS_STREAM %q contains a character that a stream name must not contain", o.Stream)
 	case strings.ContainsFunc(o.SubjectPrefix, func(r rune) bool { return !isToken(r) }):
-		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, '-' and '_'", o.SubjectPrefix)
+		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, hyphens, and underscores", o.SubjectPrefix)
 	case strings.ContainsFunc(o.Domain, func(r rune) bool { return !isToken(r) }):
-		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, '-' and '_'", o.Domain)
+		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, hyphens, and underscores", o.Domain)
 	case o.AckTimeout < 0:
-		return Misconfigured("the acknowledgement timeout (%s) must be positive", o.AckTimeout)
+		return Misconfigured("the acknowledgement timeout (%s) must not be negative", o.AckTimeout)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func Read(fetch func(offset int) (Page, error), found func(subject string)) erro
 		case page.Total == 0:
 			return nil // no subject was in the list during the whole call
 		case page.Limit < 2:
-			return fmt.Errorf("the server lists %d subjects in pages of %d; need pages of at least 2", page.Total, page.Limit)
+			return fmt.Errorf("the server lists %d subjects in pages of %d, want pages of at least 2", page.Total, page.Limit)
 		case requests == 1:
 			overlap = max(1, page.Limit/1000)
 			maxRequests = spareRequests + 2*(page.Total/page.Limit)
