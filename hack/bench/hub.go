@@ -129,9 +129,9 @@ func (r *hubRun) startAll(ctx context.Context, clusters int) error {
 		return err
 	}
 	if r.fleet {
-		folder, err := r.kubeconfigs(clusters)
+		directory, err := r.kubeconfigs(clusters)
 		if err == nil {
-			err = start("KUBERELAY_KUBECONFIG_DIR=" + folder)
+			err = start("KUBERELAY_KUBECONFIG_DIR=" + directory)
 		}
 		if err != nil {
 			return err
@@ -149,17 +149,17 @@ func (r *hubRun) startAll(ctx context.Context, clusters int) error {
 
 func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
 
-// kubeconfigs creates a folder with a copy of the kubeconfig for each cluster.
+// kubeconfigs creates a directory with a copy of the kubeconfig for each cluster.
 func (r *hubRun) kubeconfigs(clusters int) (string, error) {
-	folder, err := os.MkdirTemp(r.dir, "kubeconfigs-")
+	directory, err := os.MkdirTemp(r.dir, "kubeconfigs-")
 	if err != nil {
 		return "", err
 	}
 	content, err := os.ReadFile(r.cluster.Kubeconfig())
 	for i := range clusters {
-		err = errors.Join(err, os.WriteFile(filepath.Join(folder, clusterName(i)), content, 0o600))
+		err = errors.Join(err, os.WriteFile(filepath.Join(directory, clusterName(i)), content, 0o600))
 	}
-	return folder, err
+	return directory, err
 }
 
 func (r *hubRun) each(do func(*process) error) error {

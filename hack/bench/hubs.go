@@ -19,7 +19,7 @@ import (
 type hub interface {
 	env(cluster int) []string // variables for the forwarder of a cluster
 	pids() []int              // process IDs of the servers or brokers
-	dirs() []string           // folders with their files
+	dirs() []string           // directories with their files
 	close() error
 }
 

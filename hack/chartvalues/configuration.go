@@ -71,7 +71,7 @@ func variable(f config.Field) value {
 		v.form = object{"type": "string"}
 		v.preset = preset
 		switch {
-		case presets[f.Name] != "": // a folder, at which a volume is mounted
+		case presets[f.Name] != "": // a directory, at which a volume is mounted
 			v.form["pattern"] = "^/."
 		case f.Values != nil && f.Default == "":
 			v.form["enum"] = append([]string{""}, f.Values...)

@@ -1,4 +1,4 @@
-// Chartvalues writes the generated files of charts/kuberelay into the folder that its argument names. The
+// Chartvalues writes the generated files of charts/kuberelay into the directory that its argument names. The
 // files are values.yaml, values.schema.json, README.md and templates/_variables.tpl. The values in the
 // section config come from package config, and the other values from values.go and the files that it
 // refers to. The text of the README is in README.md.tmpl.
@@ -23,7 +23,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return errors.New("usage: chartvalues FOLDER")
+		return errors.New("usage: chartvalues DIRECTORY")
 	}
 	fields := config.Fields()
 	chart := values(configuration(fields))

@@ -1,4 +1,4 @@
-// Dashboards writes the Grafana dashboards of the chart, overview.json and forwarder.json, into the folder
+// Dashboards writes the Grafana dashboards of the chart, overview.json and forwarder.json, into the directory
 // that its argument names. The panels are in overview.go and forwarder.go. grafana.go has the JSON model.
 package main
 
@@ -20,7 +20,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return errors.New("usage: dashboards FOLDER")
+		return errors.New("usage: dashboards DIRECTORY")
 	}
 	for name, of := range map[string]dashboard{"overview": overview(), "forwarder": forwarder()} {
 		var content bytes.Buffer

@@ -37,7 +37,7 @@ type stage struct {
 	*console
 	fail func(error) // ends the demo
 
-	bin, dir  string // path of the forwarder; folder that is removed at the end
+	bin, dir  string // path of the forwarder; directory that is removed at the end
 	group     *childprocess.Group
 	cp        *controlplane.ControlPlane
 	client    dynamic.Interface
@@ -262,7 +262,7 @@ func (s *stage) showLogs() {
 	}
 }
 
-// close stops all processes, each before the processes that it depends on, and removes the folder.
+// close stops all processes, each before the processes that it depends on, and removes the directory.
 func (s *stage) close() (err error) {
 	if s.tailEnded != nil {
 		_ = s.tail.Process.Signal(syscall.SIGTERM) // fails only if the process has already ended

@@ -1,4 +1,4 @@
-// Command release completes the files of a release in the folder dist. "make release" runs it after it
+// Command release completes the files of a release in the directory dist. "make release" runs it after it
 // has built the binaries and packaged the chart. The command makes the chart's archives reproducible, and
 // writes SHA256SUMS in the format of sha256sum.
 //
@@ -26,7 +26,7 @@ func main() {
 	seconds := flag.Int64("time", 0, "modification `time` of the files in the archives, in Unix seconds")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: release -time SECONDS FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: release -time SECONDS DIRECTORY")
 		os.Exit(2)
 	}
 	if err := complete(flag.Arg(0), time.Unix(*seconds, 0).UTC()); err != nil {
@@ -35,8 +35,8 @@ func main() {
 	}
 }
 
-func complete(folder string, at time.Time) error {
-	entries, err := os.ReadDir(folder) // sorted by name
+func complete(directory string, at time.Time) error {
+	entries, err := os.ReadDir(directory) // sorted by name
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func complete(folder string, at time.Time) error {
 		if e.Name() == sums {
 			continue
 		}
-		file := filepath.Join(folder, e.Name())
+		file := filepath.Join(directory, e.Name())
 		if strings.HasSuffix(file, ".tgz") {
 			if err := setTime(file, at); err != nil {
 				return fmt.Errorf("rewrite %s: %w", file, err)
@@ -58,9 +58,9 @@ func complete(folder string, at time.Time) error {
 		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), e.Name())
 	}
 	if list.Len() == 0 {
-		return fmt.Errorf("%s has no files", folder)
+		return fmt.Errorf("%s has no files", directory)
 	}
-	return os.WriteFile(filepath.Join(folder, sums), []byte(list.String()), 0o644)
+	return os.WriteFile(filepath.Join(directory, sums), []byte(list.String()), 0o644)
 }
 
 // setTime rewrites a compressed tar archive with the same modification time for all files. "helm package"

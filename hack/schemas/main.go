@@ -1,5 +1,5 @@
-// Schemas writes the JSON Schemas of events and their data, and the AsyncAPI document, into the folder
-// that its argument names. The folder in the repository is docs/schemas. This command is the only place
+// Schemas writes the JSON Schemas of events and their data, and the AsyncAPI document, into the directory
+// that its argument names. The directory in the repository is docs/schemas. This command is the only place
 // that declares the schemas of event types and attributes.
 package main
 
@@ -11,7 +11,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: schemas FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: schemas DIRECTORY")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1]); err != nil {
@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-func write(folder string) error {
+func write(directory string) error {
 	for _, file := range []struct {
 		name     string
 		document object
@@ -33,7 +33,7 @@ func write(folder string) error {
 	} {
 		text, err := file.encode(file.document)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, file.name), text, 0o644)
+			err = os.WriteFile(filepath.Join(directory, file.name), text, 0o644)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file.name, err)

@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const folder = "../../docs/schemas"
+const directory = "../../docs/schemas"
 
 // asyncAPIDocument returns the AsyncAPI document as a JSON value.
 func asyncAPIDocument(t *testing.T) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, "asyncapi.yaml"))
+	text, err := os.ReadFile(filepath.Join(directory, "asyncapi.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

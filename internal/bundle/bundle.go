@@ -120,7 +120,7 @@ func (m Manifest) Failed() (n int) {
 	return n
 }
 
-// Name returns the name of the bundle. The folder in the archive has this name. The default file name
+// Name returns the name of the bundle. The directory in the archive has this name. The default file name
 // is this name with the extension .tar.gz.
 func (m Manifest) Name() string {
 	cluster := strings.Map(func(r rune) rune {
@@ -135,7 +135,7 @@ func (m Manifest) Name() string {
 	return "kuberelay-bundle-" + cluster + "-" + m.Time.UTC().Format("20060102T150405Z")
 }
 
-// Write writes a .tar.gz with one folder, which has the manifest and all files.
+// Write writes a .tar.gz with one directory, which has the manifest and all files.
 func (b Bundle) Write(w io.Writer) error {
 	index, err := json.MarshalIndent(b.Manifest, "", "  ")
 	if err != nil {

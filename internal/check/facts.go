@@ -97,7 +97,7 @@ type Validity struct {
 	Err         error
 }
 
-// DataDir is the folder of the built-in server.
+// DataDir is the directory of the built-in server.
 type DataDir struct {
 	Path string
 	Err  error // why it cannot be used

@@ -206,9 +206,9 @@ func checkDataDir(f *Facts) verdict {
 	case !f.Settings.BuiltInServer():
 		return skip("KUBERELAY_NATS_URL is set, so there is no built-in server")
 	case d.Err != nil && f.Pre:
-		return skip("this machine is not the pod of the forwarder, or the folder cannot be used: %v", d.Err)
+		return skip("this machine is not the pod of the forwarder, or the directory cannot be used: %v", d.Err)
 	case d.Err != nil:
-		return fail("correct the owner of the folder (podSecurityContext.fsGroup in the chart), or set KUBERELAY_DATA_DIR", "%s cannot be used: %v", d.Path, d.Err)
+		return fail("correct the owner of the directory (podSecurityContext.fsGroup in the chart), or set KUBERELAY_DATA_DIR", "%s cannot be used: %v", d.Path, d.Err)
 	case d.Free >= 0 && d.Free < usual<<6:
 		return fail("free space on the volume", "the volume of %s has %d MB left", d.Path, d.Free/1e6)
 	}

@@ -27,7 +27,7 @@ func (c *Config) validateBuiltIn(p *problems) {
 		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is a single server; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
 	}
 	if c.Server.DataDir == "" {
-		p.add("KUBERELAY_DATA_DIR", "there is no home folder for the built-in server's files; set this to a folder")
+		p.add("KUBERELAY_DATA_DIR", "there is no home directory for the built-in server's files; set this to a directory")
 	}
 	const listen, anonymous = "KUBERELAY_NATS_LISTEN", "KUBERELAY_NATS_ALLOW_ANONYMOUS"
 	p.checkTLS(tlsFiles{listen + "_TLS", "", c.Server.CertFile, c.Server.KeyFile})

@@ -117,7 +117,7 @@ type Server struct {
 	CertFile       string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Server certificate in PEM, together with KUBERELAY_NATS_LISTEN_TLS_KEY_FILE. Subscribers then need TLS. tail, get, and verify check the certificate against KUBERELAY_NATS_TLS_CA_FILE. For these commands, the certificate must also name the host in KUBERELAY_NATS_LISTEN, or 127.0.0.1 if that address stands for all interfaces."`
 	KeyFile        string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the server certificate in PEM."`
 	MaxBytes       int    `envconfig:"KUBERELAY_NATS_MAX_BYTES" default:"0" min:"0" example:"10737418240" desc:"Maximum size in bytes of the events in the built-in server's files. 0 means three quarters of the space that is free or holds events when the server starts. At this size, the server refuses new events. These events wait in the forwarder, and nothing on the bus is lost. On a shared disk, or an emptyDir with a sizeLimit, set this value to three quarters of the available space."`
-	DataDir        string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the built-in server's files."`
+	DataDir        string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Directory for the built-in server's files."`
 }
 
 // Kafka contains the settings of the topics and for publishing to them.
@@ -180,7 +180,7 @@ type Leader struct {
 // ClusterAPI are alternative sources of clusters. At most one of them is set.
 type Fleet struct {
 	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, one for each cluster, or * for all. The name of the context is the name of the cluster on the bus. To use another name, write name=context. A change of the kubeconfig takes effect within seconds."`
-	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The file's name without the extension is the name of the cluster on the bus. New, changed, and removed files take effect within seconds."`
+	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Directory of kubeconfig files, one for each cluster. The file's name without the extension is the name of the cluster on the bus. New, changed, and removed files take effect within seconds."`
 	ClusterAPI List   `envconfig:"KUBERELAY_CLUSTER_API" unset:"one cluster" example:"fleet-eu,fleet-us" desc:"Namespaces of Cluster API's Cluster objects, or * for all. The forwarder copies the cluster of each Cluster object, with the kubeconfig in the Secret that Cluster API creates. The Cluster objects and the Secrets are in the management cluster, which is the cluster of KUBECONFIG or of the pod. The name of a cluster on the bus is <namespace>.<name>. New clusters, removed clusters, and replaced Secrets take effect at once."`
 	Management string `envconfig:"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME" unset:"the management cluster is not copied" example:"management" desc:"Name of the management cluster on the bus. If it is set, the forwarder copies the management cluster too."`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// setenv gives the test an environment with a home folder, in which only these variables have the
+// setenv gives the test an environment with a home directory, in which only these variables have the
 // prefix.
 func setenv(t *testing.T, pairs ...string) {
 	t.Helper()
@@ -328,7 +328,7 @@ func TestDataDir(t *testing.T) {
 			}
 		})
 	}
-	// A container may have no home folder. It needs one only with the built-in server.
+	// A container may have no home directory. It needs one only with the built-in server.
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_NATS_URL=nats://nats", "HOME=")
 	if _, err := config.Load(config.Forwarding); err != nil {
 		t.Error(err)

@@ -79,7 +79,7 @@ func (c *Config) validateFleet(p *problems) {
 	f.validateContexts(p)
 	if f.Dir != "" {
 		if info, err := os.Stat(f.Dir); err != nil || !info.IsDir() {
-			p.add(dirVariable, "not a folder; name one with kubeconfig files")
+			p.add(dirVariable, "not a directory; name one with kubeconfig files")
 		}
 	}
 	for _, ns := range f.ClusterAPI {

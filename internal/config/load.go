@@ -187,8 +187,8 @@ func (l *List) Decode(value string) error {
 	return nil
 }
 
-// setDataDir sets the default of DataDir, which is the per-user folder of the XDG Base Directory
-// Specification, and rejects an existing path that is not a folder. The specification requires that
+// setDataDir sets the default of DataDir, which is the per-user directory of the XDG Base Directory
+// Specification, and rejects an existing path that is not a directory. The specification requires that
 // relative paths in XDG_DATA_HOME be ignored.
 func (s *Server) setDataDir(p *problems) {
 	const name = "KUBERELAY_DATA_DIR"
@@ -197,13 +197,13 @@ func (s *Server) setDataDir(p *problems) {
 		if !filepath.IsAbs(base) {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return // validate reports a problem if the folder is needed
+				return // validate reports a problem if the directory is needed
 			}
 			base = filepath.Join(home, ".local", "share")
 		}
 		s.DataDir = filepath.Join(base, "kuberelay")
 	}
 	if info, err := os.Stat(s.DataDir); err == nil && !info.IsDir() {
-		p.add(name, "%q is not a folder; name a folder, or a path at which one can be created", s.DataDir)
+		p.add(name, "%q is not a directory; name a directory, or a path at which one can be created", s.DataDir)
 	}
 }

@@ -56,7 +56,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,*"}, `="a,*": * means all; remove the others, or the *`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": the context cannot be the name of a cluster; write name=context, with letters, digits, periods, underscores, and hyphens in the name`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,a=b"}, `="a,a=b": "a=b": another entry has the same name; write name=context with another name`},
-		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a folder; name one with kubeconfig files`},
+		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a directory; name one with kubeconfig files`},
 		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or * for all`},
 		{[]string{"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME=a"}, `="a": KUBERELAY_CLUSTER_API is not set; set it as well, or unset this`},
 
@@ -142,8 +142,8 @@ func TestProblems(t *testing.T) {
 			`="` + cert + `": it does not match KUBERELAY_NATS_TLS_KEY_FILE: tls: private key does not match public key; both must be in PEM and form a pair`},
 		{[]string{"KUBERELAY_NATS_TLS_CERT_FILE=" + cert, url}, `="` + cert + `": a certificate needs its key; set KUBERELAY_NATS_TLS_KEY_FILE`},
 		{[]string{"KUBERELAY_NATS_TLS_KEY_FILE=" + key, url}, `="` + key + `": a key needs its certificate; set KUBERELAY_NATS_TLS_CERT_FILE`},
-		{[]string{"KUBERELAY_DATA_DIR=" + text}, `="` + text + `": "` + text + `" is not a folder; name a folder, or a path at which one can be created`},
-		{[]string{"KUBERELAY_DATA_DIR=", "HOME="}, `: there is no home folder for the built-in server's files; set this to a folder`},
+		{[]string{"KUBERELAY_DATA_DIR=" + text}, `="` + text + `": "` + text + `" is not a directory; name a directory, or a path at which one can be created`},
+		{[]string{"KUBERELAY_DATA_DIR=", "HOME="}, `: there is no home directory for the built-in server's files; set this to a directory`},
 
 		// Combinations.
 		{[]string{"KUBERELAY_NATS_USER=u", url}, `="u": a user needs a password; name the file that holds it in KUBERELAY_NATS_PASSWORD_FILE`},

@@ -158,7 +158,7 @@ func (n *NATS) validateNames(p *problems) {
 
 // notInStreamName reports whether a stream name cannot contain r. It is nats-server's rule
 // (checkStreamCfg): no separators, wildcards, or spaces, because the name is a subject token and the
-// name of a folder.
+// name of a directory.
 func notInStreamName(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) }
 
 func (n *NATS) validateCredentials(p *problems) {

@@ -8,7 +8,7 @@
 //     because a rotation replaces a certificate before its key, it returns the previous
 //     content.
 //   - A [Watcher] detects every change of content: a write in place, a rename, and a symbolic link
-//     that now points to another folder. The kubelet updates volumes with such a link.
+//     that now points to another directory. The kubelet updates volumes with such a link.
 //   - Neither an error nor a log line contains the content.
 //
 // The package does not apply new credentials, and does not check whether a server accepts them.

@@ -95,7 +95,7 @@ func TestWatcher(t *testing.T) {
 		want bool
 	}{
 		{"nothing", func() {}, false},
-		{"a link to another folder", func() {
+		{"a link to another directory", func() {
 			must(os.Symlink("two", at("..data_tmp")))
 			must(os.Rename(at("..data_tmp"), at("..data")))
 		}, true},

@@ -75,7 +75,7 @@ func TestStart(t *testing.T) {
 		stop(t, s) // a second call does nothing
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder has mode %v (%v), want 0700", info.Mode(), err)
+		t.Errorf("the directory has mode %v (%v), want 0700", info.Mode(), err)
 	}
 }
 
@@ -116,11 +116,11 @@ func TestCannotStart(t *testing.T) {
 		{"port taken", Options{ListenAddr: taken.Addr().String(), StoreDir: t.TempDir()}, []string{taken.Addr().String(), "KUBERELAY_NATS_LISTEN"}},
 		{"no port", Options{ListenAddr: "localhost", StoreDir: t.TempDir()}, []string{`"localhost"`, "KUBERELAY_NATS_LISTEN"}},
 		{"port is a word", Options{ListenAddr: "localhost:nats", StoreDir: t.TempDir()}, []string{`"localhost:nats"`, "KUBERELAY_NATS_LISTEN"}},
-		{"no folder", Options{ListenAddr: "127.0.0.1:0"}, []string{"KUBERELAY_DATA_DIR"}},
-		{"folder is a file", Options{ListenAddr: "127.0.0.1:0", StoreDir: file}, []string{file, "KUBERELAY_DATA_DIR"}},
-		{"folder cannot be made", Options{ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(file, "dir")}, []string{file, "KUBERELAY_DATA_DIR"}},
-		{"folder in use", Options{ListenAddr: "127.0.0.1:0", StoreDir: used}, []string{used, "another process is using it", "KUBERELAY_DATA_DIR"}},
-		{"folder spoiled", Options{ListenAddr: "127.0.0.1:0", StoreDir: spoiled}, []string{spoiled}},
+		{"no directory", Options{ListenAddr: "127.0.0.1:0"}, []string{"KUBERELAY_DATA_DIR"}},
+		{"directory is a file", Options{ListenAddr: "127.0.0.1:0", StoreDir: file}, []string{file, "KUBERELAY_DATA_DIR"}},
+		{"directory cannot be made", Options{ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(file, "dir")}, []string{file, "KUBERELAY_DATA_DIR"}},
+		{"directory in use", Options{ListenAddr: "127.0.0.1:0", StoreDir: used}, []string{used, "another process is using it", "KUBERELAY_DATA_DIR"}},
+		{"directory spoiled", Options{ListenAddr: "127.0.0.1:0", StoreDir: spoiled}, []string{spoiled}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := Start(t.Context(), test.o)

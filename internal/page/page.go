@@ -13,11 +13,11 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The page is at the path root, and its other files are below folder. The page links to them with
+// The page is at the path root, and its other files are below directory. The page links to them with
 // relative paths, so that a proxy can serve the page below another path.
 const (
-	root   = "/"
-	folder = "/page/"
+	root      = "/"
+	directory = "/page/"
 )
 
 // Config configures a Page. Every field is required unless its comment says otherwise.
@@ -66,7 +66,7 @@ func New(c Config) *Page {
 		if err != nil {
 			panic(err) // impossible for the same reason
 		}
-		at := folder + f.Name()
+		at := directory + f.Name()
 		if f.Name() == "index.html" {
 			at = root
 		}

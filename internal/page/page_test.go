@@ -34,9 +34,9 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		w := get(t, p, folder+f.Name())
+		w := get(t, p, directory+f.Name())
 		for _, m := range regexp.MustCompile(`from "\./([^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
-			loaded[folder+m[1]] = f.Name()
+			loaded[directory+m[1]] = f.Name()
 		}
 		if f.Name() == "index.html" {
 			continue

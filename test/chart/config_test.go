@@ -130,7 +130,7 @@ func TestStringsForLists(t *testing.T) {
 }
 
 // TestDefaultEnvironment verifies that a value with its default sets no variable, so that the
-// forwarder's own default applies. Only the data folder and its size limit are set, because they
+// forwarder's own default applies. Only the data directory and its size limit are set, because they
 // depend on the volume.
 func TestDefaultEnvironment(t *testing.T) {
 	got := render(t, "kuberelay", values{"config": values{"resources": []string{"pods"}}}).environment(t)

@@ -55,7 +55,7 @@ func TestSidecar(t *testing.T) {
 			env[v.Name] = namespace
 		}
 	}
-	// Use addresses and a data folder of this machine. The pod's other variables are unchanged.
+	// Use addresses and a data directory of this machine. The pod's other variables are unchanged.
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
 	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName, m))
 

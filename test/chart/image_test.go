@@ -141,7 +141,7 @@ func checkBinary(t *testing.T, file, head string) {
 	}
 }
 
-// files returns the names of all files in a folder and their total size.
+// files returns the names of all files in a directory and their total size.
 func files(t *testing.T, dir string) (names []string, size int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -187,7 +187,7 @@ func newBuilder(t *testing.T) *builder {
 	return b
 }
 
-// base makes the image in which the binary is built. This machine's tool folders are mounted into
+// base makes the image in which the binary is built. This machine's tool directories are mounted into
 // the image only during a build.
 func (b *builder) base() {
 	b.t.Helper()

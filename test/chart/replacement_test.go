@@ -89,11 +89,11 @@ func TestPodReplaced(t *testing.T) {
 	}
 }
 
-// keeps reports whether the volume that is mounted at the folder outlives the pod.
-func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
+// keeps reports whether the volume that is mounted at the directory outlives the pod.
+func keeps(t *testing.T, pod corev1.PodSpec, directory string) bool {
 	t.Helper()
 	for _, mount := range pod.Containers[0].VolumeMounts {
-		if mount.MountPath != folder {
+		if mount.MountPath != directory {
 			continue
 		}
 		for _, v := range pod.Volumes {
@@ -102,7 +102,7 @@ func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 			}
 		}
 	}
-	t.Fatalf("nothing is mounted at %q", folder)
+	t.Fatalf("nothing is mounted at %q", directory)
 	return false
 }
 

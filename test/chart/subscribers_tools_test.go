@@ -12,7 +12,7 @@ var subscribers = map[string]func(*testing.T) []string{"Go": goSubscriber, "Pyth
 // natsPy is the version of the Python client that the example is tested with.
 const natsPy = "nats-py==2.11.0"
 
-// pythonSubscriber installs the Python client into its own folder and returns the command of the
+// pythonSubscriber installs the Python client into its own directory and returns the command of the
 // example.
 func pythonSubscriber(t *testing.T) []string {
 	t.Helper()

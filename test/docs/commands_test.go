@@ -43,7 +43,7 @@ var languages = map[string]bool{
 	"text": false, "yaml": false, "json": false, "sql": false, "go": false, "python": false,
 }
 
-// record is the environment variable that names the folder where a stand-in for a command records
+// record is the environment variable that names the directory where a stand-in for a command records
 // its call.
 const record = "KUBERELAY_DOCS_RECORD"
 

@@ -62,10 +62,10 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// tests returns the folders that contain a test or a benchmark, by its name.
+// tests returns the directories that contain a test or a benchmark, by its name.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
-	folders := map[string][]string{}
+	directories := map[string][]string{}
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+|Benchmark\w+)\([tb] \*testing\.[TB]\)`)
 	for _, top := range []string{"cmd", "hack", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, _ fs.DirEntry, err error) error {
@@ -73,9 +73,9 @@ func tests(t *testing.T) map[string][]string {
 				return err
 			}
 			source, err := os.ReadFile(path)
-			folder, _ := filepath.Rel(root, filepath.Dir(path))
+			directory, _ := filepath.Rel(root, filepath.Dir(path))
 			for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
-				folders[m[1]] = append(folders[m[1]], folder)
+				directories[m[1]] = append(directories[m[1]], directory)
 			}
 			return err
 		})
@@ -83,5 +83,5 @@ func tests(t *testing.T) map[string][]string {
 			t.Fatal(err)
 		}
 	}
-	return folders
+	return directories
 }

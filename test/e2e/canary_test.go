@@ -86,7 +86,7 @@ func (c canaries) search(t *testing.T, where string, content []byte) {
 	}
 }
 
-// searchFiles searches all files below the folders. It fails the test if no file contains the
+// searchFiles searches all files below the directories. It fails the test if no file contains the
 // visible text, because the search would then prove nothing.
 func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...string) {
 	t.Helper()
@@ -368,7 +368,7 @@ func TestCanaryNATS_Slow(t *testing.T) {
 		"a password in an unsound URL": {"NATS_URL": "nats://relay:" + password + "%zz@" + authority},
 		"a password in a variable":     {"NATS_URL": bus.URL, "NATS_PASSWORD": password},
 		"Kafka's brokers as a URL":     {"SINK": "kafka", "KAFKA_BROKERS": "relay:" + password + "@localhost:9092"},
-		"a key of redaction in a folder": {"NATS_URL": bus.URL, "NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("password"),
+		"a key of redaction in a directory": {"NATS_URL": bus.URL, "NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("password"),
 			"REDACTION_KEY_FILE": filepath.Dir(at("token"))},
 	} {
 		t.Run(what, func(t *testing.T) { h.fails(t, what, set) })

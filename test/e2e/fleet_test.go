@@ -169,7 +169,7 @@ func writeFile(t *testing.T, path string, content string) {
 	}
 }
 
-// TestOneForwarderOfSeveralClusters_Slow verifies that one forwarder copies the two clusters in a folder
+// TestOneForwarderOfSeveralClusters_Slow verifies that one forwarder copies the two clusters in a directory
 // of kubeconfigs. A cluster that appears, is broken, hangs, ends or is removed must not affect the
 // other.
 func TestOneForwarderOfSeveralClusters_Slow(t *testing.T) {
@@ -178,7 +178,7 @@ func TestOneForwarderOfSeveralClusters_Slow(t *testing.T) {
 	machines, nodes := gvr("cluster.x-k8s.io", "v1beta2", "machines"), gvr("", "v1", "nodes")
 	management.create(machines, shared, "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Machine\nmetadata: {name: machine-a}\nstatus: {nodeRef: {name: node-a}}")
 	workload.create(nodes, "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}")
-	onFleets(t, "folder", func(t *testing.T, bus fleetBus) {
+	onFleets(t, "directory", func(t *testing.T, bus fleetBus) {
 		management, workload := management.in(t), workload.in(t)
 		dir := t.TempDir()
 		file := filepath.Join(dir, "workload-1.yaml")

@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// goldenBuses has a folder for each release. Each folder contains the files of a NATS server and of
+// goldenBuses has a directory for each release. Each directory contains the files of a NATS server and of
 // a Kafka broker that the release's forwarder wrote, and the files of the etcd from which it copied.
 const goldenBuses = "testdata/golden"
 
@@ -31,7 +31,7 @@ var writeGolden = flag.String("golden", "", "write a golden bus with this name, 
 
 const goldenNamespace = "golden"
 
-// goldenBus is a kind of bus that can start from the files in a folder.
+// goldenBus is a kind of bus that can start from the files in a directory.
 type goldenBus struct {
 	name  string
 	start func(t *testing.T, dir string) (url string, set map[string]string, stop func())
@@ -167,7 +167,7 @@ func makeGolden(t *testing.T, to string) {
 // temporary matches a broker's files that aren't part of the bus.
 var temporary = regexp.MustCompile(`^(tmp|kafka\.log|server\.properties)(/|$)`)
 
-// pack writes the files of a folder to an archive.
+// pack writes the files of a directory to an archive.
 func pack(t *testing.T, dir, archive string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(archive), 0o750); err != nil {
@@ -197,7 +197,7 @@ func pack(t *testing.T, dir, archive string) {
 	}
 }
 
-// unpack extracts the files of an archive into a folder.
+// unpack extracts the files of an archive into a directory.
 func unpack(t *testing.T, archive, dir string) {
 	t.Helper()
 	in, err := os.Open(archive)

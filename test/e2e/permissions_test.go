@@ -104,8 +104,8 @@ func TestPermissionsNATS_Slow(t *testing.T) {
 	}
 }
 
-// TestBuiltInToken verifies that commands with the forwarder's data folder read the built-in server
-// with the generated token. Commands with another data folder are refused.
+// TestBuiltInToken verifies that commands with the forwarder's data directory read the built-in server
+// with the generated token. Commands with another data directory are refused.
 func TestBuiltInToken(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

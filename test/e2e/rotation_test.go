@@ -22,7 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// volume is a folder that looks like a Secret that the kubelet mounted. The files are symbolic
+// volume is a directory that looks like a Secret that the kubelet mounted. The files are symbolic
 // links through a link to a directory. Replacing that link changes all files at once.
 type volume struct {
 	t       *testing.T

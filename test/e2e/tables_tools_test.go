@@ -59,10 +59,10 @@ func sqliteReader(t *testing.T, file string) {
 func TestTablePython(t *testing.T) {
 	venv := filepath.Join(t.TempDir(), "venv")
 	installed(t, "python3", "-m", "venv", venv)
-	folder := "../../examples/table-python"
-	installed(t, filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(folder, "requirements.txt"))
+	directory := "../../examples/table-python"
+	installed(t, filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(directory, "requirements.txt"))
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false, sqliteReader}
+		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(directory, program)}, sqliteRows, "builds the table", false, sqliteReader}
 	}
 	t.Run("nats", func(t *testing.T) {
 		s := sample("nats_table.py")
@@ -96,14 +96,14 @@ func TestTableStreams(t *testing.T) {
 // TestTableTypeScript verifies the tables of examples/table-typescript with Node.js from the npm
 // package node.
 func TestTableTypeScript(t *testing.T) {
-	folder, node := filepath.Join(t.TempDir(), "table-typescript"), t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS("../../examples/table-typescript")); err != nil {
+	directory, node := filepath.Join(t.TempDir(), "table-typescript"), t.TempDir()
+	if err := os.CopyFS(directory, os.DirFS("../../examples/table-typescript")); err != nil {
 		t.Fatal(err)
 	}
-	installed(t, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts")
+	installed(t, "npm", "ci", "--prefix", directory, "--no-audit", "--no-fund", "--ignore-scripts")
 	installed(t, "npm", "install", "--prefix", node, "--no-audit", "--no-fund", "node@"+nodeVersion)
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false, sqliteReader}
+		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(directory, program)}, sqliteRows, "builds the table", false, sqliteReader}
 	}
 	t.Run("nats", func(t *testing.T) {
 		s := sample("nats-table.ts")
@@ -120,12 +120,12 @@ const nodeVersion = "24.21.0"
 // run.
 func javaSample(t *testing.T, name string) []string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), name)
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join("../../examples", name))); err != nil {
+	directory := filepath.Join(t.TempDir(), name)
+	if err := os.CopyFS(directory, os.DirFS(filepath.Join("../../examples", name))); err != nil {
 		t.Fatal(err)
 	}
-	installed(t, "mvn", "-q", "-B", "-f", folder, "compile", "dependency:copy-dependencies")
-	classes := filepath.Join(folder, "target", "classes") + ":" + filepath.Join(folder, "target", "dependency", "*")
+	installed(t, "mvn", "-q", "-B", "-f", directory, "compile", "dependency:copy-dependencies")
+	classes := filepath.Join(directory, "target", "classes") + ":" + filepath.Join(directory, "target", "dependency", "*")
 	return []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classes}
 }
 

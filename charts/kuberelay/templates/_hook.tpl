@@ -40,7 +40,7 @@ spec:
       args:
         {{- toYaml $of.args | nindent 8 }}
       env:
-        # With stdout, the forwarder needs no folder for the built-in server.
+        # With stdout, the forwarder needs no directory for the built-in server.
         - name: KUBERELAY_SINK
           value: stdout
         {{- with $of.env }}

@@ -63,10 +63,10 @@
 {{- end }}
 {{- if .Values.kubeconfigSecret }}
 {{- if not $config.kubeconfigDir }}
-{{- fail "kubeconfigSecret: there is no folder to mount it at; set config.kubeconfigDir, such as /etc/kuberelay-clusters" }}
+{{- fail "kubeconfigSecret: there is no directory to mount it at; set config.kubeconfigDir, such as /etc/kuberelay-clusters" }}
 {{- end }}
 {{- if and (include "kuberelay.files" .) (hasPrefix "/etc/kuberelay/" (printf "%s/" $config.kubeconfigDir)) }}
-{{- fail (printf "config.kubeconfigDir: %s is within /etc/kuberelay, where the files of the configuration are mounted read-only; use another folder, such as /etc/kuberelay-clusters" $config.kubeconfigDir) }}
+{{- fail (printf "config.kubeconfigDir: %s is within /etc/kuberelay, where the files of the configuration are mounted read-only; use another directory, such as /etc/kuberelay-clusters" $config.kubeconfigDir) }}
 {{- end }}
 {{- end }}
 {{- if and (eq $config.sink "kafka") (empty $config.kafkaBrokers) }}

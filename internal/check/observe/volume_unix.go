@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 )
 
-// dataDir observes a folder. If the folder does not exist, it observes the nearest parent that does.
+// dataDir observes a directory. If the directory does not exist, it observes the nearest parent that does.
 func dataDir(path string) check.DataDir {
 	d := check.DataDir{Path: path, Free: -1}
 	at := path

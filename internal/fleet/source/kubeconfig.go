@@ -45,8 +45,8 @@ func (c Config) contexts() ([]Cluster, error) {
 	return found, nil
 }
 
-// folder returns a cluster for each file of the folder.
-func (c Config) folder() ([]Cluster, error) {
+// directory returns a cluster for each file of the directory.
+func (c Config) directory() ([]Cluster, error) {
 	entries, err := os.ReadDir(c.Settings.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("read KUBERELAY_KUBECONFIG_DIR: %w", err)
@@ -55,7 +55,7 @@ func (c Config) folder() ([]Cluster, error) {
 	for _, e := range entries {
 		path := filepath.Join(c.Settings.Dir, e.Name())
 		if info, err := os.Stat(path); strings.HasPrefix(e.Name(), ".") || err == nil && info.IsDir() {
-			continue // the folders of a mounted volume, and files that an editor hides
+			continue // the directories of a mounted volume, and files that an editor hides
 		}
 		name := strings.TrimSuffix(e.Name(), filepath.Ext(e.Name()))
 		raw, err := os.ReadFile(path)

@@ -1,5 +1,5 @@
 // Package source finds the clusters that one forwarder copies: the contexts of a kubeconfig, a
-// folder of kubeconfig files, or the Cluster objects of Cluster API with their kubeconfig Secrets.
+// directory of kubeconfig files, or the Cluster objects of Cluster API with their kubeconfig Secrets.
 //
 // The package guarantees:
 //
@@ -67,7 +67,7 @@ func New(c Config) (Source, error) {
 	case len(s.Contexts) > 0:
 		return polled(c.contexts), nil
 	case s.Dir != "":
-		return polled(c.folder), nil
+		return polled(c.directory), nil
 	case len(s.ClusterAPI) > 0:
 		return newClusterAPI(c)
 	}
@@ -75,7 +75,7 @@ func New(c Config) (Source, error) {
 }
 
 // poll is the interval between reads of the files. File system notifications would be faster, but
-// they miss symbolic links to another folder, and the kubelet uses such links to update a volume.
+// they miss symbolic links to another directory, and the kubelet uses such links to update a volume.
 const poll = 2 * time.Second
 
 // polled is a source that reads files.

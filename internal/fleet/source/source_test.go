@@ -26,11 +26,11 @@ func with(user string) string { return strings.Replace(kubeconfig, "USER", user,
 
 func complete(*rest.Config) error { return nil }
 
-// TestFolder verifies that each file is a cluster. A cluster that can't be used has its own error,
+// TestDirectory verifies that each file is a cluster. A cluster that can't be used has its own error,
 // which does not contain the content of the file.
-func TestFolder(t *testing.T) {
+func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "directory"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{

@@ -79,7 +79,7 @@ func TestTheCheckpointTopicLosesTheEndOfAPartition_Slow(t *testing.T) {
 			w.flushed(b)
 			crash(b)
 			kb.Stop()
-			copyFolder(t, earlier, log)
+			copyDirectory(t, earlier, log)
 			kb.Start()
 
 			b = w.open()
@@ -104,7 +104,7 @@ func TestTheCheckpointTopicLosesTheEndOfAPartition_Slow(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !c.whole {
-				copyFolder(t, log, earlier)
+				copyDirectory(t, log, earlier)
 			}
 			kb.Start()
 			if c.anew {

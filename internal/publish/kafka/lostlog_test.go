@@ -112,7 +112,7 @@ func TestALostTailEndsWithATombstone_Slow(t *testing.T) {
 	w.flushed(b)
 	kb.Stop()
 	earlier := filepath.Join(t.TempDir(), "earlier")
-	copyFolder(t, earlier, log)
+	copyDirectory(t, earlier, log)
 	kb.Start()
 	await(t, "ready", b.Ready)
 	lost := w.message("lost", 1, 0)
@@ -128,7 +128,7 @@ func TestALostTailEndsWithATombstone_Slow(t *testing.T) {
 	if err := os.RemoveAll(log); err != nil {
 		t.Fatal(err)
 	}
-	copyFolder(t, log, earlier)
+	copyDirectory(t, log, earlier)
 	kb.Start()
 	await(t, "ready", b.Ready)
 	w.wantLost(b, lost.Key, map[event.Key]uint64{})
@@ -148,7 +148,7 @@ func TestALostTailHadAPurgedDelete_Slow(t *testing.T) {
 			w.flushed(b)
 			kb.Stop()
 			earlier := filepath.Join(t.TempDir(), "earlier")
-			copyFolder(t, earlier, log)
+			copyDirectory(t, earlier, log)
 			kb.Start()
 			await(t, "ready", b.Ready)
 			var deleted uint64
@@ -172,7 +172,7 @@ func TestALostTailHadAPurgedDelete_Slow(t *testing.T) {
 			if err := os.RemoveAll(log); err != nil {
 				t.Fatal(err)
 			}
-			copyFolder(t, log, earlier)
+			copyDirectory(t, log, earlier)
 			kb.Start()
 			b = w.open()
 			w.wantLoaded(b, left)

@@ -53,7 +53,7 @@ func TestARestoredLog_Slow(t *testing.T) {
 			kb.Stop()
 			copies := t.TempDir()
 			for p := range o.Partitions {
-				copyFolder(t, filepath.Join(copies, fmt.Sprint(p)), logOf(dir, o.Topic, p))
+				copyDirectory(t, filepath.Join(copies, fmt.Sprint(p)), logOf(dir, o.Topic, p))
 			}
 			kb.Start()
 			await(t, "ready", b.Ready)
@@ -78,7 +78,7 @@ func TestARestoredLog_Slow(t *testing.T) {
 				if err := os.RemoveAll(logOf(dir, o.Topic, p)); err != nil {
 					t.Fatal(err)
 				}
-				copyFolder(t, logOf(dir, o.Topic, p), filepath.Join(copies, fmt.Sprint(p)))
+				copyDirectory(t, logOf(dir, o.Topic, p), filepath.Join(copies, fmt.Sprint(p)))
 			}
 			kb.Start()
 			if anew {
@@ -116,7 +116,7 @@ func logOf(dir, topic string, partition int) string {
 	return filepath.Join(dir, "data", fmt.Sprint(topic, "-", partition))
 }
 
-func copyFolder(t *testing.T, to, from string) {
+func copyDirectory(t *testing.T, to, from string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
