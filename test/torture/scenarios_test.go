@@ -547,7 +547,8 @@ func playKilledIdle(s *script) {
 
 // playLostAck lets the broker store a change but drops its acknowledgement. If the forwarder isn't
 // connected yet when the proxy starts to drop responses, it can't send the request. playLostAck then
-// tries another change.
+// restarts the forwarder and tries another change. Without the restart, a forwarder with the planted bug
+// sends every further change out of sequence, and the broker refuses it.
 func playLostAck(s *script) {
 	changed := at("changed")
 	s.create("changed")
@@ -569,6 +570,8 @@ func playLostAck(s *script) {
 			}
 			return nil
 		})
+		s.kill(0)
+		s.begin(0)
 	}
 }
 
