@@ -108,7 +108,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 func loadConfig(need config.Need) (config.Config, error) {
 	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
-		return config.Config{}, &usageError{fmt.Errorf("the configuration is wrong:\n%w\n'forwarder help environment' lists every variable", err)}
+		return config.Config{}, &usageError{fmt.Errorf("invalid configuration:\n%w\n'forwarder help environment' lists every variable", err)}
 	}
 	return cfg, nil
 }

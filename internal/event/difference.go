@@ -86,7 +86,7 @@ func appendPlace(b, pointer []byte) []byte {
 	return b
 }
 
-// maxPatch is the maximum length in bytes of a patch that is longer than the object.
+// maxPatch is the length in bytes up to which a patch may be longer than the object.
 const maxPatch = 64 << 10
 
 // PatchOf returns the JSON Patch (RFC 6902) that turns before into after. Numbers keep their text.

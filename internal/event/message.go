@@ -194,7 +194,7 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 	case 'n': // null: absent
 		return nil
 	case '{', '[':
-		return fmt.Errorf("attribute %.100q is not a simple value", name)
+		return fmt.Errorf("attribute %.100q is a JSON object or array, want a string, number, or boolean", name)
 	}
 	m.Attributes = append(m.Attributes, Attribute{Name: name, Value: v})
 	return nil

@@ -43,7 +43,7 @@ type Explanation struct {
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
 
-	// UnmatchedFields lists the entries of the caller's lists of fields that match no watched
+	// UnmatchedFields lists the configured entries of fields to drop or hash that match no watched
 	// resource. The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
 	// UnmatchedFollow lists the entries of Follow that concern neither a watched resource nor a

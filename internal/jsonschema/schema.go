@@ -63,7 +63,7 @@ func Of(openAPI []byte, r event.Resource, form event.DataForm) ([]byte, error) {
 	c.schemas = from.Components.Schemas
 	name := c.find(r)
 	if name == "" {
-		return nil, fmt.Errorf("the OpenAPI document of %s has no schema of the kind %s", r.APIVersion(), r.Kind)
+		return nil, fmt.Errorf("the OpenAPI document of %s has no schema for kind %s", r.APIVersion(), r.Kind)
 	}
 	if err := c.addObject(name, r); err != nil {
 		return nil, fmt.Errorf("convert the OpenAPI schema of %s: %w", r.Kind, err)

@@ -149,8 +149,8 @@ func TestOfRefuses(t *testing.T) {
 		want     string
 	}{
 		{"{", things, "decode the OpenAPI document of example.com/v1"},
-		{"{}", things, "has no schema of the kind Thing"},
-		{string(documentOf("{}")), gadgets, "has no schema of the kind Gadget"},
+		{"{}", things, "has no schema for kind Thing"},
+		{string(documentOf("{}")), gadgets, "has no schema for kind Gadget"},
 		{string(documentOf(`{"$ref":"#/components/schemas/Absent"}`)), things, "the document has no schema Absent"},
 		{string(documentOf(`{"$ref":"https://example.com/s"}`)), things, "does not point to a schema in the document"},
 		{string(documentOf(`{"properties":[]}`)), things, "properties must be an object, not a list"},

@@ -15,7 +15,7 @@ type attempts struct {
 	// existing, although it never acknowledged the event. So the delete of the UID must be published.
 	uid string
 	// change is the change of that last attempt, or nil if the bus showed an object before it. The
-	// forwarder publishes the change until the bus answers, even if the informers forget the object.
+	// forwarder retries the change until the bus responds, even if the informers forget the object.
 	change *event.Change
 	all    []event.Acked // the last maxAttempts attempts, including removals, to recognize them on the bus
 }

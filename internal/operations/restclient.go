@@ -19,7 +19,7 @@ var restClients = struct {
 }{
 	requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total",
-		Help: "Requests to the API server, including retries, by status code and HTTP method. The code is <error> if there was no response. Codes 401 and 403 mean credentials or RBAC; 429 means that the API server limits the forwarder.",
+		Help: "Requests to the API server, including retries, by status code and HTTP method. The code is <error> if there was no response. Codes 401 and 403 indicate a problem with credentials or RBAC. Code 429 means that the API server throttles the forwarder.",
 	}, []string{"code", "method"}),
 	duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "rest_client_request_duration_seconds",

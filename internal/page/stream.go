@@ -55,7 +55,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	}
 	if !p.enter(cluster) {
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("too many open pages, the maximum is %d; close one, or try again later", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave(cluster)

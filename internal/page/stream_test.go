@@ -284,7 +284,7 @@ func TestStreamsAreBounded(t *testing.T) {
 			_, last = open(t, p, true)
 		}
 		refused, _ := open(t, p, true)
-		if refused.code != http.StatusServiceUnavailable || refused.header.Get("Retry-After") == "" || !strings.Contains(refused.body.String(), "16 pages are open") {
+		if refused.code != http.StatusServiceUnavailable || refused.header.Get("Retry-After") == "" || !strings.Contains(refused.body.String(), "the maximum is 16") {
 			t.Errorf("one too many: got %d %s", refused.code, &refused.body)
 		}
 		last()

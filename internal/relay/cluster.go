@@ -93,13 +93,27 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 	})
 }
 
-// failure describes whether the API server responded with an error or is unreachable.
+// failure describes why the API server cannot be used.
 func failure(err error) string {
 	var answer apierrors.APIStatus
-	if errors.As(err, &answer) {
+	var starting *notReadyError
+	switch {
+	case errors.As(err, &answer):
 		return "refuses the forwarder"
+	case errors.As(err, &starting):
+		return "is not ready"
+	default:
+		return "is unreachable"
 	}
-	return "is unreachable"
+}
+
+// notReadyError means that an API server denies access and is not ready. It wraps no error, because
+// such a denial is not final.
+type notReadyError struct{ denied, ready error }
+
+func (e *notReadyError) Error() string {
+	return fmt.Sprintf("access to the namespace %s is denied (%v), and GET /readyz fails (%v)",
+		metav1.NamespaceSystem, refusal.Explain(e.denied), refusal.Explain(e.ready))
 }
 
 // maxDenials is the number of times that an API server may deny access to its /readyz before its
@@ -125,7 +139,7 @@ func (c *cluster) identify(ctx context.Context) error {
 		c.denials++
 	}
 	if notReady != nil && (c.name == "" || c.denials < maxDenials) {
-		return fmt.Errorf("%v, and its /readyz fails (%v)", refusal.Explain(err), refusal.Explain(notReady)) //nolint:errorlint // must not match as forbidden
+		return &notReadyError{err, notReady}
 	}
 	if err = c.readUID(ctx); c.name != "" && apierrors.IsForbidden(err) {
 		return nil

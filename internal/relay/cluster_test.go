@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -48,9 +49,13 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 			defer server.Close()
 			rc := &rest.Config{Host: server.URL}
 			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
-			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(func() error) {})
+			waiting := ""
+			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(reason func() error) { waiting = reason().Error() })
 			if got := config.IsError(err); got != c.permanent || err != nil && !got {
 				t.Errorf("got the error %v, want a permanent one: %v", err, c.permanent)
+			}
+			if !c.ready && !strings.Contains(waiting, " is not ready: access to the namespace kube-system is denied") {
+				t.Errorf("while waiting, the reason is %q", waiting)
 			}
 			if cl.name != c.want {
 				t.Errorf("got the name %q, want %q", cl.name, c.want)

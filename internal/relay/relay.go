@@ -70,8 +70,8 @@ type Config struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// takeover counts the records that a takeover on Kafka reads. loading counts the messages that
-	// a checkpoint load reads. New sets both.
+	// takeover measures the progress of a takeover on Kafka, and loading that of a checkpoint load. New
+	// sets both.
 	takeover, loading *longwork.Counter
 }
 

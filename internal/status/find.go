@@ -149,11 +149,11 @@ func (d Document) findUnsent(add adder) {
 	if d.dirty() == 1 {
 		waiting = "1 object has a change"
 	}
-	headline, lastError := waiting+" that the bus has not acknowledged, the oldest", ""
+	headline, lastError := waiting+" that the bus has not acknowledged", ""
 	if i := slices.IndexFunc(d.Resources, func(r Resource) bool { return r.PublishError != nil }); i >= 0 {
 		lastError = fmt.Sprintf("; the last error of %s: %s", d.Resources[i].Name, d.Resources[i].PublishError.Message)
 	}
-	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
+	add(Unsent, level, d.OldestUnsent, headline, "%s, the oldest for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
 // findComparisons finds failing comparisons. A retry often succeeds, so the finding is a warning

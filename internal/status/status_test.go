@@ -265,7 +265,7 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) {
 			d.Resources[0].Dirty, d.OldestUnsent, d.Bus.State = count(1), ago(time.Hour), BusUnused
 			d.Resources[0].PublishError = &Error{raw, *ago(time.Minute)}
-		}, "1 object has a change that the bus has not acknowledged, the oldest", ago(time.Hour)},
+		}, "1 object has a change that the bus has not acknowledged", ago(time.Hour)},
 		{func(d *Document) { d.Memory.Used = 220 << 20 }, "memory is near its limit: 220 MiB of 230 MiB", nil},
 	} {
 		d := well()

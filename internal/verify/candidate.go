@@ -155,8 +155,8 @@ func (c *candidate) contradicts(o observation) bool {
 	return s.present && o.cluster.present && s.uid == o.cluster.uid && (s.version == o.cluster.version || !c.returns)
 }
 
-// denies reports whether the last event removes an object that exists, although the object can't have
-// left the selection and returned.
+// denies reports whether the last event removes an object that still exists. It returns false if the
+// object may have left the selection and returned.
 func (c *candidate) denies(o observation) bool {
 	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
 }

@@ -50,10 +50,10 @@ func newClusterAPI(c Config) (*clusterAPI, error) {
 	}
 	s := &clusterAPI{Config: c, kube: kube, namespace: namespace}
 	if s.client, err = dynamic.NewForConfig(kube); err != nil {
-		return nil, fmt.Errorf("find the management cluster: %w", err)
+		return nil, fmt.Errorf("create a client for the management cluster: %w", err)
 	}
 	if s.served, err = discovery.NewDiscoveryClientForConfig(kube); err != nil {
-		return nil, fmt.Errorf("find the management cluster: %w", err)
+		return nil, fmt.Errorf("create a client for the management cluster: %w", err)
 	}
 	return s, nil
 }

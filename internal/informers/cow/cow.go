@@ -20,7 +20,7 @@ func (m *Map[K, V]) All() map[K]V {
 	return nil
 }
 
-// Change replaces the map with a copy that f has modified. The caller serializes the changes.
+// Change replaces the map with a copy that f has modified. Calls of Change must not overlap.
 func (m *Map[K, V]) Change(f func(map[K]V)) {
 	next := maps.Clone(m.All())
 	if next == nil {

@@ -76,7 +76,7 @@ type Options struct {
 	// [Bus.Load] reads. Both may be nil.
 	Takeover, Reading *longwork.Counter
 
-	// Invalid, if set, receives the records that no forwarder writes.
+	// Invalid, if set, receives the records that are not valid records of a forwarder.
 	Invalid *publish.Invalid
 
 	Logger     *slog.Logger

@@ -211,7 +211,8 @@ func (c *claim) taken() error {
 	return nil
 }
 
-// replacesNobody reports whether the cluster that this cluster may replace has never owned the name.
+// replacesNobody reports whether KUBERELAY_CLUSTER_REPLACES is set to another cluster than the one that
+// this cluster replaced according to the claim.
 func (c *claim) replacesNobody() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

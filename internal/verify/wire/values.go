@@ -62,7 +62,7 @@ func IsNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 func Time(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is not a time in the format of RFC 3339", s)
+		return time.Time{}, fmt.Errorf("%q is not an RFC 3339 time", s)
 	}
 	return t, nil
 }

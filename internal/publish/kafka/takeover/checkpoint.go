@@ -80,7 +80,7 @@ func (c *Checkpoint) Finish() {
 }
 
 // merge returns the entries of all partitions. If several partitions have an entry for the same key,
-// the entry in the partition that a forwarder uses for that key counts.
+// merge prefers the entry in the partition that a forwarder uses for that key.
 func (c *Checkpoint) merge() map[string]record.Entry {
 	all := map[string]record.Entry{}
 	for home, part := range c.parts {

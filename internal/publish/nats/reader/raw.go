@@ -38,7 +38,7 @@ func (b *Bus) LoadRaw(ctx context.Context, filter string, yield func(Raw) error)
 	case failed != nil:
 		return failed
 	case err != nil:
-		return fmt.Errorf("read the last message of each subject, after %d: %w", received, err)
+		return fmt.Errorf("read the last message of each subject: failed after %d messages: %w", received, err)
 	}
 	return nil
 }
