@@ -257,7 +257,7 @@ func TestGetRefuses(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                     "name a resource",
 		"pods/web":             `"pods/web": a subresource or an API path`,
-		"pods,":                `"": there is nothing`,
+		"pods,":                `"": a part before, after, or between dots is empty`,
 		"pods -o=table":        `--output="table": use wide, name, json, or yaml`,
 		"pods -n=shop -A":      "--namespace and --all-namespaces",
 		"pods web -l=app=web":  "--selector and a name",

@@ -175,7 +175,7 @@ func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
 		t.Errorf("one of two is forbidden: %v", err)
 	}
 	b.watched.informers.All()["default"].setFailing(forbiddenError("configmaps", ""), time.Now())
-	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list and watch") {
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list, and watch") {
 		t.Errorf("both are forbidden: got %v, want the fix", err)
 	}
 }

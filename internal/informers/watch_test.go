@@ -246,7 +246,7 @@ func TestReadyBeforeDiscovery(t *testing.T) {
 		t.Errorf("got %v, want that configmaps have not synced", err)
 	}
 	b.watched.informers.All()[""].setFailing(forbiddenError("configmaps", ""), time.Now())
-	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list and watch") {
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list, and watch") {
 		t.Errorf("got %v, want that nothing may be read", err)
 	}
 	b.sync()
