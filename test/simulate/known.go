@@ -86,9 +86,11 @@ func (o *oracle) missesEpoch(e, last published) bool {
 
 // returnsByRestore reports whether a restore of etcd explains a second event with an ID: a deleted
 // object is back in an earlier version. Until the forwarder detects the restore, it publishes the
-// object in the old epoch.
-func (o *oracle) returnsByRestore(e, last published) bool {
-	return o.restored && e.Live() && last.Deleted && e.UID == last.UID
+// object in the old epoch. If another object had the name in the meantime, and the first publish of the
+// returned object wasn't acknowledged, the forwarder publishes the last state of the returned object
+// before its delete. See [ledger.Decide].
+func (o *oracle) returnsByRestore(object int, e, last published) bool {
+	return o.restored && e.Live() && last.Deleted && (e.UID == last.UID || o.unsure[object])
 }
 
 // followsReusedPosition reports whether the bus lost the event that a forwarder expected to be the

@@ -197,7 +197,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		return
 	}
 	for _, before := range o.events[object] {
-		if before.id == e.id && before.Epoch == e.Epoch && !(e.Deleted && last.Live() && last.UID == e.UID) && !o.returnsByRestore(e, last) {
+		if before.id == e.id && before.Epoch == e.Epoch && !(e.Deleted && last.Live() && last.UID == e.UID) && !o.returnsByRestore(object, e, last) {
 			w.violate(ruleOnce, "the id %s is at %d and at %d", e.id, before.Position, e.Position)
 		}
 	}
