@@ -212,11 +212,11 @@ func protect(e *operations.Endpoints, o config.Operations, kube *rest.Config) (e
 func selfSigned() (*tls.Config, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for KUBERELAY_METRICS_AUTH: %w; set KUBERELAY_LISTEN_TLS_CERT_FILE", err)
+		return nil, fmt.Errorf("generate a certificate for KUBERELAY_METRICS_AUTH: %w; set KUBERELAY_LISTEN_TLS_CERT_FILE and KUBERELAY_LISTEN_TLS_KEY_FILE", err)
 	}
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"})
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for KUBERELAY_METRICS_AUTH: %w; set KUBERELAY_LISTEN_TLS_CERT_FILE", err)
+		return nil, fmt.Errorf("generate a certificate for KUBERELAY_METRICS_AUTH: %w; set KUBERELAY_LISTEN_TLS_CERT_FILE and KUBERELAY_LISTEN_TLS_KEY_FILE", err)
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, err

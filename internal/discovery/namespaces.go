@@ -104,8 +104,8 @@ func (n *Namespaces) matches(l map[string]string) bool {
 	return n.selector == nil || n.selector.Matches(labels.Set(l))
 }
 
-// UnselectedByLabels reports whether a namespace is not selected only because of its labels, which can
-// change.
+// UnselectedByLabels reports whether a namespace's labels, which can change, are the only reason why it
+// is not selected.
 func (n *Namespaces) UnselectedByLabels(namespace string) bool {
 	return n.MaySelect(namespace) && !n.Selects(namespace)
 }

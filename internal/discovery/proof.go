@@ -41,8 +41,8 @@ var ErrUnprovable = errors.New("no read can prove that its objects are gone")
 
 var errBuiltIn = fmt.Errorf("its group is built into the API server: %w", ErrUnprovable)
 
-// Proof proves that resources that discovery does not show are gone. All its reads are consistent.
-// It reuses results, so create a new Proof for each run of discovery.
+// Proof proves that resources missing from discovery no longer exist. All its reads are consistent.
+// It caches results, so create a new Proof for each run of discovery.
 type Proof struct {
 	reads    dynamic.Interface
 	ready    func() error

@@ -164,7 +164,7 @@ func parseStructured(b []byte) (*Message, error) {
 	}
 	m.ID = m.Attribute("id")
 	if m.ID == "" || m.Attribute("specversion") != "1.0" {
-		return nil, errors.New("not a CloudEvent of version 1.0")
+		return nil, errors.New("not a CloudEvents 1.0 event: specversion must be 1.0, and id must be set")
 	}
 	return m, nil
 }

@@ -94,14 +94,14 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	case ctx.Err() != nil:
 		return Explanation{}, ctx.Err()
 	case c.Reviews == nil:
-		x.Warnings = append(x.Warnings, "permissions were not checked")
+		x.Warnings = append(x.Warnings, "permissions were not checked, so access to a resource that is shown as watched may be denied")
 	case reviews.undecided != "":
 		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.undecided)
 	}
 	switch lost := reviews.failed; {
 	case lost == nil:
 	case apierrors.IsForbidden(lost), apierrors.IsNotFound(lost), apierrors.IsMethodNotSupported(lost):
-		x.Warnings = append(x.Warnings, "the API server does not respond to permission checks, so they are unknown: "+lost.Error())
+		x.Warnings = append(x.Warnings, "the API server refuses permission checks, so the permissions are unknown: "+lost.Error())
 	default:
 		return Explanation{}, lost
 	}

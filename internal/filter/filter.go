@@ -7,8 +7,8 @@
 // and can use the CEL functions of Kubernetes, except the authorizer
 // (https://kubernetes.io/docs/reference/using-api/cel/).
 //
-// If the expression fails for an object, the object is selected and the filter returns an error. A
-// mistake in the expression therefore excludes no object. The expression fails if the object lacks
+// If the expression fails for an object, the object is selected and the filter returns an error. An
+// evaluation error therefore excludes no object. The evaluation fails if the object lacks
 // a field, if a value has another type, or if the evaluation exceeds the cost limit of Kubernetes.
 // The error quotes only the expression, never the object.
 package filter

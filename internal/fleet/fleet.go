@@ -13,9 +13,9 @@
 //
 //   - Members share only the process, the configuration, the built-in NATS server if one is used,
 //     and the connections to the bus. Each member has its own clients, ledger, queue, lease, and
-//     metrics. On the bus, it has its own publishes, acknowledgements, and limits. So a cluster
+//     metrics. It publishes separately, within its own limits. So a cluster
 //     that hangs, or whose kubeconfig or permissions are wrong, doesn't delay other clusters.
-//   - An error of a cluster doesn't end the process. The error appears in the log, the status, and
+//   - An error in one cluster doesn't end the process. The error appears in the log, the status, and
 //     the metrics, and the member retries.
 //   - Before a member ends, it publishes its remaining changes, as a forwarder does on SIGTERM.
 //     The objects of its cluster stay on the bus.

@@ -160,7 +160,7 @@ func (f Finder) Source() (source.Source, error) {
 func (f Finder) member(ctx context.Context) (*rest.Config, error) {
 	name := f.Settings.Event.ClusterName
 	if name == "" {
-		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", f.Settings.Fleet.Source())
+		return nil, fmt.Errorf("%[1]s names several clusters, but this command needs one: use --cluster if the command has that flag, or unset %[1]s and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", f.Settings.Fleet.Source())
 	}
 	all, err := f.Clusters(ctx)
 	if err != nil {

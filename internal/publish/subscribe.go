@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/subject"
 )
 
-// ErrMissing means that the stream or topic does not exist yet. A subscription reports an error
-// that wraps ErrMissing to [SubscribeOptions.Notify].
+// ErrMissing means that the stream or topic does not exist yet. Meanwhile, [SubscribeOptions.Notify]
+// receives an error that wraps ErrMissing.
 var ErrMissing = errors.New("does not exist yet")
 
 // ErrUnreachable means that the bus does not respond. Readers that do not wait for the bus, such as get

@@ -108,8 +108,8 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult
 	return answer, nil
 }
 
-// listObject lists the object after a read, and returns the result of the read with the version of the
-// list. If the object was created since the read, it returns that object instead.
+// listObject lists the object after a read. It returns the result of the read or, if the list contains
+// the object, the result for that object. In both cases, it adds the version of the list.
 func (p *pass) listObject(ctx context.Context, client dynamic.ResourceInterface, of pair, read readResult) (readResult, error) {
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: named(of.key.Name), Limit: 1})
 	if err != nil {

@@ -23,7 +23,7 @@ type Document struct {
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Clusters contains a document for each cluster, ordered by name, if the forwarder copies
-	// several clusters. In that case, this document contains no data of a single cluster.
+	// several clusters. In that case, the fields of this document that describe one cluster are not set.
 	Clusters []Document `json:"clusters,omitzero"`
 	// Failed is the reason why this cluster is not copied or, with several clusters, why the source
 	// of clusters cannot be read. The forwarder retries.

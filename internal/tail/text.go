@@ -52,7 +52,7 @@ var (
 
 const gap = 2 // between columns
 
-// Colors, as the parameter of the SGR sequence.
+// Parameters of the ANSI escape sequences for colors and bold text.
 const (
 	bold   = "1"
 	red    = "31"

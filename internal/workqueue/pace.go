@@ -2,9 +2,9 @@ package workqueue
 
 import "time"
 
-// pace makes low-priority keys rest between short bursts of events while objects change. Without
-// it, the events of a first sync take all CPU time of the forwarder, the bus, and the readers, and
-// changes wait.
+// pace throttles low-priority keys while objects change: it makes them rest after each short burst of
+// events. Without these rests, the events of a first sync take all CPU time of the forwarder, the bus,
+// and the readers, and delay changes.
 //
 // Only keys whose events are published count, so a first sync that finds everything on the bus does
 // not rest. The length of a burst doesn't depend on the latency of the bus.

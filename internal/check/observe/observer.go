@@ -144,7 +144,7 @@ func observeForwarder(ctx context.Context, f *check.Facts, at client.Address) {
 	f.ForwarderErr, f.TokenNeeded, f.TokenNotReviewed = err, errors.Is(err, client.ErrNoToken), errors.Is(err, client.ErrNotReviewed)
 }
 
-// observeBus inspects the bus under the name of the cluster. The whole inspection takes no longer than
+// observeBus inspects the bus and the cluster's data on it. The whole inspection takes no longer than
 // the timeout.
 func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

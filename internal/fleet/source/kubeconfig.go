@@ -142,7 +142,7 @@ func isolated(kubeconfig *clientcmdapi.Config) error {
 	}
 	for _, of := range kubeconfig.Clusters {
 		if of.CertificateAuthority != "" {
-			return errors.New("its kubeconfig names a file with certificate authorities, which is not allowed in a Secret; put them into the kubeconfig")
+			return errors.New("its kubeconfig names a file in certificate-authority, which is not allowed in a Secret; use certificate-authority-data")
 		}
 	}
 	return nil

@@ -22,8 +22,8 @@ import (
 // If ctx has no deadline, At waits for the acknowledgement timeout, but at least one second.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	s, err := b.conn.GetMessage(ctx, stream.SequenceRequest(position))
-	if err == nil && s != nil && s.Subject != subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k) {
-		err = fmt.Errorf("the message has subject %s", s.Subject)
+	if want := subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k); err == nil && s != nil && s.Subject != want {
+		err = fmt.Errorf("the message has subject %s, want %s", s.Subject, want)
 	}
 	if err != nil {
 		return publish.Stored{}, fmt.Errorf("read the event of %s at %d: %w", k, position, err)

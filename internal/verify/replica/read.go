@@ -46,7 +46,8 @@ func (p place) address(d publish.Delivery) (wire.Address, error) {
 // claimTopic is the resource whose topic has the claim if each resource has its own topic.
 var claimTopic = wire.Object{Group: "kuberelay.io", Resource: "clusters"}
 
-// checkTopic returns an error if a record is in the wrong topic.
+// checkTopic returns an error if a record is in the wrong topic or, for a writer's marker, in the wrong
+// partition.
 func (p place) checkTopic(a wire.Address, log publish.Log) error {
 	of := a.Object
 	switch a.Kind {

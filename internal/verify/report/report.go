@@ -60,9 +60,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings lists the variables that decide the content of the bus and differ from the settings
-	// of the forwarder that wrote to it. A difference can be the cause of a problem. The caller of
-	// verify.Run sets Settings.
+	// Settings lists the variables that affect the content of the bus and have a different value here
+	// than in the forwarder that wrote to it. Such a difference can be the cause of a problem. The
+	// caller of verify.Run sets Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched lists the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`

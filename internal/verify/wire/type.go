@@ -5,7 +5,7 @@ import "strings"
 // Type is the attribute type.
 type Type string
 
-// The types of events of objects, and of markers.
+// The types of object events, followed by the types of markers.
 const (
 	Created    Type = "io.kuberelay.object.created"
 	Updated    Type = "io.kuberelay.object.updated"

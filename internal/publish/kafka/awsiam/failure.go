@@ -104,5 +104,5 @@ func explainLoad(err error) error {
 	if errors.As(err, &file) {
 		return fmt.Errorf("the AWS configuration file %s cannot be read: check AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE", file.Filename)
 	}
-	return fmt.Errorf("the AWS configuration is wrong: %w", err)
+	return fmt.Errorf("invalid AWS configuration: %w; check the AWS_* environment variables and the AWS configuration files", err)
 }

@@ -33,8 +33,8 @@ type Config struct {
 	Marker    func(unread int64)              // records the session's marker of an event partition; nil for the checkpoint topic
 }
 
-// Sender sends the records of one partition, one batch at a time. It resends a batch until the
-// broker responds, with the same sequence numbers, so the broker recognizes a batch that it already
+// Sender sends the records of one partition, one batch at a time. Until the broker responds, it
+// resends the batch with the same sequence numbers, so the broker recognizes a batch that it already
 // stored. The partition receives every record once, in the order of Add, even if requests or
 // responses are lost.
 //

@@ -30,7 +30,7 @@ const (
 	ResultNoStream     publish.Result = "no_stream"
 )
 
-// Errors of requests.
+// Errors that requests return.
 var (
 	ErrClosed   = publish.Failure(publish.ResultClosed, errors.New("the client is closed: the message may or may not be stored"))
 	ErrNoStream = publish.Failure(ResultNoStream, errors.New("no stream responded: it does not exist, or has no leader at the moment"))
