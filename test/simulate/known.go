@@ -84,6 +84,12 @@ func (o *oracle) missesEpoch(e, last published) bool {
 	return o.restored && e.isRepair() && last.Epoch == event.NextEpoch(e.Epoch)
 }
 
+// repairsLateEvent reports whether the known weakness after a restore of etcd is possible. A late event
+// of a killed forwarder shows an object that the watch never shows, because etcd was restored. The
+// next forwarder repairs the event like a forgery, without a delete of that object. See section "How
+// other events are repaired" in docs/delivery.md.
+func (o *oracle) repairsLateEvent(e published) bool { return o.restored && e.isRepair() }
+
 // returnsByRestore reports whether a restore of etcd explains a second event with an ID: a deleted
 // object is back in an earlier version. Until the forwarder detects the restore, it publishes the
 // object in the old epoch. If another object had the name in the meantime, and the first publish of the

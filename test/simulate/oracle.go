@@ -234,7 +234,7 @@ func (o *oracle) checkState(object int, e, last published) {
 		w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", name, e.Position, e.UID, e.version)
 	}
 	switch {
-	case last.Live() && last.UID != e.UID:
+	case last.Live() && last.UID != e.UID && !o.repairsLateEvent(e):
 		w.violate(ruleRecreate, "%s: uid %s at %d follows uid %s at %d", name, e.UID, e.Position, last.UID, last.Position)
 	case !o.lossy && !e.isRepair() && last.Live() != (e.kind == "updated"):
 		w.violate(ruleType, "%s: %s at %d follows %s at %d", name, e.kind, e.Position, last.kind, last.Position)
