@@ -279,6 +279,34 @@ func TestDigestOfACopy(t *testing.T) {
 	}
 }
 
+// TestUnrecordedForeignMessage verifies that an event may answer a foreign message that the stream
+// dropped before the recorder received it.
+func TestUnrecordedForeignMessage(t *testing.T) {
+	answer := message(9, "created", "id", "u.5.repaired.7")
+	for name, c := range map[string]struct {
+		written  uint64 // sequence of the foreign message
+		received bool   // by the recorder
+		want     bool
+	}{
+		"dropped":            {written: 7, want: true},
+		"received":           {written: 7, received: true},
+		"at another place":   {written: 6},
+		"not at all written": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := checkOf([]run{plain})
+			foreign := message(c.written, "created")
+			check.world.foreign.at = map[harness.Place]bool{foreign.Place: true}
+			if c.received {
+				check.foreignMessage(foreign)
+			}
+			if got, ok := check.unrecorded(answer); ok != c.want || ok && positionOf(got) != "7" {
+				t.Errorf("got %v, %v, want %v", got.Place, ok, c.want)
+			}
+		})
+	}
+}
+
 // TestLogsUnanswered verifies which lines of a forwarder's log show an unacknowledged publish.
 func TestLogsUnanswered(t *testing.T) {
 	last, m := message(5, "created"), message(9, "updated")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -89,6 +90,23 @@ func (c *streamCheck) foreignMessage(m harness.Received) {
 	c.foreign[m.Subject], c.repairable[m.Subject][positionOf(m)] = true, true
 	c.claimed[m.Subject] = m
 	c.forgetIDs(m.Subject)
+}
+
+// unrecorded returns the foreign message that m answers, if the recorder did not receive the message. A
+// stream that keeps one message for each subject drops a foreign message as soon as it has the answer.
+func (c *streamCheck) unrecorded(m harness.Received) (foreign harness.Received, ok bool) {
+	at := repairedID.FindStringSubmatch(m.Attributes["id"])
+	if len(at) == 0 || m.Topic != "" {
+		return harness.Received{}, false
+	}
+	for _, recorded := range c.repairable {
+		if recorded[at[1]] {
+			return harness.Received{}, false
+		}
+	}
+	foreign = harness.Received{Place: m.Place, Subject: m.Subject}
+	foreign.Sequence, _ = strconv.ParseUint(at[1], 10, 64) // the expression allows only digits
+	return foreign, c.world.isForeign(foreign)
 }
 
 // forgetIDs allows the ids of an object to occur again.

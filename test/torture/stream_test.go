@@ -103,6 +103,9 @@ func (c *streamCheck) check(all []harness.Received) {
 			c.foreignMessage(m)
 			continue
 		}
+		if foreign, ok := c.unrecorded(m); ok {
+			c.foreignMessage(foreign)
+		}
 		if m.Invalid != nil {
 			c.wrong(m, "no CloudEvent: %v", m.Invalid)
 			continue
