@@ -31,7 +31,7 @@ func valueName(f config.Field) string {
 var remarks = map[string]string{
 	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run, and an upgrade starts a new replica before it ends an old one.",
 	"KUBERELAY_LEASE_NAME":      " Not set: the name that the chart's other objects have.",
-	"KUBERELAY_METRICS_AUTH":    " The chart grants these permissions, and makes the probes and the ServiceMonitor use TLS.",
+	"KUBERELAY_METRICS_AUTH":    " The chart grants the permissions that this requires, and makes the probes and the ServiceMonitor use TLS.",
 	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 means three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
 	"KUBERELAY_RESOURCES":       " In the chart, write plurals with their group, because the chart generates RBAC rules from them.",
 }

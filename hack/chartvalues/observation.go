@@ -76,7 +76,7 @@ func observation() []value {
 			section("thresholds", "Thresholds of the alerts.",
 				number("lagSeconds", 60, 86400, "KuberelaySlow: how long a change may take, from the write at the API server."),
 				number("unsentSeconds", 60, 86400, "KuberelayBehind: how old the oldest unpublished change may be."),
-				number("consistencySeconds", 900, 86400, "KuberelayConsistencyPointOld: how old the last consistency point may be. An API server confirms that a watch is current usually every minute, and at least every 10 minutes."),
+				number("consistencySeconds", 900, 86400, "KuberelayConsistencyPointOld: how old the last consistency point may be. An API server confirms, usually every minute and at least every 10 minutes, that a watch is current."),
 				number("memoryPercent", 95, 100, "KuberelayMemoryLow: how much memory the Go runtime may use, in percent of GOMEMLIMIT, which is 90% of the memory limit by default."),
 			),
 			text("runbookUrl", "", "URL of a page with a heading for each alert, for the annotation `runbook_url`. Not set: the project's docs/troubleshooting.md."),

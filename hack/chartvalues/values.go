@@ -61,7 +61,7 @@ func rights() []value {
 
 func storage() []value {
 	return []value{section("persistence", "The PersistentVolumeClaim for the files of the built-in NATS server, which runs if `config.sink` is nats and `config.natsUrl` is not set. With another bus, the chart ignores this section.",
-		boolean("ephemeral", false, "Use an emptyDir instead of a claim. When the pod is replaced, deletes that happen before the new pod starts are never published, and every existing object is published again. Use this only to try things out."),
+		boolean("ephemeral", false, "Use an emptyDir instead of a claim. When the pod is replaced, deletes that happen between the two pods are never published, and every existing object is published again. Use this only to try things out."),
 		text("existingClaim", "", "Name of an existing claim. If it is set, the chart ignores the other values of this section. Not set: the chart creates a claim."),
 		text("storageClass", "", "Storage class of the created claim. `-` means no class (`storageClassName: \"\"`), for a volume that you create. Not set: the cluster's default."),
 		value{
