@@ -70,7 +70,7 @@ func checkMemory(f *Facts) verdict {
 	case f.severalClusters():
 		return skip("the clusters of the forwarder share its memory; docs/sizing.md has the formula: %s", needs)
 	case limit == 0:
-		return skip("the memory limit is unknown; to compare, set --memory-limit: %s", needs)
+		return skip("no memory limit is known; to compare, set --memory-limit: %s", needs)
 	case limit < peak:
 		return fail(fix, "the memory limit is %d MiB: %s", limit>>20, needs)
 	case limit>>20 < ask:
@@ -97,7 +97,7 @@ func checkStorage(f *Facts) verdict {
 	case most == 0 && f.BusErr != nil && !f.Settings.BuiltInServer():
 		return skip("the bus cannot be queried: %s", needs)
 	case most == 0:
-		return skip("the storage limit is unknown: %s", needs)
+		return skip("no storage limit is known: %s", needs)
 	case need > most:
 		return warn("free space, or lower KUBERELAY_NATS_HISTORY; the bus refuses events when it is full", "%s is %d MB: %s", name, most/1e6, needs)
 	}

@@ -217,7 +217,7 @@ func cases() []decision {
 		{"bus-storage", "the account is too small", "", func(f *Facts) { f.NATS.Account.Limits.MaxStore = 20 << 20 }, Warning, "the account has left"},
 		{"bus-storage", "the volume is too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.DataDir.Free = nil, 20<<20 }, Warning, "three quarters"},
 		{"bus-storage", "set too small", "", func(f *Facts) { f.Settings.NATS.URLs, f.Settings.Server.MaxBytes = nil, 20<<20 }, Warning, "KUBERELAY_NATS_MAX_BYTES"},
-		{"bus-storage", "unknown", "", func(f *Facts) { f.NATS = nats.Inspection{} }, Skipped, "the storage limit is unknown"},
+		{"bus-storage", "unknown", "", func(f *Facts) { f.NATS = nats.Inspection{} }, Skipped, "no storage limit is known"},
 		{"bus-storage", "no bus", "", func(f *Facts) { f.NATS, f.BusErr = nats.Inspection{}, errFault }, Skipped, "cannot be queried"},
 		{"bus-storage", "not counted", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not report the number of"},
 	}

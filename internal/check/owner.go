@@ -74,7 +74,7 @@ func checkAnotherWriter(f *Facts) verdict {
 	case d != nil && d.Bus.ForeignEvents > 0:
 		return warn("find out who else can write to the stream or topic, and revoke that permission", "the forwarder repaired %d events that another writer published", d.Bus.ForeignEvents)
 	case f.tookOver() != "":
-		return fail("run only one forwarder per KUBERELAY_CLUSTER_NAME and KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all of them", "%s", f.tookOver())
+		return fail("run only one forwarder per KUBERELAY_CLUSTER_NAME and per KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all of them", "%s", f.tookOver())
 	case d == nil:
 		return skip("without a running forwarder, only its Lease could show another writer")
 	case d.Bus.State == status.BusUnused:

@@ -125,7 +125,7 @@ func (s *readiness) unmatched() (all []status.Unmatched) {
 type unmatchedCollector struct{ relay *Relay }
 
 var unmatchedDesc = prometheus.NewDesc("kuberelay_setting_unmatched",
-	"1 for each setting's entry that matches nothing in the cluster: a resource, a namespace, a field, or a selector. Correct the spelling; forwarder status shows a similar name. Leave an entry whose resource or namespace will be created later.",
+	"1 for each setting entry that matches nothing in the cluster: a resource, a namespace, a field, or a selector. Correct the spelling; forwarder status shows a similar name. Leave an entry whose resource or namespace will be created later.",
 	[]string{"setting", "entry"}, nil)
 
 // Describe implements [prometheus.Collector].

@@ -27,7 +27,7 @@ const (
 )
 
 // notify tells the user why no events arrive. The subscription calls it with the reason, or with
-// nil once events arrive.
+// nil when it reads the bus, even if the bus has no new events.
 func (s *Status) notify(err error) {
 	was := s.state
 	switch {

@@ -34,8 +34,8 @@ type Config struct {
 	Selected metav1.ListOptions                     // the label and field selectors of the informer
 
 	Server *Server // the API server, shared by all informers of the cluster
-	// MayBeRedefined reports whether the resource's CustomResourceDefinition may have changed
-	// without a call of [History.ListAgain].
+	// MayBeRedefined reports whether the resource's CustomResourceDefinition or APIService may have
+	// changed without a call of [History.ListAgain].
 	MayBeRedefined func() bool
 
 	Now func() time.Time

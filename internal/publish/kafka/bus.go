@@ -112,7 +112,7 @@ func (b *Bus) supervise() {
 			if !errors.Is(err, publish.ErrGone) {
 				err = fmt.Errorf("%w: %w", publish.ErrGone, err)
 			}
-			err = fmt.Errorf("another forwarder took over%s; run only one forwarder per KUBERELAY_CLUSTER_NAME and KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all of them: %w", b.whoWrites(), err)
+			err = fmt.Errorf("another forwarder took over%s; run only one forwarder per KUBERELAY_CLUSTER_NAME and per KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all of them: %w", b.whoWrites(), err)
 			b.log.Error("another writer took over", "err", err)
 			b.set(nil, err)
 			return
