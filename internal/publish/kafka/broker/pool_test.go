@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,15 +55,24 @@ func TestARequestOnAPoolThatWasClosed(t *testing.T) {
 }
 
 // pools returns the number of pools whose metadata kafka-go refreshes.
-func pools() int {
+func pools() int { return len(goroutines("kafka-go.(*connPool).discover(")) }
+
+// goroutines returns the stacks of the goroutines that run a function.
+func goroutines(function string) (found []string) {
 	stacks := make([]byte, 1<<22)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "kafka-go.(*connPool).discover(")
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, function) {
+			found = append(found, stack)
+		}
+	}
+	return found
 }
 
 // TestCredentialsThatChangeDuringARenewal verifies that no connection with the former credentials is left
 // if they change while the pool is replaced.
 func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
 	cluster, c := newFake(t)
+	c.transport.pool.Load().IdleTimeout = time.Hour // otherwise, a connection that is left closes itself
 	put(t, c, faulty, 0, record("a", "1"))
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -74,12 +84,12 @@ func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
 	changing.Go(func() { c.transport.renew(time.Now(), 0) })
 	<-held // the new pool has connected with the former credentials
 	former := c.connections()
-	forgotten := make(chan struct{})
-	changing.Go(func() { defer close(forgotten); c.transport.forgetPool() })
-	select {
-	case <-forgotten:
-	case <-time.After(100 * time.Millisecond): // it can wait for the renewal
-	}
+	var forgotten atomic.Bool
+	changing.Go(func() { c.transport.forgetPool(); forgotten.Store(true) })
+	poll.Holds(t, "forgetPool returns or waits for the renewal", func() bool {
+		waiting := goroutines("(*transport).forgetPool(")
+		return forgotten.Load() || len(waiting) > 0 && strings.Contains(waiting[0], "[sync.Mutex.Lock")
+	})
 	close(release)
 	changing.Wait()
 	put(t, c, faulty, 0, record("a", "1"))

@@ -165,7 +165,8 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	t.mu.Unlock()
 
 	next := &pool{Transport: kafka.Transport{
-		Dial: former.Dial, DialTimeout: former.DialTimeout, MetadataTTL: former.MetadataTTL, ClientID: former.ClientID, SASL: former.SASL,
+		Dial: former.Dial, DialTimeout: former.DialTimeout, IdleTimeout: former.IdleTimeout, MetadataTTL: former.MetadataTTL,
+		ClientID: former.ClientID, SASL: former.SASL,
 	}}
 	ctx, cancel := context.WithTimeout(t.closing, renewLimit)
 	_, err := next.RoundTrip(ctx, kafka.TCP(t.opts.Addrs...), &metadata.Request{TopicNames: []string{}})
