@@ -287,7 +287,7 @@ func TestHistoryOfRepairs(t *testing.T) {
 // objects is in proportion to their number: 8 times as many messages take about 8 times as long. With a
 // scan of the earlier messages of the object, they take about 64 times as long.
 func TestFloodOfForeignMessages(t *testing.T) {
-	const few, factor = 25_000, 8
+	const few, factor = 5_000, 8
 	short, long := flood(t, few), flood(t, factor*few)
 	if ratio := float64(long) / float64(short); ratio > 4*factor {
 		t.Errorf("%d times as many messages took %.0f times as long (%s and %s)", factor, ratio, short, long)
