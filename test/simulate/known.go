@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"slices"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
@@ -85,18 +87,20 @@ func (o *oracle) missesEpoch(e, last published) bool {
 }
 
 // repairsLateEvent reports whether the known weakness after a restore of etcd is possible. A late event
-// of a killed forwarder shows an object that the watch never shows, because etcd was restored. The
-// next forwarder repairs the event like a forgery, without a delete of that object. See section "How
-// other events are repaired" in docs/delivery.md.
-func (o *oracle) repairsLateEvent(e published) bool { return o.restored && e.isRepair() }
+// of another process shows an object that the watch never shows, because etcd was restored. Until the
+// forwarder detects the restore, it repairs the event like a forgery, without a delete of that object.
+// See section "How other events are repaired" in docs/delivery.md.
+func (o *oracle) repairsLateEvent(object int, e, last published, by *process) bool {
+	return o.restored && e.isRepair() && e.Epoch == last.Epoch && o.writer[object] != by
+}
 
-// returnsByRestore reports whether a restore of etcd explains a second event with an ID: a deleted
-// object is back in an earlier version. Until the forwarder detects the restore, it publishes the
-// object in the old epoch. If another object had the name in the meantime, and the first publish of the
-// returned object wasn't acknowledged, the forwarder publishes the last state of the returned object
-// before its delete. See [ledger.Decide].
-func (o *oracle) returnsByRestore(object int, e, last published) bool {
-	return o.restored && e.Live() && last.Deleted && (e.UID == last.UID || o.unsure[object])
+// returnsByRestore reports whether a restore of etcd explains that e has the ID of the event before: the
+// object was deleted in between, and is back in an earlier version. Until the forwarder detects the
+// restore, it publishes the object in the old epoch.
+func (o *oracle) returnsByRestore(object int, before, e, last published) bool {
+	return o.restored && e.Live() && last.Deleted && slices.ContainsFunc(o.events[object], func(p published) bool {
+		return p.Deleted && p.UID == e.UID && p.Position > before.Position
+	})
 }
 
 // followsReusedPosition reports whether the bus lost the event that a forwarder expected to be the

@@ -197,12 +197,12 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		return
 	}
 	for _, before := range o.events[object] {
-		if before.id == e.id && before.Epoch == e.Epoch && !(e.Deleted && last.Live() && last.UID == e.UID) && !o.returnsByRestore(object, e, last) {
+		if before.id == e.id && before.Epoch == e.Epoch && !(e.Deleted && last.Live() && last.UID == e.UID) && !o.returnsByRestore(object, before, e, last) {
 			w.violate(ruleOnce, "the id %s is at %d and at %d", e.id, before.Position, e.Position)
 		}
 	}
 	if e.Live() {
-		o.checkState(object, e, last)
+		o.checkState(object, e, last, by)
 	} else {
 		o.checkRemoval(object, e, last, ok)
 	}
@@ -228,13 +228,13 @@ func (o *oracle) isState(e published) bool {
 }
 
 // checkState checks an event that shows an object.
-func (o *oracle) checkState(object int, e, last published) {
+func (o *oracle) checkState(object int, e, last published, by *process) {
 	w, name := o.world, objectNames[object]
 	if !o.isState(e) {
 		w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", name, e.Position, e.UID, e.version)
 	}
 	switch {
-	case last.Live() && last.UID != e.UID && !o.repairsLateEvent(e):
+	case last.Live() && last.UID != e.UID && !o.repairsLateEvent(object, e, last, by):
 		w.violate(ruleRecreate, "%s: uid %s at %d follows uid %s at %d", name, e.UID, e.Position, last.UID, last.Position)
 	case !o.lossy && !e.isRepair() && last.Live() != (e.kind == "updated"):
 		w.violate(ruleType, "%s: %s at %d follows %s at %d", name, e.kind, e.Position, last.kind, last.Position)
