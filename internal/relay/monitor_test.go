@@ -97,7 +97,8 @@ func (f *flickering) Ready() error {
 }
 
 // TestOutageCountsWhatWaits verifies that the changes that wait for the bus are counted before a
-// worker can publish them.
+// worker can publish them. They include the changes that were reported before monitorBus noticed
+// the outage.
 func TestOutageCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
@@ -113,13 +114,19 @@ func TestOutageCountsWhatWaits(t *testing.T) {
 				done(workqueue.Result{})
 			})
 		})
-		f.away.Store(true)
-		time.Sleep(time.Minute)
-		const objects = 3
-		for _, name := range []string{"a", "b", "c"} {
+		change := func(name string) {
 			k := configMapKey(name)
 			keys.Observe(k, nil, shows{}.Lookup(k).Live, event.CauseWatch, false, time.Now())
-			tm.queue.Add(k)
+		}
+		time.Sleep(950 * time.Millisecond) // the ledger counts in whole seconds, and monitorBus notices in the next
+		f.away.Store(true)
+		change("a")
+		time.Sleep(time.Minute)
+		const objects = 3
+		change("b")
+		change("c")
+		for _, name := range []string{"a", "b", "c"} {
+			tm.queue.Add(configMapKey(name))
 		}
 		time.Sleep(time.Minute)
 		f.away.Store(false)
