@@ -97,7 +97,7 @@ $(HELM):
 	@echo '==> building Helm $(HELM_VERSION) (once)' >&2
 	GOBIN=$(@D) GOFLAGS= $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
-# BUILD_MODULE builds a command in the folder of its module, for modules that "go install" rejects, for example because
+# BUILD_MODULE builds a command in the directory of its module, for modules that "go install" rejects, for example because
 # of a replace directive. $(2) are flags of the build.
 BUILD_MODULE = mkdir -p $(@D) && cd "$$($(GO) mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
 	GOWORK=off GOFLAGS= $(GO) build -trimpath $(2) -o $@ ./cmd/$(@F)
@@ -139,11 +139,11 @@ check-generated: ## Fail if generated files or go.mod are out of date
 		{ $(GO) run "./hack/$${page%:*}docs" >"$$made" && diff -u "docs/$${page#*:}.md" "$$made"; } || \
 		{ echo "docs/$${page#*:}.md is out of date: run 'make generate'" >&2; exit 1; }; \
 	done
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && for folder in chartvalues:$(CHART) schemas:docs/schemas dashboards:$(CHART)/files/dashboards; do \
-		mkdir "$$made/$${folder%:*}" && $(GO) run "./hack/$${folder%:*}" "$$made/$${folder%:*}" && \
-		(cd "$$made/$${folder%:*}" && find . -type f) | (while read -r file; do \
-			diff -u "$${folder#*:}/$$file" "$$made/$${folder%:*}/$$file" || exit 1; \
-		done) || { echo "$${folder#*:} is out of date: run 'make generate'" >&2; exit 1; }; \
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && for directory in chartvalues:$(CHART) schemas:docs/schemas dashboards:$(CHART)/files/dashboards; do \
+		mkdir "$$made/$${directory%:*}" && $(GO) run "./hack/$${directory%:*}" "$$made/$${directory%:*}" && \
+		(cd "$$made/$${directory%:*}" && find . -type f) | (while read -r file; do \
+			diff -u "$${directory#*:}/$$file" "$$made/$${directory%:*}/$$file" || exit 1; \
+		done) || { echo "$${directory#*:} is out of date: run 'make generate'" >&2; exit 1; }; \
 	done
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run "go mod tidy"' >&2; exit 1; }
 	@for module in kubestatemetrics prometheus; do \
@@ -281,7 +281,7 @@ test-samples: ## Run the tests of the programs in examples that need Python 3, M
 	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some folders (FUZZ=internal/event)
+fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some directories (FUZZ=internal/event)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' $(FUZZ) | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \

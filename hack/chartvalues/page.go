@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"text/template"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuberelay/kuberelay/hack/markdown"
 )
 
 //go:embed README.md.tmpl
@@ -42,7 +43,7 @@ func table(chart []value, prefix string) (string, error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", path, v.kind, preset, cell(cmp.Or(v.brief, v.description)))
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", path, v.kind, preset, markdown.Cell(cmp.Or(v.brief, v.description)))
 		return nil
 	})
 	return strings.TrimSuffix(b.String(), "\n"), err
@@ -71,22 +72,6 @@ func each(values []value, prefix string, do func(path string, v value) error) er
 		}
 	}
 	return nil
-}
-
-var variableName = regexp.MustCompile(`KUBERELAY_[A-Z0-9_]+`)
-
-// cell escapes the characters that Markdown interprets as a column separator or, outside of code, as
-// emphasis or as a tag. Outside of code, it formats the names of variables as code.
-func cell(s string) string {
-	parts := strings.Split(s, "`")
-	for i := range parts {
-		if i%2 == 0 {
-			parts[i] = strings.NewReplacer("*", `\*`, "<", `\<`).Replace(parts[i])
-			parts[i] = variableName.ReplaceAllString(parts[i], "`$0`")
-		}
-		parts[i] = strings.ReplaceAll(parts[i], "|", `\|`)
-	}
-	return strings.Join(parts, "`")
 }
 
 // width is the maximum length of a comment line.

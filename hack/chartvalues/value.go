@@ -1,6 +1,12 @@
 package main
 
-import "maps"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
 
 // A value is a value of the chart. It is either a section, which has other values, or a leaf.
 type value struct {
@@ -68,22 +74,9 @@ func listForm(items object) object {
 }
 
 func alternatives(of []string) string {
-	all := ""
+	of = slices.Clone(of)
 	for i, s := range of {
-		switch {
-		case i == 0:
-		case i == len(of)-1:
-			if len(of) > 2 {
-				all += ","
-			}
-			all += " or "
-		default:
-			all += ", "
-		}
-		if s == "" {
-			s = "nothing"
-		}
-		all += s
+		of[i] = cmp.Or(s, "nothing")
 	}
-	return all
+	return config.Alternatives(of)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/kuberelay/kuberelay/hack/markdown"
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
@@ -31,7 +32,7 @@ type group struct {
 
 func write(w io.Writer) error {
 	t, err := template.New("configuration.md").Funcs(template.FuncMap{
-		"cell":        cell,
+		"cell":        markdown.Cell,
 		"default":     defaultCell,
 		"link":        link,
 		"unlessNamed": unlessNamed,
@@ -50,20 +51,13 @@ func write(w io.Writer) error {
 	return t.Execute(w, groups)
 }
 
-var variableName = regexp.MustCompile(`KUBERELAY_[A-Z0-9_]+`)
-
-// cell escapes the characters that Markdown interprets as a column separator, as emphasis, or as a tag,
-// and formats the names of variables as code.
-func cell(s string) string {
-	s = strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`).Replace(s)
-	return variableName.ReplaceAllString(s, "`$0`")
-}
-
 // unlessNamed returns the resources that no wildcard selects, as a list for a sentence.
 func unlessNamed() string {
 	names := config.UnlessNamed()
-	last := len(names) - 1
-	return "`" + strings.Join(names[:last], "`, `") + "`, or `" + names[last] + "`"
+	for i, name := range names {
+		names[i] = "`" + name + "`"
+	}
+	return config.Alternatives(names)
 }
 
 var docsPath = regexp.MustCompile(`docs/([a-z-]+\.md)`)
@@ -88,6 +82,6 @@ func defaultCell(f config.Field) string {
 	case f.Default != "":
 		return "`" + f.Default + "`"
 	default:
-		return cell(f.Unset)
+		return markdown.Cell(f.Unset)
 	}
 }

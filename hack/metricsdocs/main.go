@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/kuberelay/kuberelay/hack/markdown"
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/fleet"
 	"github.com/kuberelay/kuberelay/internal/forward"
@@ -48,7 +49,7 @@ func write(w io.Writer) error {
 	if err := register(&c); err != nil {
 		return err
 	}
-	t, err := template.New("metrics.md").Funcs(template.FuncMap{"cell": cell, "join": strings.Join}).Parse(page)
+	t, err := template.New("metrics.md").Funcs(template.FuncMap{"cell": markdown.Cell, "join": strings.Join}).Parse(page)
 	if err != nil {
 		return err
 	}
@@ -96,6 +97,3 @@ func register(c *catalogue) error {
 	}
 	return cmp.Or(onNATS.Close(), onKafka.Close())
 }
-
-// cell escapes the characters that Markdown interprets as a column separator, as emphasis or as a tag.
-func cell(s string) string { return strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;").Replace(s) }

@@ -61,7 +61,7 @@ func checkURLs(list List) error {
 		case err != nil || u.Hostname() == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || !validPort(u.Port()):
 			return errors.New("not a URL of a NATS server; write it as nats://host:4222, and separate several with commas")
 		case !slices.Contains(natsSchemes, u.Scheme):
-			return errors.New("unknown scheme; use " + alternatives(natsSchemes))
+			return errors.New("unknown scheme; use " + Alternatives(natsSchemes))
 		}
 		if strings.HasPrefix(u.Scheme, "ws") {
 			websockets++

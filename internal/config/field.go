@@ -86,7 +86,7 @@ func variables(c *Config) []variable {
 
 func (v variable) typeName() string {
 	if values := v.oneOf(); values != nil {
-		return alternatives(values)
+		return Alternatives(values)
 	}
 	switch v.kind {
 	case kindAddress:
@@ -162,8 +162,8 @@ func bounds(minimum, maximum string) string {
 	}
 }
 
-// alternatives returns "a, b, or c", or "a or b".
-func alternatives(values []string) string {
+// Alternatives returns "a, b, or c", or "a or b".
+func Alternatives(values []string) string {
 	if len(values) == 1 {
 		return values[0]
 	}

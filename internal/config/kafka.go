@@ -119,9 +119,9 @@ func (k *Kafka) validateCredentials(p *problems) {
 		p.add(password, "%s uses %s instead; unset this, or use another %s", k.SASLMechanism, instead, mechanism)
 	case instead != "":
 	case k.SASLMechanism == "" && k.User != "":
-		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, Alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism == "" && k.PasswordFile != "":
-		p.add(password, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+		p.add(password, "it has no effect without a mechanism; set %s to %s", mechanism, Alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism != "" && k.User == "":
 		p.add(mechanism, "it needs a user and a password; set %s and %s", user, password)
 	case k.SASLMechanism != "" && k.PasswordFile == "":

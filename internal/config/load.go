@@ -163,7 +163,7 @@ func checkOneOf(value string, values []string) error {
 	if slices.Contains(values, value) {
 		return nil
 	}
-	return errors.New("use " + alternatives(values))
+	return errors.New("use " + Alternatives(values))
 }
 
 // List is a comma-separated list. Spaces around an item are ignored.

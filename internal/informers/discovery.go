@@ -133,7 +133,7 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	case unchanged:
 		result = "unchanged"
 	}
-	s.metrics.discoveries.WithLabelValues(result).Inc()
+	s.counters.Discoveries.WithLabelValues(result).Inc()
 	err = refusal.Explain(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()

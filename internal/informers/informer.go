@@ -189,7 +189,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
+			s.counters.Lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			if o.Continue == "" {
 				i.history.BeginList(ctx)
 			}
@@ -218,7 +218,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			ctx = i.history.Watching(ctx, stops)
 			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func(asked time.Time) {
-				s.metrics.opened(i.resource.GroupResource().String())
+				s.counters.Opened(i.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
 					i.history.Listed("")
@@ -244,7 +244,7 @@ func (s *Set) shown(i *informer, e watch.Event) {
 		return
 	}
 	if e.Type != watch.Bookmark {
-		s.metrics.changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
+		s.counters.Changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
 	}
 	i.history.Shown(e)
 }
@@ -263,7 +263,7 @@ func (s *Set) decode(i *informer) apistream.Decode {
 		if len(paths) > 0 && (!o.Body.None() || o.Unselected) {
 			refs, all := paths.Read(text.Between(begin, text.Position()))
 			if o.References = refs; !all {
-				s.metrics.references.WithLabelValues(i.resource.GroupResource().String()).Inc()
+				s.counters.References.WithLabelValues(i.resource.GroupResource().String()).Inc()
 				many.Do(func() {
 					s.log.Warn("object has too many references to follow", "resource", i.resource.GroupResource(), "namespace", o.Namespace, "name", o.Name, "followed", len(refs))
 				})

@@ -82,11 +82,11 @@ func (s *Set) noteStopped(before map[schema.GroupResource]survey.Plan, a *survey
 		default:
 			why = notSelected
 		}
-		s.metrics.stops.WithLabelValues(why).Inc()
+		s.counters.Stops.WithLabelValues(why).Inc()
 		if watched {
 			s.log.Info("resource restarted", "resource", gr.String(), "reason", why, "from", was.Resource.Version, "to", is.Resource.Version)
 		} else {
-			s.metrics.forget(gr.String())
+			s.counters.Forget(gr.String())
 			s.log.Info("resource no longer watched", "resource", gr.String(), "reason", why)
 		}
 	}

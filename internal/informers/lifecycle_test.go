@@ -82,7 +82,7 @@ func stopsOf(t *testing.T, s *Set) map[string]float64 {
 	all := map[string]float64{}
 	for _, reason := range []string{notServed, notSelected, notWatchable, moved} {
 		var m dto.Metric
-		if err := s.metrics.stops.WithLabelValues(reason).Write(&m); err != nil {
+		if err := s.counters.Stops.WithLabelValues(reason).Write(&m); err != nil {
 			t.Fatal(err)
 		}
 		if n := m.GetCounter().GetValue(); n > 0 {

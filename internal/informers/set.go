@@ -34,6 +34,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/decode"
 	"github.com/kuberelay/kuberelay/internal/informers/cow"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/informers/history"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
@@ -108,13 +109,13 @@ type Config struct {
 
 // Set manages the informers of one cluster. Make one with [New].
 type Set struct {
-	config  Config
-	log     *slog.Logger
-	metrics *metrics
-	ledger  *ledger.Ledger
-	raised  chan struct{} // has a token when an epoch may be due
-	refused chan struct{} // has a token when the API server may no longer serve a watched version
-	terms   *terms
+	config   Config
+	log      *slog.Logger
+	counters *health.Counters
+	ledger   *ledger.Ledger
+	raised   chan struct{} // has a token when an epoch may be due
+	refused  chan struct{} // has a token when the API server may no longer serve a watched version
+	terms    *terms
 
 	namespaces  *discovery.Namespaces
 	references  *references.Graph
@@ -152,7 +153,7 @@ func New(c Config) *Set {
 		s.StartLeading()
 	}
 	c.Registerer.MustRegister(collector{s})
-	s.metrics = newMetrics(c.Registerer)
+	s.counters = health.NewCounters(c.Registerer)
 	return s
 }
 

@@ -207,7 +207,7 @@ func TestWatchEventsAreCounted(t *testing.T) {
 		b.shown(i, e)
 	}
 	var got dto.Metric
-	if err := b.metrics.changes.WithLabelValues("configmaps").Write(&got); err != nil {
+	if err := b.counters.Changes.WithLabelValues("configmaps").Write(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got.GetCounter().GetValue() != 3 {

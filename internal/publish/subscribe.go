@@ -63,8 +63,8 @@ type SubscribeOptions struct {
 	Since   time.Time // with FromTime
 	Cursor  Cursor    // with FromCursor
 
-	// Notify, if set, receives the reason why no events arrive, and nil once they arrive. It may
-	// receive the same error more than once.
+	// Notify, if set, receives the reason why no events arrive, and nil once the cause is gone. It
+	// may receive the same error more than once.
 	Notify func(err error)
 
 	// Foreign, if set, receives each message that is not a Kuberelay event, and the reason.

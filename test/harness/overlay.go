@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Patch applies a patch to copies of the module's files in the folder dir, which must exist. It
+// Patch applies a patch to copies of the module's files in the directory dir, which must exist. It
 // returns the path of the overlay file for go build -overlay. The module itself isn't changed. Patch
 // returns an error if the patch doesn't apply. The patch's line numbers may differ from the file's.
 func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {

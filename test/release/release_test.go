@@ -23,22 +23,22 @@ const (
 	binary  = "forwarder-" + version + "-linux-amd64"
 )
 
-// clone clones the current commit into its own folder.
+// clone clones the current commit into its own directory.
 func clone(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "kuberelay")
+	directory := filepath.Join(t.TempDir(), "kuberelay")
 	source, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("git", "clone", "--quiet", source, folder).CombinedOutput(); err != nil {
+	if out, err := exec.Command("git", "clone", "--quiet", source, directory).CombinedOutput(); err != nil {
 		t.Fatalf("git clone: %v\n%s", err, out)
 	}
-	return folder
+	return directory
 }
 
-func makeRelease(folder string, variables ...string) (string, error) {
-	out, err := exec.Command("make", append([]string{"-C", folder, "release", "ARCHES=amd64"}, variables...)...).CombinedOutput()
+func makeRelease(directory string, variables ...string) (string, error) {
+	out, err := exec.Command("make", append([]string{"-C", directory, "release", "ARCHES=amd64"}, variables...)...).CombinedOutput()
 	return string(out), err
 }
 
@@ -51,16 +51,16 @@ func read(t *testing.T, name string) []byte {
 	return content
 }
 
-// TestRelease_Slow verifies that two builds in different folders produce the same release.
+// TestRelease_Slow verifies that two builds in different directories produce the same release.
 func TestRelease_Slow(t *testing.T) {
 	var lists []string
 	var dist string
 	for range 2 {
-		folder := clone(t)
-		if out, err := makeRelease(folder, "VERSION="+version); err != nil {
+		directory := clone(t)
+		if out, err := makeRelease(directory, "VERSION="+version); err != nil {
 			t.Fatalf("make release: %v\n%s", err, out)
 		}
-		dist = filepath.Join(folder, "dist")
+		dist = filepath.Join(directory, "dist")
 		lists = append(lists, string(read(t, filepath.Join(dist, "SHA256SUMS"))))
 	}
 	if lists[0] != lists[1] {
@@ -162,20 +162,20 @@ func checkChart(t *testing.T, file string) {
 }
 
 func TestReleaseIsRefused(t *testing.T) {
-	folder := clone(t)
+	directory := clone(t)
 	for _, v := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "abc123"} {
-		out, err := makeRelease(folder, "VERSION="+v)
+		out, err := makeRelease(directory, "VERSION="+v)
 		if want := fmt.Sprintf("VERSION is '%s', and a release needs a semantic version", v); err == nil || !strings.Contains(out, want) {
 			t.Errorf("VERSION=%q: got %v and %q", v, err, out)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(folder, "stray"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(directory, "stray"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := makeRelease(folder, "VERSION="+version); err == nil || !strings.Contains(out, "changes that are not committed") {
+	if out, err := makeRelease(directory, "VERSION="+version); err == nil || !strings.Contains(out, "changes that are not committed") {
 		t.Errorf("a modified work tree: got %v and %q", err, out)
 	}
-	if _, err := os.Stat(filepath.Join(folder, "dist")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a refused release left its folder: %v", err)
+	if _, err := os.Stat(filepath.Join(directory, "dist")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a refused release left its directory: %v", err)
 	}
 }

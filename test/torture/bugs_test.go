@@ -12,7 +12,7 @@ import (
 // failpoints is the build tag of the forwarders.
 const failpoints = "failpoints"
 
-// patchOf returns the file of a planted bug. A planted bug is a patch in the folder bugs, which the
+// patchOf returns the file of a planted bug. A planted bug is a patch in the directory bugs, which the
 // suite applies to the code when it builds a forwarder. To write a patch, or to update it after a
 // change of the code, put the bug into the code, and then run:
 //

@@ -69,7 +69,7 @@ type kafkaBus struct {
 
 	server  *kafkabroker.Broker   // nil for a cluster
 	cluster *kafkacluster.Cluster // nil for a single broker
-	older   map[int]string        // by broker, the folder with an older copy of its disk, or "" if its disk itself is behind
+	older   map[int]string        // by broker, the directory with an older copy of its disk, or "" if its disk itself is behind
 
 	closed   bool   // the test has ended
 	toReport int    // objects whose loss a forwarder must report

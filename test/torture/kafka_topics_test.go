@@ -170,20 +170,20 @@ func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) er
 	})
 }
 
-// cutTopic cuts batches off the last segment of every partition of a topic in the broker's folder.
+// cutTopic cuts batches off the last segment of every partition of a topic in the broker's directory.
 // It returns the new end of each partition.
 func cutTopic(data, topic string, batches int) (ends map[int]int64, err error) {
 	ends = map[int]int64{}
-	folders, err := filepath.Glob(filepath.Join(data, topic+"-*"))
+	directories, err := filepath.Glob(filepath.Join(data, topic+"-*"))
 	if err != nil {
 		return nil, err
 	}
-	for _, folder := range folders {
-		p, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(folder), topic+"-"))
+	for _, directory := range directories {
+		p, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(directory), topic+"-"))
 		if err != nil {
 			continue // another topic, or one that is being deleted
 		}
-		segments, err := filepath.Glob(filepath.Join(folder, "*.log"))
+		segments, err := filepath.Glob(filepath.Join(directory, "*.log"))
 		if err != nil {
 			return nil, err
 		}

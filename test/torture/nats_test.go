@@ -35,7 +35,7 @@ type natsBus struct {
 	down    map[int]bool   // servers that were killed
 	frozen  map[int]bool   // servers
 	held    map[int]bool   // servers whose replicas are held back
-	copied  map[int]string // the folders with the copies of the servers' stores
+	copied  map[int]string // the directories with the copies of the servers' stores
 	ahead   []int          // servers that have more messages than the leader
 }
 

@@ -49,7 +49,7 @@ type world struct {
 	etcdLink           *faultproxy.Proxy       // for the second API server
 	etcdDown           bool
 	forbidden          bool
-	snapshot           string // the folder of etcd's snapshot, "" if there is none
+	snapshot           string // the directory of etcd's snapshot, "" if there is none
 
 	more []map[string]string // variables of the forwarders in addition to the settings
 	runs []run               // the configurations of the forwarders

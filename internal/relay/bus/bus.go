@@ -111,7 +111,8 @@ func (b *Bus) KeepClaim(ctx context.Context) {
 	}
 }
 
-// ReplacesNobody reports whether the cluster that this cluster may replace has never owned the name.
+// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names another cluster than the one that this
+// cluster replaced, according to the claim.
 func (b *Bus) ReplacesNobody() bool { return b.claim != nil && b.claim.replacesNobody() }
 
 // CloseTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to

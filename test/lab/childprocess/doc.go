@@ -4,7 +4,7 @@
 // It guarantees:
 //
 //   - No process of a [Group] outlives Close or this process, even if this process is killed
-//     with SIGKILL. The folder of the Group is removed too.
+//     with SIGKILL. The directory of the Group is removed too.
 //   - A process that asks for any free port never receives a [Port] that is held. A server can be
 //     killed and started again on the same port.
 //   - Kill and Stop return after the [Process] has ended, even if it hangs or is frozen. Await

@@ -20,7 +20,7 @@ import (
 // holder, leads the group. Without the holder, the group would end with its last process, and another
 // group could receive its id. The other shell, the reaper, runs in its own session, so a signal to the
 // process group of this process doesn't reach it. The reaper kills the group and then removes the
-// group's folder, if it has one.
+// group's directory, if it has one.
 type Group struct {
 	lifeline *os.File
 	holder   *exec.Cmd
@@ -69,7 +69,7 @@ func NewGroup(dir string) (*Group, error) {
 // ID returns the group id, which is the process id of the holder.
 func (g *Group) ID() int { return g.holder.Process.Pid }
 
-// Command returns a command that runs in the group. Its working folder and home is dir. Its environment
+// Command returns a command that runs in the group. Its working directory and home is dir. Its environment
 // contains only HOME and PATH.
 func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -79,8 +79,8 @@ func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.C
 	return cmd
 }
 
-// Close kills the group and removes its folder. It waits until both are done, at most half a minute.
-// After an error, the folder may still exist. Only the first call has an effect. All calls return its
+// Close kills the group and removes its directory. It waits until both are done, at most half a minute.
+// After an error, the directory may still exist. Only the first call has an effect. All calls return its
 // error.
 func (g *Group) Close() error { return g.close() }
 

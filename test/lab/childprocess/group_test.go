@@ -39,8 +39,8 @@ func TestGroupClose(t *testing.T) {
 		name string
 		keep bool
 	}{
-		{"folder removed", false},
-		{"folder kept", true},
+		{"directory removed", false},
+		{"directory kept", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "of the -group")
@@ -71,7 +71,7 @@ func TestGroupClose(t *testing.T) {
 				}
 			}
 			if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) == test.keep {
-				t.Errorf("the folder: got error %v, want it kept: %t", err, test.keep)
+				t.Errorf("the directory: got error %v, want it kept: %t", err, test.keep)
 			}
 		})
 	}

@@ -18,7 +18,7 @@ type Process struct {
 	Name    string   // used in messages
 	Args    []string // begin with the binary
 	Env     []string // added to the group's environment
-	Dir     string   // working folder and home
+	Dir     string   // working directory and home
 	LogFile string   // the process's output is appended to this file
 	Group   *Group
 	// Told receives a message if the process ends unexpectedly before Retire is called.

@@ -29,7 +29,7 @@ func sleeper(t *testing.T, group *childprocess.Group, dir, script string) *child
 	}
 }
 
-// process returns a sleeper with its own group and folder. Both end with t.
+// process returns a sleeper with its own group and directory. Both end with t.
 func process(t *testing.T, script string) *childprocess.Process {
 	t.Helper()
 	group, err := childprocess.NewGroup("")

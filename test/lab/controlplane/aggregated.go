@@ -133,7 +133,7 @@ func (cp *ControlPlane) ReplaceAggregatedStorage(ctx context.Context) error {
 	return cp.changeAggregatedStorage(ctx, os.RemoveAll)
 }
 
-// SnapshotAggregated copies the storage of the aggregated API server to the folder path, which must be
+// SnapshotAggregated copies the storage of the aggregated API server to the directory path, which must be
 // empty or not exist. It restarts the server.
 func (cp *ControlPlane) SnapshotAggregated(ctx context.Context, path string) error {
 	return cp.changeAggregatedStorage(ctx, func(dir string) error { return os.CopyFS(path, os.DirFS(dir)) })

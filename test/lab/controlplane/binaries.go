@@ -59,8 +59,8 @@ func Binaries(ctx context.Context, opts Options) (Paths, error) {
 	return paths, nil
 }
 
-// fromAssets returns the binaries in a folder with the layout of controller-runtime's envtest. The
-// folder must contain etcd and kube-apiserver. kube-controller-manager is optional.
+// fromAssets returns the binaries in a directory with the layout of controller-runtime's envtest. The
+// directory must contain etcd and kube-apiserver. kube-controller-manager is optional.
 func fromAssets(dir string) (Paths, error) {
 	if dir == "" {
 		return Paths{}, nil

@@ -21,15 +21,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// An artifact is a folder in the cache that is built from one of the modules in hack/controlplane. Its
-// name in the cache contains a hash of everything that determines the build, so an existing folder is
+// An artifact is a directory in the cache that is built from one of the modules in hack/controlplane. Its
+// name in the cache contains a hash of everything that determines the build, so an existing directory is
 // up to date and never changes.
 type artifact struct {
-	name   string // used in messages and as the prefix of the folder's name
-	source string // the folder of the module, relative to hack/controlplane
+	name   string // used in messages and as the prefix of the directory's name
+	source string // the directory of the module, relative to hack/controlplane
 	// args returns the arguments of go build, except the output.
 	args func(source string) ([]string, error)
-	// finish adds files to the folder, which already contains the binary under the artifact's name.
+	// finish adds files to the directory, which already contains the binary under the artifact's name.
 	finish func(ctx context.Context, source, dir string) error
 }
 
@@ -71,7 +71,7 @@ func kubernetesVersion(module string) (version, major, minor string, err error) 
 	return m[1], m[2], m[3], nil
 }
 
-// cached returns the artifact's folder in the cache. It builds the artifact if it is missing.
+// cached returns the artifact's directory in the cache. It builds the artifact if it is missing.
 func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 	source, err := sourceDir()
 	if err != nil {
@@ -170,7 +170,7 @@ func contentHash(ctx context.Context, source string, args []string) (string, err
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// sourceDir returns the path of hack/controlplane. It searches at and above the working folder, for
+// sourceDir returns the path of hack/controlplane. It searches at and above the working directory, for
 // tests and go run, and then above this package's source, for debuggers.
 func sourceDir() (string, error) {
 	dir, err := os.Getwd()

@@ -37,7 +37,7 @@ func TestCachedBuildsOnce(t *testing.T) {
 			t.Fatal(errs[i])
 		}
 		if dirs[i] != dirs[0] {
-			t.Errorf("got folders %s and %s, want one", dirs[0], dirs[i])
+			t.Errorf("got directories %s and %s, want one", dirs[0], dirs[i])
 		}
 	}
 	if got := strings.Count(log.String(), "once ..."); got != 1 {

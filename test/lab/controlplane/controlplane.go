@@ -17,8 +17,8 @@ import (
 
 // Options configure a control plane. The zero value starts only etcd and an API server.
 type Options struct {
-	// Dir is the folder in which Start creates the control plane's own folder. Stop removes the control
-	// plane's folder. The default is the system's folder for temporary files.
+	// Dir is the directory in which Start creates the control plane's own directory. Stop removes the control
+	// plane's directory. The default is the system's directory for temporary files.
 	Dir string
 	// ControllerManager starts kube-controller-manager, which creates the Pods of Deployments and
 	// deletes the content of deleted namespaces.
@@ -194,7 +194,7 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	return nil
 }
 
-// Stop kills every component and removes the folder. It takes at most half a minute. Only the
+// Stop kills every component and removes the directory. It takes at most half a minute. Only the
 // first call has an effect. All calls return its error.
 func (cp *ControlPlane) Stop() error { return cp.stop() }
 

@@ -206,7 +206,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(cp.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder still exists: %v", err)
+		t.Errorf("the directory still exists: %v", err)
 	}
 	if err := cp.StartAPIServer(t.Context()); err == nil {
 		t.Error("an API server starts in a stopped control plane")

@@ -4,9 +4,9 @@
 // adds kube-controller-manager, kwok, additional API servers and an aggregated API server. It needs
 // neither Docker nor root.
 //
-// If KUBEBUILDER_ASSETS is set, the binaries come from that folder. Otherwise they are built from their
+// If KUBEBUILDER_ASSETS is set, the binaries come from that directory. Otherwise they are built from their
 // Go modules (hack/controlplane) on first use, which takes minutes, and kept in the user's cache
-// folder.
+// directory.
 //
 // It guarantees:
 //
@@ -14,7 +14,7 @@
 //     and kube-system exist.
 //   - The API server and etcd keep their ports, certificates and data when they are killed and
 //     started again. No other process receives the ports while the control plane exists.
-//   - Stop kills every process and removes the folder. If this process ends without Stop, even
+//   - Stop kills every process and removes the directory. If this process ends without Stop, even
 //     by SIGKILL, a reaper does the same.
 //
 // It doesn't guarantee durability or security: etcd writes without fsync and listens on the loopback

@@ -69,7 +69,7 @@ func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 	return nil
 }
 
-// SnapshotEtcd copies the state of the cluster to the folder path, which must be empty or not exist.
+// SnapshotEtcd copies the state of the cluster to the directory path, which must be empty or not exist.
 // etcd is down for a moment. If the API server was running, it is ready again when SnapshotEtcd
 // returns.
 //

@@ -1,6 +1,6 @@
 package controlplane
 
-// Dir returns the control plane's folder.
+// Dir returns the control plane's directory.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
 // Pids returns the process ids of the components and of the process group's holder.

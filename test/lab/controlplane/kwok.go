@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// kwokStages is the name of the file with kwok's stages. The file is in the same folder as the binary.
+// kwokStages is the name of the file with kwok's stages. The file is in the same directory as the binary.
 const kwokStages = "stages.yaml"
 
 // kwokArtifact is kwok with the stages from its release. Without stages, kwok doesn't start.

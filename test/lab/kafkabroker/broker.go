@@ -41,7 +41,7 @@ var errPortTaken = errors.New("one of its ports is taken")
 
 // Start starts a broker and waits until it is ready. The broker runs until Close or the end of this
 // process, even if ctx ends earlier. Start fetches the broker if necessary: see [Fetch]. After an
-// error, no process remains, and a temporary folder is removed. The error contains the last lines of
+// error, no process remains, and a temporary directory is removed. The error contains the last lines of
 // the broker's log.
 func Start(ctx context.Context, opts Options) (*Broker, error) {
 	return start(ctx, opts, holdPorts)
@@ -87,7 +87,7 @@ func launch(ctx context.Context, opts Options, installed Installation,
 	}
 }
 
-// prepare creates the broker's folder and process.
+// prepare creates the broker's directory and process.
 func (b *Broker) prepare() error {
 	var err error
 	if b.temporary {
@@ -188,8 +188,8 @@ func (b *Broker) Freeze() error { return b.process.Freeze() }
 // Thaw resumes a frozen broker. It has no effect on a broker that isn't frozen.
 func (b *Broker) Thaw() error { return b.process.Thaw() }
 
-// Close ends the broker permanently. If the broker has a temporary folder, Close kills the broker and
-// removes the folder. Otherwise Close shuts the broker down like Stop. Close normally takes far less
+// Close ends the broker permanently. If the broker has a temporary directory, Close kills the broker and
+// removes the directory. Otherwise Close shuts the broker down like Stop. Close normally takes far less
 // than its limit of a few minutes. Only the first call has an effect. All calls return its error.
 func (b *Broker) Close() error { return b.closeOnce() }
 

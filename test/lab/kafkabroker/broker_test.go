@@ -153,7 +153,7 @@ func TestLives_Slow(t *testing.T) {
 			t.Error("Start succeeds although the broker is closed")
 		}
 		if _, err := os.Stat(b.Dir()); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the temporary folder: got error %v, want %v", err, os.ErrNotExist)
+			t.Errorf("the temporary directory: got error %v, want %v", err, os.ErrNotExist)
 		}
 	})
 }
@@ -182,9 +182,9 @@ func TestStartErrorShowsBrokerOutput(t *testing.T) {
 		t.Errorf("got error %v, want one with the tool's message about NONSENSE", err)
 	}
 	if _, err := os.Stat(dir); err != nil {
-		t.Errorf("Close removed a folder that it did not create: %v", err)
+		t.Errorf("Close removed a directory that it did not create: %v", err)
 	}
-	// The command that formats the data folder doesn't detect this error. The broker does, when it
+	// The command that formats the data directory doesn't detect this error. The broker does, when it
 	// starts.
 	_, err = kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Properties: map[string]string{"authorizer.class.name": "no.such.Authorizer"}})

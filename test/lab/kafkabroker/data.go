@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// Data returns the folder with the broker's partition logs and metadata.
+// Data returns the directory with the broker's partition logs and metadata.
 func (b *Broker) Data() string { return filepath.Join(b.dir, dataDir) }
 
-// CopyData copies the data of a stopped broker to a folder that doesn't exist yet, like a backup of the
+// CopyData copies the data of a stopped broker to a directory that doesn't exist yet, like a backup of the
 // broker's disk.
 func (b *Broker) CopyData(to string) error {
 	b.mu.Lock()

@@ -3,7 +3,7 @@
 // single node in KRaft mode, or one of several nodes ([Options.Join]). It doesn't need Docker.
 //
 // The package needs Java 17 or later. The first use also needs Maven, which downloads the broker into
-// the user's cache folder. If Java or Maven is missing and the user is root on a system with apt-get,
+// the user's cache directory. If Java or Maven is missing and the user is root on a system with apt-get,
 // the package installs it. Otherwise the error says what to install.
 //
 // It guarantees:
@@ -12,7 +12,7 @@
 //     connections on the others, and every partition on it has a leader.
 //   - The broker keeps its ports and data when it is killed or stopped and started again. No
 //     other process receives the ports while the Broker exists.
-//   - Close kills the broker and removes a temporary folder. If this process ends without Close,
+//   - Close kills the broker and removes a temporary directory. If this process ends without Close,
 //     even by SIGKILL, a reaper does the same.
 //
 // It doesn't guarantee durability or security. By default, nothing is replicated, and the broker

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// Dir returns the broker's folder.
+// Dir returns the broker's directory.
 func (b *Broker) Dir() string { return b.dir }
 
 // Pids returns the process ids of the broker and of its group's holder.

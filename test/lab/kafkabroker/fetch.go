@@ -24,19 +24,19 @@ var pom []byte
 // An Installation is the software that a broker runs from.
 type Installation struct {
 	Java string // path of the java command
-	Jars string // path of the folder with the jars
+	Jars string // path of the directory with the jars
 
 	version string // the output of java -version
 	classes string // path of the archive of loaded classes, empty without an archive
 }
 
-// Fetch finds Java and downloads the broker's jars into the user's cache folder. The first call needs
+// Fetch finds Java and downloads the broker's jars into the user's cache directory. The first call needs
 // Maven and takes some seconds, plus some more for the class archive that makes starts faster. If
 // several processes call Fetch at the same time, one process works and the others wait. Fetch writes
 // the progress of long steps to log, including the installation of missing tools: see the package
 // comment.
 //
-// The folder's name contains a hash of the pom.xml, so an existing folder is up to date and never
+// The directory's name contains a hash of the pom.xml, so an existing directory is up to date and never
 // changes.
 func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	installed, err := fetch(ctx, log, os.Geteuid() == 0)
@@ -60,7 +60,7 @@ func FetchFormer(ctx context.Context, log io.Writer) (Installation, error) {
 }
 
 // FetchJars downloads the jars that a pom.xml lists, for a Java client, as [Fetch] does for the broker.
-// It returns the path of their folder, whose name begins with name.
+// It returns the path of their directory, whose name begins with name.
 func FetchJars(ctx context.Context, log io.Writer, name string, pom []byte) (string, error) {
 	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, name, name, pom)
 	if err != nil {
@@ -73,7 +73,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 	return fetchJars(ctx, log, root, "kafka", "the Kafka broker", pom)
 }
 
-// fetchJars fetches the jars of pom. The folder's name begins with name, and log messages contain what.
+// fetchJars fetches the jars of pom. The directory's name begins with name, and log messages contain what.
 func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string, pom []byte) (Installation, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -109,7 +109,7 @@ func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string,
 	return installed, nil
 }
 
-// download downloads the jars into a temporary folder and renames the folder when it is complete. Maven
+// download downloads the jars into a temporary directory and renames the directory when it is complete. Maven
 // inherits the lock, so an orphaned Maven still holds the lock.
 func download(ctx context.Context, log io.Writer, maven, what string, pom []byte, jars string, lock *os.File) error {
 	tmp := jars + ".tmp"

@@ -16,8 +16,8 @@ const (
 	fakeMaven = `echo called >>"$CALLS"; echo jar >kafka.jar`
 )
 
-// system creates a PATH folder that contains only the given commands, and an empty cache. It returns
-// the PATH folder.
+// system creates a PATH directory that contains only the given commands, and an empty cache. It returns
+// the PATH directory.
 func system(t *testing.T, commands map[string]string) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -90,7 +90,7 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
-// TestFetchJars verifies that each pom.xml has its own folder, which is created only once.
+// TestFetchJars verifies that each pom.xml has its own directory, which is created only once.
 func TestFetchJars(t *testing.T) {
 	system(t, map[string]string{"java": java17, "mvn": `read -r pom <pom.xml; echo "$pom" >>"$CALLS"; echo jar >client.jar`})
 	fetched := map[string]string{}
@@ -111,7 +111,7 @@ func TestFetchJars(t *testing.T) {
 		}
 	}
 	if got, want := calls(t), "<one/>\n<other/>\n"; got != want || fetched["<one/>\n"] == fetched["<other/>\n"] {
-		t.Errorf("Maven was given %q, want %q, in different folders: %v", got, want, fetched)
+		t.Errorf("Maven was given %q, want %q, in different directories: %v", got, want, fetched)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestMissingTools(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		commands map[string]string
-		javaHome string // an existing java, in a folder bin
+		javaHome string // an existing java, in a directory bin
 		want     []string
 	}{
 		{"both", nil, "", []string{"java is missing", "Maven, which fetches them, is missing", "apt-get install", "dnf install", "brew install"}},

@@ -32,9 +32,9 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 		"-Xmx" + heap,
 		"-XX:+UseSerialGC",
 		"-XX:TieredStopAtLevel=1",
-		"-XX:-UsePerfData", // writes no file outside the broker's folder
+		"-XX:-UsePerfData", // writes no file outside the broker's directory
 		"-XX:+ExitOnOutOfMemoryError",
-		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // writes no file outside the broker's folder
+		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // writes no file outside the broker's directory
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -48,8 +48,8 @@ func (b *Broker) brokerArgs() []string {
 	return b.java(cmp.Or(b.opts.Heap, "512m"), "kafka.Kafka", propertiesFile)
 }
 
-// format initializes the broker's data folder with a cluster id and the SCRAM users, which KRaft needs
-// before the first start. It doesn't change an initialized folder.
+// format initializes the broker's data directory with a cluster id and the SCRAM users, which KRaft needs
+// before the first start. It doesn't change an initialized directory.
 func (b *Broker) format(ctx context.Context) error {
 	if exists(filepath.Join(b.dir, dataDir, metaFile)) {
 		return nil
@@ -70,7 +70,7 @@ func (b *Broker) format(ctx context.Context) error {
 	cmd := b.group.Command(ctx, b.dir, args...)
 	cmd.Env = append(cmd.Env, locale()...)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("format its folder: %w\n%s", err, output)
+		return fmt.Errorf("format its directory: %w\n%s", err, output)
 	}
 	return nil
 }

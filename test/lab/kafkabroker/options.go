@@ -26,11 +26,11 @@ const (
 )
 
 // Options configure a broker. The zero value is a broker with a plaintext listener and a temporary
-// folder.
+// directory.
 type Options struct {
-	// Dir is the folder for the broker's data, configuration and log. Start creates it if necessary
+	// Dir is the directory for the broker's data, configuration and log. Start creates it if necessary
 	// and reuses the data of an earlier broker. Close doesn't remove it. Without Dir, the broker has
-	// a temporary folder, which Close removes.
+	// a temporary directory, which Close removes.
 	Dir string
 	// Listeners are additional listeners, each on its own port.
 	Listeners []Listener

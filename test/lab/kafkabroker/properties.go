@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// The names of the files in the broker's folder, which is also the broker's working folder.
+// The names of the files in the broker's directory, which is also the broker's working directory.
 const (
 	propertiesFile = "server.properties"
 	hostsFile      = "hosts"

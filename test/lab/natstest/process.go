@@ -126,7 +126,7 @@ func startProcess(t testing.TB, former string, configuration ...string) *Process
 
 func (p *Process) configFile() string { return filepath.Join(p.dir, "nats.conf") }
 
-// StoreDir returns the folder where the server keeps its files.
+// StoreDir returns the directory where the server keeps its files.
 func (p *Process) StoreDir() string { return filepath.Join(p.dir, "store") }
 
 func (p *Process) write(configuration []string) {

@@ -87,7 +87,7 @@ func (s *Server) Stop() {
 	s.ns = nil
 }
 
-// StoreDir returns the folder where the server keeps its files.
+// StoreDir returns the directory where the server keeps its files.
 func (s *Server) StoreDir() string { return s.opts.StoreDir }
 
 // InProcess returns the running server itself.

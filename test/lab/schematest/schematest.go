@@ -135,15 +135,15 @@ func read(t testing.TB, file string) map[string]any {
 }
 
 func moduleRoot() (string, error) {
-	folder, err := os.Getwd()
+	directory, err := os.Getwd()
 	for err == nil {
-		if _, missing := os.Stat(filepath.Join(folder, "go.mod")); missing == nil {
-			return folder, nil
+		if _, missing := os.Stat(filepath.Join(directory, "go.mod")); missing == nil {
+			return directory, nil
 		}
-		if folder == filepath.Dir(folder) {
+		if directory == filepath.Dir(directory) {
 			err = fmt.Errorf("no go.mod above the working directory")
 		}
-		folder = filepath.Dir(folder)
+		directory = filepath.Dir(directory)
 	}
 	return "", err
 }

@@ -1,4 +1,4 @@
-// Package childprocesstest verifies that no process or folder remains when a process that started
+// Package childprocesstest verifies that no process or directory remains when a process that started
 // servers is killed with SIGKILL. A package that starts processes lets its test binary run as that
 // process:
 //
@@ -26,7 +26,7 @@ import (
 // childVariable tells the test binary to be the child.
 const childVariable = "KUBERELAY_TEST_CHILD"
 
-// Started lists the folder and the processes that must disappear after the child is killed.
+// Started lists the directory and the processes that must disappear after the child is killed.
 type Started struct {
 	Dir  string
 	Pids []int // at least one
@@ -49,7 +49,7 @@ func RunIfChild(start func() (Started, error)) {
 	select {}
 }
 
-// KilledParent runs the test binary again as a child and kills it. It fails t unless the child's folder
+// KilledParent runs the test binary again as a child and kills it. It fails t unless the child's directory
 // and all its processes disappear.
 func KilledParent(t *testing.T) {
 	t.Run("all running", func(t *testing.T) { killedParent(t, false) })
@@ -100,7 +100,7 @@ func killedParent(t *testing.T, freeze bool) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the error only says that the process was killed
-	poll.Holds(t, "the folder is gone", func() bool {
+	poll.Holds(t, "the directory is gone", func() bool {
 		_, err := os.Stat(started.Dir)
 		return errors.Is(err, os.ErrNotExist)
 	})

@@ -13,25 +13,25 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// RunJava runs a Java program with the dependencies in the folder's pom.xml and returns its output
+// RunJava runs a Java program with the dependencies in the directory's pom.xml and returns its output
 // lines. Java compiles the source file at the start (JEP 330).
-func RunJava(t testing.TB, folder, program string, args ...string) (lines [][]byte) {
+func RunJava(t testing.TB, directory, program string, args ...string) (lines [][]byte) {
 	t.Helper()
 	installed, err := kafkabroker.Fetch(t.Context(), os.Stderr) // usually cached, because the broker runs from it
 	if err != nil {
 		t.Fatal(err)
 	}
-	pom, err := os.ReadFile(filepath.Join(folder, "pom.xml"))
+	pom, err := os.ReadFile(filepath.Join(directory, "pom.xml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	jars, err := kafkabroker.FetchJars(t.Context(), os.Stderr, filepath.Base(folder), pom)
+	jars, err := kafkabroker.FetchJars(t.Context(), os.Stderr, filepath.Base(directory), pom)
 	if err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", filepath.Join(jars, "*"), filepath.Join(folder, program),
+		"-cp", filepath.Join(jars, "*"), filepath.Join(directory, program),
 	}, args...)
 	cmd := exec.CommandContext(t.Context(), installed.Java, args...)
 	var stdout, stderr bytes.Buffer
@@ -58,12 +58,12 @@ var javaTables embed.FS
 // kinds are "table", a KTable, and "versioned", a versioned table.
 func Tables(t testing.TB, addr string, topics ...string) map[string]map[string]string {
 	t.Helper()
-	folder := t.TempDir()
-	if err := os.CopyFS(folder, javaTables); err != nil {
+	directory := t.TempDir()
+	if err := os.CopyFS(directory, javaTables); err != nil {
 		t.Fatal(err)
 	}
 	rows := map[string]map[string]string{"table": {}, "versioned": {}}
-	for _, line := range RunJava(t, filepath.Join(folder, "javatables"), "JavaTables.java", append([]string{addr}, topics...)...) {
+	for _, line := range RunJava(t, filepath.Join(directory, "javatables"), "JavaTables.java", append([]string{addr}, topics...)...) {
 		row := strings.SplitN(string(line), "\t", 3)
 		if len(row) != 3 || rows[row[0]] == nil {
 			t.Fatalf("the tables in Java wrote %q", line)
