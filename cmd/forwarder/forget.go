@@ -119,7 +119,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 	if err = errors.Join(err, closeBus()); err != nil {
 		return fmt.Errorf("only %d objects were deleted: %w", done.Deleted, err)
 	}
-	fmt.Fprintf(out, "%d objects deleted, the events of %d removed\n", done.Deleted, done.Purged)
+	fmt.Fprintf(out, "%d objects deleted, and the events of %d previously deleted objects removed\n", done.Deleted, done.Purged)
 	if done.Claimed {
 		fmt.Fprintf(out, "the cluster %s is forgotten\n", strconv.Quote(cfg.Event.ClusterName))
 	}

@@ -29,7 +29,7 @@ func newGetCommand() *cobra.Command {
 		Long: `Get reads the NATS stream or the Kafka topics and prints the current state of the
 objects on the bus. It does not connect to the cluster, and changes nothing.
 
-Write a resource as pods, deployments.apps, *.apps, or Deployment, and separate several
+Write a resource as pods, deployments.apps, *.apps, or Deployment, and separate resources
 with commas. A name without a group matches in all groups. Get always shows the selected
 cluster-scoped objects. It shows the objects in the namespace default unless --namespace
 or --all-namespaces is set. It shows the clusters that --cluster names, or else the

@@ -58,7 +58,7 @@ func forwarder() dashboard {
 			graph("Keys", "short", "Dirty objects, keys that wait for a worker, and messages that await an acknowledgement.",
 				one("max(kuberelay_dirty_objects{of})", "dirty"), one("sum(workqueue_depth{of})", "queued"), one("sum("+bus("in_flight")+"})", "in flight")),
 			graph("Time in the queue", "s", "How long keys wait for a worker. If the wait grows, the bus is slow.", all(quantiles("workqueue_queue_duration_seconds_bucket{of}"))...),
-			graph("Retries", "cps", "Keys put into back-off after a failure.", one(rate("workqueue_retries_total{of}", "name"), "{{name}}")),
+			graph("Retries", "cps", "Keys put into backoff after a failure.", one(rate("workqueue_retries_total{of}", "name"), "{{name}}")),
 		),
 		row("What is watched?",
 			graph("Changes seen by resource", "cps", "The ten resources with the most changes.", one("topk(10, "+rate("kuberelay_informer_watch_events_total{of}", "resource")+")", resource)),

@@ -55,7 +55,7 @@ func overview() dashboard {
 		row("What goes wrong?",
 			graph("Publishes that were not stored", "cps", "By result. The forwarder retries each of them. A steady rate means that the bus refuses something.",
 				query{in(rate(`{__name__=~"kuberelay_(nats|kafka)_publishes_total",of,result!~"stored|already_stored"}`, "result")), "{{result}}"}),
-			graph("Retries", "cps", "Keys put into back-off after a failure.", query{in(rate("workqueue_retries_total{of}", who)), name}),
+			graph("Retries", "cps", "Keys put into backoff after a failure.", query{in(rate("workqueue_retries_total{of}", who)), name}),
 			graph("Resources by state", "short", "Degraded resources can't be watched.", query{in("sum by (state) (kuberelay_informer_state{of})"), "{{state}}"}),
 			graph("API server requests that failed", "cps", "Requests by status code. Code <error> is a request without a response.",
 				query{in(rate(`rest_client_requests_total{of,code!~"2.."}`, "code") + " or " + rate(`rest_client_requests_total{of}`, "code") + " * 0"), "{{code}}"}),

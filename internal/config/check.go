@@ -59,7 +59,7 @@ func checkURLs(list List) error {
 		case !strings.Contains(s, "://"):
 			return errors.New("it has no scheme; write it as nats://host:4222")
 		case err != nil || u.Hostname() == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || !validPort(u.Port()):
-			return errors.New("not a URL of a NATS server; write it as nats://host:4222, and separate several with commas")
+			return errors.New("it contains an invalid URL; write each NATS server as nats://host:4222, and separate servers with commas")
 		case !slices.Contains(natsSchemes, u.Scheme):
 			return errors.New("unknown scheme; use " + Alternatives(natsSchemes))
 		}

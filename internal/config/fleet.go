@@ -84,7 +84,7 @@ func (c *Config) validateFleet(p *problems) {
 	}
 	for _, ns := range f.ClusterAPI {
 		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
-			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or * for all"))
+			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens, or * for all"))
 		}
 	}
 	checkWildcard(p, clusterAPIVariable, f.ClusterAPI)

@@ -24,7 +24,7 @@ func checkBrokers(list List) error {
 		case strings.Contains(s, "://"):
 			return errors.New("the address of a broker must not have a scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
 		case !isBroker(s):
-			return errors.New("not the address of a broker; write it as host:9092, and separate several with commas")
+			return errors.New("it contains an invalid address; write each broker as host:9092, and separate brokers with commas")
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestProblems(t *testing.T) {
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps, or *"
 		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE, or KUBERELAY_NATS_NKEY_FILE"
-		noServer   = "not a URL of a NATS server; write it as nats://host:4222, and separate several with commas"
+		noServer   = "it contains an invalid URL; write each NATS server as nats://host:4222, and separate servers with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
 		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
 		builtIn    = "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this"
@@ -39,7 +39,7 @@ func TestProblems(t *testing.T) {
 		open       = "anyone who reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use at most 253 letters, digits, periods, underscores, and hyphens, and begin with a letter or digit"
 		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or AWS_MSK_IAM"
-		noBroker   = "not the address of a broker; write it as host:9092, and separate several with commas"
+		noBroker   = "it contains an invalid address; write each broker as host:9092, and separate brokers with commas"
 		noTopic    = "not the name of a topic; use at most 249 letters, digits, periods, underscores, and hyphens"
 		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
 		kafka      = "KUBERELAY_SINK=kafka"
@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": the context cannot be the name of a cluster; write name=context, with letters, digits, periods, underscores, and hyphens in the name`},
 		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,a=b"}, `="a,a=b": "a=b": another entry has the same name; write name=context with another name`},
 		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a directory; name one with kubeconfig files`},
-		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or * for all`},
+		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens, or * for all`},
 		{[]string{"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME=a"}, `="a": KUBERELAY_CLUSTER_API is not set; set it as well, or unset this`},
 
 		// Each type.
@@ -88,8 +88,8 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_RESOURCES=-pods"}, `="-pods": "-pods" is not the name of a resource` + forms},
 		{[]string{"KUBERELAY_RESOURCES=widgets.Example.com"}, `="widgets.Example.com": "Example.com" is not the name of a group` + forms},
 		{[]string{"KUBERELAY_EXCLUDE_RESOURCES=*.core"}, `="*.core": the core group has no name; name its resources, such as pods,services`},
-		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or leave the variable out for all namespaces`},
-		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, or leave the variable out to exclude none`},
+		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens, or leave the variable out for all namespaces`},
+		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens, or leave the variable out to exclude none`},
 		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=b,a", "KUBERELAY_NAMESPACES=a,b"}, `="b,a": it excludes all of KUBERELAY_NAMESPACES; remove the namespaces to watch from it`},
 		{[]string{"KUBERELAY_NAMESPACE_SELECTOR=team in a"}, `="team in a": not a label selector: unable to parse requirement: found 'a' expected: '('; write it as team=a,tier!=test or team in (a,b)`},
 		{[]string{"KUBERELAY_FOLLOW=ownerReferences,spec..ref"}, `="ownerReferences,spec..ref": "spec..ref": not a field path; write it as spec.infrastructureRef, or as machines.cluster.x-k8s.io:spec.infrastructureRef for one resource`},
@@ -174,10 +174,10 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is a single server; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
 		{[]string{"KUBERELAY_LEADER_ELECTION=true"}, `="true": each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to a server that they share, or run a single forwarder without leader election`},
 		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use at most 253 lowercase letters, digits, hyphens, and periods`},
-		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens`},
+		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens`},
 		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
-		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use more than 12s`},
-		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and no other may lead before that; use more than 22s`},
+		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader can write for up to 12s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and another forwarder must not lead until then; use more than 12s`},
+		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader can write for up to 22s after its last renewal (KUBERELAY_LEASE_RENEW_DEADLINE plus KUBERELAY_LEASE_RETRY_PERIOD), and another forwarder must not lead until then; use more than 22s`},
 		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one failed renewal would end the leadership; use at least 4s`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten this, or raise KUBERELAY_RETRY_MAX_DELAY`},
 

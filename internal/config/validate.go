@@ -56,7 +56,7 @@ func (l *Leader) validate(p *problems) {
 		p.add(name, "not a name; use at most 253 lowercase letters, digits, hyphens, and periods")
 	}
 	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
-		p.add(namespace, "not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens")
+		p.add(namespace, "not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens")
 	}
 	if p.has(duration) || p.has(deadline) || p.has(retry) {
 		return
@@ -65,7 +65,7 @@ func (l *Leader) validate(p *problems) {
 		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
-		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and no other may lead before that; use more than %[2]s",
+		p.add(duration, "%s is too short: a leader can write for up to %s after its last renewal (%s plus %s), and another forwarder must not lead until then; use more than %[2]s",
 			formatDuration(l.LeaseDuration), formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
 	}
 	if l.RenewDeadline < 2*l.RetryPeriod {
@@ -116,7 +116,7 @@ func (w *Watch) validateNamespaces(p *problems) {
 	} {
 		for _, ns := range list.items {
 			if len(validation.IsDNS1123Label(ns)) > 0 {
-				p.addItem(list.name, list.items, ns, errors.New("not the name of a namespace; "+
+				p.addItem(list.name, list.items, ns, errors.New("not a valid namespace name; "+
 					"use at most 63 lowercase letters, digits, and hyphens, or leave the variable out "+list.remedy))
 			}
 		}

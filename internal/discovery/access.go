@@ -50,9 +50,9 @@ func NewAccess(reviews AccessReviews, r RulesReviews, now func() time.Time) *Acc
 	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
 }
 
-// Denied returns an error if the forwarder may not list and watch a resource in a namespace. The
-// namespace "" means all namespaces. The error is a Forbidden error, as from the API server, and
-// names the missing permission. A failed review denies nothing.
+// Denied returns an error if the forwarder lacks permission to list or to watch a resource in a
+// namespace. The namespace "" means all namespaces. The error is a Forbidden error, like one from the
+// API server, and names the first missing permission. A failed review denies nothing.
 func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
 	if a == nil || a.reviews == nil || a.allowsAll(ctx) {
 		return nil

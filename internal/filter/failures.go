@@ -19,7 +19,7 @@ type Failures struct {
 	first sync.Map // the first failure of each resource
 }
 
-// NewFailures registers the counter with r, or nowhere if r is nil.
+// NewFailures returns Failures that log to log. It registers the counter with r, unless r is nil.
 func NewFailures(log *slog.Logger, r prometheus.Registerer) *Failures {
 	return &Failures{log: log, total: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "kuberelay_filter_errors_total",

@@ -1,13 +1,13 @@
 // Package fleet runs a [relay.Relay] for each cluster of a source, in one process:
 //
-//	source --clusters--> Fleet --start, stop--> member: one Relay after another, with back-off
+//	source --clusters--> Fleet --start, stop--> member: one Relay after another, with backoff
 //	                                               |
 //	             metrics, status, checks, trace <--+--> API server of the cluster, bus
 //
 // The source reports all of its clusters after each change. [Fleet] compares them with its members.
 // It starts a member for a new cluster, ends the member of a cluster that the source no longer has,
 // and starts a new Relay for a cluster whose kubeconfig has changed. A member runs its Relay. If
-// the Relay ends by itself, the member starts a new one after a back-off.
+// the Relay ends by itself, the member starts a new one after a backoff.
 //
 // The package guarantees:
 //

@@ -78,7 +78,7 @@ func text(err error) string {
 }
 
 // run runs one Relay after another until ctx ends. It starts a new Relay at once when the
-// kubeconfig changes, and after a back-off when a Relay could not start or ended by itself.
+// kubeconfig changes, and after a backoff when a Relay could not start or ended by itself.
 func (m *member) run(ctx context.Context) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
@@ -105,7 +105,7 @@ func (m *member) run(ctx context.Context) {
 	}
 }
 
-// maxDelay is the longest back-off, before jitter. With jitter, it is up to about 80 seconds.
+// maxDelay is the longest backoff, before jitter. With jitter, it is up to about 80 seconds.
 const maxDelay = time.Minute
 
 func newBackoff() *wait.Backoff {

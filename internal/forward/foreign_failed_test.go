@@ -35,7 +35,7 @@ func (b *bench) forwarderWith(l *ledger.Ledger) *Forwarder {
 }
 
 // TestARepairThatFailsIsRetried verifies that a failed publish of a repair keeps the result of the
-// consistent read, so the repair follows after the back-off. Before the fix, the queue forgot the key,
+// consistent read, so the repair follows after the backoff. Before the fix, the queue forgot the key,
 // and the repair waited for the next refresh.
 func TestARepairThatFailsIsRetried(t *testing.T) {
 	for name, v := range map[string]event.View{"exists": view(whole("A", "5", 1)), "gone": view(nil)} {
@@ -48,7 +48,7 @@ func TestARepairThatFailsIsRetried(t *testing.T) {
 			}
 			l.MarkOutlived(key, event.Outlived{Position: foreignAt}, time.Now())
 			if _, err := syncOnce(t, f); err == nil {
-				t.Fatal("no error, so the key has no back-off")
+				t.Fatal("no error, so the key has no backoff")
 			}
 			if _, err := syncOnce(t, f); err != nil || len(b.sent) != 2 {
 				t.Errorf("got %v and %d events, want the repair again", err, len(b.sent))

@@ -135,7 +135,7 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 }
 
 // TestSyncWaitsForTheWatch verifies that a foreign event in a version that the watch has not seen is
-// decided again after a back-off, although nothing enqueues the key. If the watch never reaches the
+// decided again after a backoff, although nothing enqueues the key. If the watch never reaches the
 // version, the event is repaired after a while.
 func TestSyncWaitsForTheWatch(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// errUnseen makes the caller call Sync again after a back-off, because the watch may reach the
+// errUnseen makes the caller call Sync again after a backoff, because the watch may reach the
 // version without a change that enqueues the key.
 var errUnseen = errors.New("the watch has not reached the version of the event on the bus")
 

@@ -257,7 +257,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.Ledger.Conflict(c, acked, bus, f.Lost())
 		f.Recheck(c.Key) // another writer or an unacknowledged publish may have left a deleted object on the bus
 		if c.Repairs {
-			fail() // the foreign writer is still writing: repair with a back-off
+			fail() // the foreign writer is still writing: repair with a backoff
 			return
 		}
 		done(true, nil)

@@ -182,9 +182,9 @@ func (i *informer) noteSynced(now time.Time) {
 	i.began = now
 }
 
-// listerWatcher returns the functions that list and watch for an informer. They record whether the
-// requests succeed, because client-go does not report requests that it retries. An informer works
-// only when its watch is open, because the watch may be forbidden even after a successful list.
+// listerWatcher returns the functions that list and watch for an informer. The watch function records
+// its failures, because client-go does not report requests that it retries. An informer that fails
+// recovers when its watch is open, because the watch may be forbidden even after a successful list.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{

@@ -67,7 +67,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // the process.
 func (h *Handler) Flush() { h.limits.flush() }
 
-// limits are the causes with recent warnings.
+// limits holds the causes with recent warnings.
 type limits struct {
 	seed maphash.Seed
 

@@ -102,7 +102,7 @@ func (r *run) due(now time.Time) bool {
 	return now.Sub(last) >= max(logInterval, lasted/10)
 }
 
-// Progress returns the progress of running work, in the order of the kinds.
+// Progress returns the progress of each kind of work that is running, in the order passed to [New].
 func (t *Tracker) Progress() (all []Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

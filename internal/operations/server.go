@@ -135,8 +135,8 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	return nil
 }
 
-// handler returns the handler of all endpoints. It has its own mux, because imported packages can add
-// handlers, such as profiles, to the default mux.
+// handler returns the handler of all endpoints. The endpoints have their own mux, because imported
+// packages, such as net/http/pprof, can add handlers to the default mux.
 func (e Endpoints) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", e.Access.protect(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{

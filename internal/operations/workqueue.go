@@ -32,11 +32,11 @@ func WorkqueueMetrics(r prometheus.Registerer) kubequeue.MetricsProvider {
 		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: workqueueBuckets}, []string{"name"}))
 	}
 	return &workqueueMetrics{
-		depth:      gauge("workqueue_depth", "Keys that wait for a worker, excluding keys in back-off. If it keeps growing, the bus is slow."),
+		depth:      gauge("workqueue_depth", "Keys that wait for a worker, excluding keys in backoff. If it keeps growing, the bus is slow."),
 		adds:       counter("workqueue_adds_total", "Keys added; a key that is already waiting does not count, and a background key counts when it enters the workqueue (docs/delivery.md, Priorities). Use the rate to see the load."),
 		latency:    histogram("workqueue_queue_duration_seconds", "Time that a key waited for a worker; for a background key, since it entered the workqueue. If it grows, the bus is slow."),
 		duration:   histogram("workqueue_work_duration_seconds", "Time from handing a key to a worker to its completion, which includes the acknowledgement of the bus. If it grows, the bus is slow."),
-		retries:    counter("workqueue_retries_total", "Keys put into back-off after a failure. A steady rate means that the bus rejects events: see the log."),
+		retries:    counter("workqueue_retries_total", "Keys put into backoff after a failure. A steady rate means that the bus rejects events: see the log."),
 		unfinished: gauge("workqueue_unfinished_work_seconds", "Sum of the time that the unfinished keys have taken so far. If it keeps growing, acknowledgements do not arrive."),
 		longest:    gauge("workqueue_longest_running_processor_seconds", "Time that the oldest unfinished key has taken so far. If it stays above the acknowledgement timeout, see the log."),
 	}

@@ -20,7 +20,7 @@ const (
 type Recent struct {
 	mu     sync.Mutex
 	count  uint64                  // events so far
-	events [keptEvents]publication // a ring: event n is at index n modulo the length
+	events [keptEvents]publication // a ring: event n, counted from 1, is at index n-1 modulo the length
 	spans  [keptSpans]span         // a ring: span n is at index n modulo the length
 }
 

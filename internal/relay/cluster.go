@@ -175,7 +175,7 @@ func explainAPIServer(host string, err error) error {
 	case apierrors.IsForbidden(err):
 		return &config.Error{Err: fmt.Errorf("the cluster's name cannot be read: %w; set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s", refusal.Explain(err), metav1.NamespaceSystem)}
 	case errors.As(err, &unknown), errors.As(err, &certificate):
-		return &config.Error{Err: fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in KUBECONFIG", host, err)}
+		return &config.Error{Err: fmt.Errorf("the certificate of the API server %s cannot be verified: %w; check certificate-authority and server in the kubeconfig", host, err)}
 	default:
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 	})
 }
 
-// TestTheBusIsBack verifies that keys in back-off are retried when the bus is back.
+// TestTheBusIsBack verifies that keys in backoff are retried when the bus is back.
 func TestTheBusIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
@@ -66,7 +66,7 @@ func TestTheBusIsBack(t *testing.T) {
 		running.Go(func() {
 			tm.queue.Run(ctx, func(_ context.Context, _ event.Key, done func(workqueue.Result)) {
 				handled.Add(1)
-				done(workqueue.Result{Err: errors.New("away")}) // the back-off is an hour
+				done(workqueue.Result{Err: errors.New("away")}) // the backoff is an hour
 			})
 		})
 		tm.queue.Add(configMapKey("a"))

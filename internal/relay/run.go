@@ -82,7 +82,8 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 // took over late. If the other process ignores the lease, the two processes would end each other's
 // terms forever. So an error after a short term ends this process.
 func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
-	// A config.Error means that another cluster took the name, or that a later release took over.
+	// A config.Error means that another cluster took over the cluster name, or that a later release took
+	// over the bus. An election cannot change that.
 	return errors.Is(err, publish.ErrGone) && !config.IsError(err) && term >= r.Settings.Leader.LeaseDuration
 }
 

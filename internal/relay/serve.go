@@ -53,7 +53,7 @@ func (t *term) serve(held context.Context, w *watching) error {
 		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
 	}
 	if !returnsBefore(end.over, tasks.Wait) {
-		t.Logger.Warn("reconciliation did not stop in time")
+		t.Logger.Warn("background tasks did not stop in time")
 	}
 	return lost
 }
@@ -89,7 +89,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 // does not delay the drain. A draining queue rejects its keys, and the next start finds them.
 func (t *term) awaitProducers(end shutdown, w *watching, tasks *sync.WaitGroup) {
 	if !returnsBefore(end.informers, tasks.Wait) {
-		t.Logger.Warn("reconciliation did not stop in time, draining the queue")
+		t.Logger.Warn("background tasks did not stop in time, draining the queue")
 	}
 	if !closedBefore(end.informers, w.ended) {
 		t.Logger.Warn("informers did not stop in time, draining the queue")

@@ -225,7 +225,7 @@ func TestTheLeaseIsLost(t *testing.T) {
 	}
 }
 
-// TestShutdownPublishesToABusThatIsBack verifies that the drain retries keys in back-off if the bus
+// TestShutdownPublishesToABusThatIsBack verifies that the drain retries keys in backoff if the bus
 // is unavailable at SIGTERM and back soon after. The informers never stop, and the wait for them must
 // leave time for the drain.
 func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
@@ -245,7 +245,7 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := tm.queue.Delayed(); n != 2 {
-			t.Fatalf("%d keys are in back-off before the shutdown, want 2", n)
+			t.Fatalf("%d keys are in backoff before the shutdown, want 2", n)
 		}
 		terminate()
 		time.Sleep(drain / 4)

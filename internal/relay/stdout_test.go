@@ -65,7 +65,7 @@ func TestStdoutRecovers(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() {
 			tm.queue.Run(ctx, func(ctx context.Context, k event.Key, done func(workqueue.Result)) {
-				if acked.Get(k) != (event.Acked{}) { // RetryNow handed out the key, and its back-off ends later
+				if acked.Get(k) != (event.Acked{}) { // RetryNow handed out the key, and its backoff ends later
 					done(workqueue.Result{})
 					return
 				}

@@ -155,7 +155,8 @@ type Resource struct {
 	// because they were too large for the bus.
 	Truncated int64 `json:"truncated,omitempty"`
 
-	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.
+	// FilterError is the first error of KUBERELAY_FILTER for any object of this resource. Objects for
+	// which the filter fails are published.
 	FilterError *Error `json:"filterError,omitempty"`
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
 	// object that is not published yet, with the name of the object.

@@ -172,9 +172,9 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	switch err := json.Unmarshal(data, &content); {
 	case err != nil:
-		return Object{}, nil, nil, errors.New("its data is not a Kubernetes object")
+		return Object{}, nil, nil, errors.New("the data of the message is not a Kubernetes object")
 	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
-		return Object{}, nil, nil, errors.New("its data is a different object")
+		return Object{}, nil, nil, errors.New("the data of the message is a different object")
 	}
 	o.Created = content.Metadata.CreationTimestamp
 	return o, content.Metadata.Labels, data, nil

@@ -48,7 +48,7 @@ func ParseSelector(text string) (Selector, error) {
 // ParseNamespace returns s, or an error if no namespace can have this name.
 func ParseNamespace(s string) (string, error) {
 	if len(validation.IsDNS1123Label(s)) > 0 {
-		return "", errors.New("not the name of a namespace; use at most 63 lowercase letters, digits, and hyphens, and begin and end with a letter or digit")
+		return "", errors.New("not a valid namespace name; use at most 63 lowercase letters, digits, and hyphens, and begin and end with a letter or digit")
 	}
 	return s, nil
 }

@@ -248,7 +248,7 @@ var queues = map[string]string{
 	"queued":              "in the queue",
 	"queued_low_priority": "in the queue, behind the changes",
 	"in_flight":           "on its way to the bus",
-	"back_off":            "in back-off",
+	"back_off":            "in backoff",
 	"parked":              "parked until the bus is back",
 }
 

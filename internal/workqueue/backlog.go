@@ -104,7 +104,7 @@ func (q *priorityQueue) leaveBacklog(key item) {
 }
 
 // addLow is like add, but for a low-priority key, which it may put in the backlog. A held key and a
-// key in back-off go to client-go's queue, so that no key is in both the queue and the backlog.
+// key in backoff go to client-go's queue, so that no key is in both the queue and the backlog.
 func (q *priorityQueue) addLow(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

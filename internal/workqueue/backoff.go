@@ -8,7 +8,7 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// backoff is client-go's per-item exponential back-off with jitter. The jitter spreads the retries
+// backoff is client-go's per-item exponential backoff with jitter. The jitter spreads the retries
 // of thousands of keys that failed together because the bus became unavailable.
 type backoff struct {
 	kubequeue.TypedRateLimiter[item]

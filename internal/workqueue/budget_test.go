@@ -78,7 +78,7 @@ func TestAChangeDoesNotWaitForLowPriorityRoom(t *testing.T) {
 
 // TestFailedKeysDelayNoOthers verifies that failed keys don't delay other keys, for example when
 // Kafka immediately rejects messages for an unresponsive partition. A failed key releases its share of
-// the limits and is queued again after its back-off.
+// the limits and is queued again after its backoff.
 func TestFailedKeysDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, lowPriority, keys = 8, 4, 100

@@ -9,7 +9,7 @@ import (
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
 // Drain rejects new keys, ends any pause, and waits until Run has handed out every key, including
-// those in back-off, and all of them are completed. If ctx is done first, Drain returns
+// those in backoff, and all of them are completed. If ctx is done first, Drain returns
 // [ErrDrainDeadline] and no more keys are handed out. A key that fails during the drain might not
 // be retried; the next start publishes it.
 //
@@ -36,7 +36,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	return nil
 }
 
-// drain returns the keys in back-off, which the caller must add to client-go's queue. They count as added,
+// drain returns the keys in backoff, which the caller must add to client-go's queue. They count as added,
 // so emptied waits for them: if the handler of a key has just failed, Done queues the key.
 func (q *priorityQueue) drain() []item {
 	q.mu.Lock()

@@ -108,7 +108,7 @@ func TestDrainHandsOutKeysInBackoff(t *testing.T) {
 		r.finish(key(1), Result{Err: errors.New("bus down")})
 		synctest.Wait()
 		if got := q.Delayed(); got != 1 {
-			t.Fatalf("%d keys are in back-off, want 1", got)
+			t.Fatalf("%d keys are in backoff, want 1", got)
 		}
 		drained := drain(t, q)
 		synctest.Wait()
@@ -233,7 +233,7 @@ func TestDrainHandsOutChangesInFlight(t *testing.T) {
 	}
 }
 
-// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a key again if its back-off began
+// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a key again if its backoff began
 // before the drain, and client-go's queue learns only then that its handler has ended.
 func TestDrainHandsOutAKeyThatHasJustFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestDrainWaitsForAnAdd(t *testing.T) {
 	<-q.priorities.emptied
 }
 
-// TestDrainEndsWithAKeyInBackOffAndInTheBacklog verifies that a drain ends if a key in back-off was added
+// TestDrainEndsWithAKeyInBackOffAndInTheBacklog verifies that a drain ends if a key in backoff was added
 // again with low priority while many low-priority keys were waiting.
 func TestDrainEndsWithAKeyInBackOffAndInTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

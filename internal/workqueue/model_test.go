@@ -325,7 +325,7 @@ func (m *model) check(t *testing.T, depth *gauge, when string) {
 	}
 	q := m.q.priorities
 	if _, waiting := m.q.Background(); lost+m.q.Len()+m.q.InFlight()+int(waiting)+depth.n > 0 || m.q.Delayed() > failed {
-		t.Errorf("%s, %d keys are lost, %d wait, %d are in flight, %d in the background, %d in back-off of %d that failed, and the metric says %d",
+		t.Errorf("%s, %d keys are lost, %d wait, %d are in flight, %d in the background, %d in backoff of %d that failed, and the metric says %d",
 			when, lost, m.q.Len(), m.q.InFlight(), waiting, m.q.Delayed(), failed, depth.n)
 	}
 	if len(q.keys) > failed || len(q.flows.byID) > 0 || len(q.sent) > 0 || q.all.bytes.used != 0 || q.low.keys.used != 0 || q.low.bytes.used != 0 {

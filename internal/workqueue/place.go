@@ -34,7 +34,7 @@ func (q *Queue) Len() int {
 	return p.waiting(normal) + p.waiting(low) + p.backlog.len()
 }
 
-// Delayed returns the number of keys in back-off or parked by a pause.
+// Delayed returns the number of keys in backoff or parked by a pause.
 func (q *Queue) Delayed() int {
 	p := q.priorities
 	p.mu.Lock()
@@ -56,7 +56,7 @@ func (q *Queue) Background() (added, waiting int64) {
 	p := q.priorities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// More keys can wait than were added, because parked keys and keys in back-off wait again.
+	// More keys can wait than were added, because parked keys and keys in backoff wait again.
 	return p.background, min(p.background, int64(p.waiting(low)+p.backlog.len()))
 }
 

@@ -67,7 +67,7 @@ const (
 	queued        // in flows or lowFIFO
 	held          // by a handler
 	readded       // to client-go's queue while a handler holds the key; pushed after Done
-	delayed       // in back-off
+	delayed       // in backoff
 	parked        // held back by the pause
 	places
 )
@@ -139,7 +139,7 @@ func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, known := q.keys[key]
-	if s.place = queued; !known { // a back-off ended after the key had been handled
+	if s.place = queued; !known { // a backoff ended after the key had been handled
 		s.priority = low
 		q.leaveBacklog(key)
 	}

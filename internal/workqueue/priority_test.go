@@ -277,8 +277,8 @@ func TestLowPriorityInFlightStaysLow(t *testing.T) {
 }
 
 // TestTheEndOfAnEarlierBackOffIsNoChange verifies that a low-priority key does not become a normal key
-// when a back-off ends that RetryNow has cut short. An outage during a first sync leaves many such
-// back-offs.
+// when a backoff ends that RetryNow has cut short. An outage during a first sync leaves many such
+// backoffs.
 func TestTheEndOfAnEarlierBackOffIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}

@@ -3,7 +3,7 @@
 //
 // At most one handler holds a key at any time: from the handler's call until it calls done. This
 // keeps the events of each object in order. A key that is added meanwhile is handed out again
-// afterward. A key whose handler failed is handed out again after an exponential back-off with
+// afterward. A key whose handler failed is handed out again after an exponential backoff with
 // jitter. The queue has no retry limit, because a limit would silently drop changes.
 //
 // A key is handed out only while the limits allow it. So a worker never waits while it holds a key,
@@ -31,7 +31,7 @@ import (
 
 // Result is the outcome of handling a key.
 type Result struct {
-	// Err, if not nil, requeues the key after a back-off.
+	// Err, if not nil, requeues the key after a backoff.
 	Err error
 	// Again requeues the key at once, because another step is due.
 	Again bool
@@ -54,8 +54,8 @@ type Config struct {
 	// no such limit.
 	MaxLowPriorityDelay time.Duration
 
-	BaseDelay time.Duration // back-off after the first failure
-	MaxDelay  time.Duration // maximum back-off, before jitter
+	BaseDelay time.Duration // backoff after the first failure
+	MaxDelay  time.Duration // maximum backoff, before jitter
 
 	MetricsProvider kubequeue.MetricsProvider // nil for none
 }
@@ -64,7 +64,7 @@ type Config struct {
 // maps.
 type item = unique.Handle[event.Key]
 
-// Queue is a queue of keys with its workers. Create it with [New].
+// Queue holds keys, and runs the workers that handle them. Create it with [New].
 type Queue struct {
 	queue      kubequeue.TypedRateLimitingInterface[item]
 	priorities *priorityQueue
@@ -105,7 +105,7 @@ func (q *Queue) AddLowPriority(key event.Key) {
 	}
 }
 
-// RetryNow ends the back-off of every key. Call it when the cause of the failures is gone.
+// RetryNow ends the backoff of every key. Call it when the cause of the failures is gone.
 func (q *Queue) RetryNow() {
 	q.priorities.mu.Lock()
 	keys := q.priorities.at(delayed)

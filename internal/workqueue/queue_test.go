@@ -231,10 +231,10 @@ func TestRetryNowDoesNotWaitForTheBackoff(t *testing.T) {
 		q.RetryNow()
 		synctest.Wait()
 		if got := r.handed(); got != 2 || q.Delayed() != 0 {
-			t.Errorf("handed out %d times with %d in back-off, want twice and none", got, q.Delayed())
+			t.Errorf("handed out %d times with %d in backoff, want twice and none", got, q.Delayed())
 		}
 		if _, failures := q.Find(key(1)); failures != 0 {
-			t.Errorf("%d failures still count for the next back-off", failures)
+			t.Errorf("%d failures still count for the next backoff", failures)
 		}
 		r.finish(key(1), Result{})
 	})

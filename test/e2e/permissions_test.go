@@ -21,7 +21,7 @@ import (
 // documentedPermissions returns the code block below a heading of docs/permissions.md.
 func documentedPermissions(t *testing.T, heading string) string {
 	t.Helper()
-	_, section, ok := strings.Cut(readFile(t, filepath.Join("..", "..", "docs", "permissions.md")), "\n## "+heading+"\n")
+	_, section, ok := strings.Cut(readFile(t, filepath.Join("..", "..", "docs", "permissions.md")), "# "+heading+"\n")
 	_, code, found := strings.Cut(section, "```text\n")
 	code, _, ended := strings.Cut(code, "```\n")
 	if !ok || !found || !ended {
@@ -101,6 +101,100 @@ func TestPermissionsNATS_Slow(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestPermissionsOfOneCluster verifies that the account in docs/permissions.md for a reader of one
+// cluster suffices to read the events of the cluster, and gives access to no other events.
+func TestPermissionsOfOneCluster(t *testing.T) {
+	accounts := strings.Replace(documentedPermissions(t, "NATS"), "kuberelay.prod-eu1.>", "kuberelay.>", 1) // the forwarder writes the other cluster too
+	end := strings.LastIndex(accounts, "}")
+	bus := natstest.StartProcess(t, accounts[:end]+documentedPermissions(t, "A reader of one cluster")+accounts[end:])
+	as := func(user, password string, o ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+		nc, err := nats.Connect(bus.URL, append(o, nats.UserInfo(user, password), nats.Timeout(limit))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nc, js
+	}
+	_, forwarder := as("forwarder", "change-me", nats.CustomInboxPrefix("_INBOX.kuberelay"))
+	nc, reader := as("team-a", "change-me-four")
+	if _, err := forwarder.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := forwarder.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{Name: "others", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		t.Fatal(err)
+	}
+	direct, err := nc.SubscribeSync("kuberelay.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	consumer, err := reader.CreateOrUpdateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
+		Durable: "team-a", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: "kuberelay.prod-eu1.core.>",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"kuberelay.dev.core.nodes._.a", "kuberelay.prod-eu1.core.nodes._.a", "kuberelay.dev.core.nodes._.b", "kuberelay.prod-eu1.core.nodes._.b"} {
+		if _, err := forwarder.Publish(t.Context(), subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"kuberelay.prod-eu1.core.nodes._.a", "kuberelay.prod-eu1.core.nodes._.b"} {
+		msg, err := consumer.Next(jetstream.FetchMaxWait(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if msg.Subject() != want {
+			t.Errorf("the reader received %s, want %s", msg.Subject(), want)
+		}
+		if err := msg.DoubleAck(t.Context()); err != nil {
+			t.Errorf("acknowledge %s: %v", want, err)
+		}
+	}
+	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 0 || info.NumAckPending != 0 {
+		t.Errorf("the consumer has %+v, %v, want nothing pending", info, err)
+	}
+	if n, _, err := direct.Pending(); err != nil || n != 0 {
+		t.Errorf("without a consumer, the reader received %d messages, %v, want none", n, err)
+	}
+	if err := direct.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+
+	const create = "$JS.API.CONSUMER.CREATE.KUBERELAY."
+	config := func(filter string) string {
+		return `{"stream_name": "KUBERELAY", "config": {"name": "team-a", "ack_policy": "explicit", ` + filter + `}}`
+	}
+	for _, request := range []struct{ subject, data, want string }{
+		{create + "team-a.kuberelay.dev.>", config(`"filter_subject": "kuberelay.dev.>"`), "no responders"},
+		{create + "team-a", config(`"deliver_policy": "all"`), "no responders"},
+		{create + "team-a.kuberelay.prod-eu1.>", config(`"filter_subject": "kuberelay.>"`), "filter"},
+		{create + "team-a.kuberelay.prod-eu1.>", config(`"filter_subjects": ["kuberelay.prod-eu1.>", "kuberelay.dev.>"]`), "filter"},
+		{create + "others.kuberelay.prod-eu1.>", config(`"filter_subject": "kuberelay.prod-eu1.>"`), "no responders"},
+		{"$JS.API.CONSUMER.MSG.NEXT.KUBERELAY.others", `{"batch": 1, "no_wait": true}`, "no responders"},
+		{"$JS.API.CONSUMER.DELETE.KUBERELAY.others", "", "no responders"},
+		{"$JS.API.STREAM.MSG.GET.KUBERELAY", `{"seq": 1}`, "no responders"},
+		{"$JS.API.STREAM.INFO.KUBERELAY", `{"subjects_filter": ">"}`, "no responders"},
+	} {
+		got := ""
+		if msg, err := nc.Request(request.subject, []byte(request.data), limit); err != nil {
+			got = err.Error()
+		} else {
+			got = string(msg.Data)
+		}
+		if !strings.Contains(got, request.want) {
+			t.Errorf("request to %s with %s: got %s, want %q", request.subject, request.data, got, request.want)
+		}
+	}
+	if _, err := nc.Request("kuberelay.prod-eu1.core.nodes._.a", []byte("forged"), limit); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("the reader may write an event: %v", err)
 	}
 }
 

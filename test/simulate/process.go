@@ -183,7 +183,7 @@ func (p *process) wake() {
 	p.frozen = false
 }
 
-// enqueue adds a key to the queue. A worker can take the key at once, even during a back-off.
+// enqueue adds a key to the queue. A worker can take the key at once, even during a backoff.
 func (p *process) enqueue(k event.Key) {
 	q := &p.keys[objectOf(k)]
 	q.waiting, q.since = true, time.Time{}
@@ -213,7 +213,7 @@ func (p *process) work(object int) {
 	})
 }
 
-// retryNow ends all back-offs.
+// retryNow ends all backoffs.
 func (p *process) retryNow() {
 	for n := range p.keys {
 		p.keys[n].since = time.Time{}

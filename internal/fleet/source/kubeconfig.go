@@ -130,7 +130,7 @@ func (c Config) cluster(name string, kubeconfig *clientcmdapi.Config) Cluster {
 	return Cluster{Name: name, Kube: kube, Namespace: namespace, Digest: sha256.Sum256(raw)}
 }
 
-// isolated returns an error for a kubeconfig that starts a program or reads a file of this machine.
+// isolated returns an error if the kubeconfig uses a credential plugin or names a file on this machine.
 func isolated(kubeconfig *clientcmdapi.Config) error {
 	for _, a := range kubeconfig.AuthInfos {
 		switch {

@@ -14,7 +14,8 @@ func (h *History) ListAgain() {
 	h.endWatch()
 }
 
-// Prove ends the current watch, so that the next watch must prove the history.
+// Prove ends the current watch. Before the next watch, [History.Continue] must prove that the history
+// was not rolled back.
 func (h *History) Prove() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 
 // ErrNoToken means that the request had no token, or that its token is invalid or may not get the
 // path. The text of an error that wraps ErrNoToken continues with the path.
-var ErrNoToken = errors.New("pass --token-file with a token that may get")
+var ErrNoToken = errors.New("set --token-file to a file with a token that is allowed to get")
 
 // ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)

@@ -237,7 +237,7 @@ func (c *churn) attempt(a *author) (o fate) {
 		return fateConflict
 	case errors.Is(r.err, publish.ErrNotSent):
 		select {
-		case <-time.After(20 * time.Millisecond): // the back-off of the forwarder's queue
+		case <-time.After(20 * time.Millisecond): // the backoff of the forwarder's queue
 		case <-c.t.Context().Done():
 		}
 		return fateNotSent

@@ -13,7 +13,7 @@ import (
 
 var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
 
-// Until calls try with back-off until it succeeds or ctx ends. It passes each error to failed. If
+// Until calls try with backoff until it succeeds or ctx ends. It passes each error to failed. If
 // failed returns an error, a retry cannot succeed, and Until returns that error. When ctx ends,
 // Until returns the last error of try and the error of ctx.
 func Until(ctx context.Context, try func() error, failed func(error) error) error {

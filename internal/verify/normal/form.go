@@ -114,7 +114,7 @@ func DigestOf(v any) (d Digest) {
 	return d
 }
 
-// writeValue writes a value. Different values have different encodings.
+// writeValue writes an encoding of v to h. Two values have the same encoding only if they are equal.
 func writeValue(h hash.Hash, v any) {
 	switch v := v.(type) {
 	case nil:

@@ -31,7 +31,7 @@ func (f *Follower) take(d publish.Delivery, read func() (wire.Event, error)) err
 		return nil
 	}
 	end := f.ends[e.Key]
-	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // an object belongs in one partition, but may be in several
+	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // the events of an object belong in one partition, but may be in several
 	if d.Position >= end || elsewhere || normal.IsSecret(e.Key.GroupResource().String()) {
 		problems = append(problems, readData(f.form, &e, m)...)
 	}

@@ -99,7 +99,7 @@ func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, 
 func check(headers []recordbatch.Header) error {
 	for _, h := range headers {
 		if _, ok := attributeOf(h); ok && !utf8.Valid(h.Value) {
-			return fmt.Errorf("decode event: header %q is not UTF-8", h.Key)
+			return fmt.Errorf("decode event: the value of header %q is not UTF-8", h.Key)
 		}
 	}
 	if lookUp(headers, "id") == "" || lookUp(headers, "specversion") != "1.0" {

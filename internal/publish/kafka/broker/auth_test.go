@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -268,9 +269,12 @@ func TestFilesAreReadAgain(t *testing.T) {
 		s.Stop()
 		s.server.write(t, next, "broker")
 		s.Start()
-		poll.Holds(t, "the broker's certificate is refused", func() bool {
+		poll.Try(t, "the broker's certificate is refused", func(context.Context) error {
 			err := s.produce(t, c)
-			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && failure.KindOf(err) == failure.Never
+			if err == nil || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") || failure.KindOf(err) != failure.Never {
+				return fmt.Errorf("produce: %w", err)
+			}
+			return nil
 		})
 		replaceFile(t, s.caFile, next.File)
 		poll.Holds(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })

@@ -39,7 +39,7 @@ func (c *Client) End(ctx context.Context, topic string, partition int) (int64, e
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("request the end of topic %s, partition %d: %w", topic, partition, err)
+		return 0, fmt.Errorf("request the end offset of topic %s, partition %d: %w", topic, partition, err)
 	}
 	return o.End[0], nil
 }

@@ -135,7 +135,7 @@ func validateAddr(a string) error {
 	host, port, err := net.SplitHostPort(a)
 	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1 || n > 65535 ||
 		host == "" || strings.ContainsAny(host, "/, \t\r\n") {
-		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, and separate several with commas", a)
+		return failure.Misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, and separate brokers with commas", a)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ const (
 // same goroutine.
 //
 // Read delivers every record from start on. start is from, or a greater offset if the log starts
-// later. If the log is truncated during the read, each may also have received records before
+// later. If the start of the log moves during the read, each may also have received records before
 // start. Read skips offsets that compaction removed.
 //
 // Read retries errors of the kind [failure.Retry] until ctx ends. It returns these errors:
@@ -137,7 +137,7 @@ func (c *Client) Follow(ctx context.Context, topic string, partition int, from i
 			return err
 		}
 		if r.start != start {
-			c.log.Warn("log was truncated before it was read, continuing at its start", "topic", topic, "partition", partition, "offset", r.start)
+			c.log.Warn("records were removed before they were read, continuing at the start of the log", "topic", topic, "partition", partition, "offset", r.start)
 		}
 	}
 }

@@ -176,9 +176,9 @@ func (r *snappyReader) unpack() error {
 	case err != nil:
 		return err
 	case n > maxSnappyRatio*(len(block)+1):
-		return fmt.Errorf("%w: %d bytes cannot unpack to %d", ErrMalformed, len(block), n)
+		return fmt.Errorf("%w: a block of %d bytes cannot decompress to %d bytes", ErrMalformed, len(block), n)
 	case n > MaxRecord:
-		return fmt.Errorf("%w: a block of %d bytes, want at most %d", ErrTooLarge, n, MaxRecord)
+		return fmt.Errorf("%w: a block decompresses to %d bytes, want at most %d", ErrTooLarge, n, MaxRecord)
 	case n > r.largest:
 		return ErrLarge
 	}

@@ -52,9 +52,10 @@ func New(client *broker.Client, read *stored.Reader, c Config) *Topics {
 	return &Topics{Config: c, client: client, stored: read, seen: map[string]broker.Topic{}}
 }
 
-// Discover returns the existing event topics. If all resources share one topic, Discover creates a
-// missing topic. If each resource has its own topic, a topic that matches the template is an event
-// topic if the checkpoint topic names it or if it holds Kuberelay records.
+// Discover returns the existing event topics. If all resources share one topic, Discover creates
+// this topic if it does not exist. If each resource has its own topic, a topic that matches the
+// template is an event topic if the checkpoint topic names it, or if its first record is a Kuberelay
+// event.
 //
 // unseen contains the topics that may be event topics but currently cannot be inspected. The value
 // is true if the checkpoint topic names the topic.

@@ -78,7 +78,7 @@ func (b *Bus) Before(ctx context.Context, of string, position uint64) (*event.Me
 	for from := uint64(1); ; from = last.Sequence + 1 {
 		next, err := b.conn.GetMessage(ctx, stream.NextRequest(of, from))
 		if err != nil {
-			return nil, fmt.Errorf("read the message before position %d of subject %q: %w", position, of, err)
+			return nil, fmt.Errorf("read the message of subject %q before position %d: %w", of, position, err)
 		}
 		if next == nil || next.Sequence >= position {
 			break

@@ -140,7 +140,7 @@ func (o Options) nkey() (natsgo.Option, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%s contains no user nkey seed", o.NkeyFile)
 		case public != "" && is != public:
-			return nil, fmt.Errorf("%s contains another key, %s: restart the forwarder to use it", o.NkeyFile, is)
+			return nil, fmt.Errorf("%s contains a different key (public key %s); restart the forwarder to use it", o.NkeyFile, is)
 		default:
 			public = is
 		}

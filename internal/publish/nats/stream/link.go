@@ -110,8 +110,8 @@ func (l *link) add(c *Conn) bool {
 	return true
 }
 
-// remove unregisters a Conn. Removing the last Conn closes the connection. remove does not wait for
-// other Conns.
+// remove unregisters a Conn. If other Conns still use the connection, remove returns immediately.
+// Otherwise, it closes the connection.
 func (l *link) remove(c *Conn) {
 	l.mu.Lock()
 	delete(l.users, c)

@@ -31,7 +31,7 @@ func (s *Message) Attributes() func(string) string {
 }
 
 // Acked returns the checkpoint entry for the message. If the message is not a valid Kuberelay event,
-// Acked sets only the position and time, and returns an error with the [event.InvalidReason]. With
+// Acked sets only the position and time, and returns an error with an [event.InvalidReason]. With
 // the position, the next event of the object can follow the message.
 func (s *Message) Acked() (event.Acked, error) {
 	acked, err := event.AckedFrom(s.Attributes())
@@ -43,7 +43,7 @@ func (s *Message) Acked() (event.Acked, error) {
 	return acked, err
 }
 
-// Decode decodes the event with its data. Its error has the [event.InvalidReason].
+// Decode decodes the event, including its data. An error has an [event.InvalidReason].
 func (s *Message) Decode() (*event.Message, error) {
 	if s.headersErr != nil {
 		return nil, s.headersErr
@@ -56,7 +56,7 @@ func (s *Message) Decode() (*event.Message, error) {
 }
 
 // Stored returns the event with its object. It sets the position even if it returns an error. The
-// error has the [event.InvalidReason].
+// error has an [event.InvalidReason].
 func (s *Message) Stored() (publish.Stored, error) {
 	acked, err := s.Acked()
 	result := publish.Stored{Acked: acked}
