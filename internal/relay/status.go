@@ -46,6 +46,7 @@ func (r *Relay) Status() status.Document {
 	if t == nil {
 		return d
 	}
+	d.UnwatchedDirty = unwatchedDirty(r.ledger.DirtyByResource(), d.Resources)
 	d.OldestUnsent, d.Bus = moment(r.ledger.Oldest()), t.busStatus(d.Bus)
 	d.Comparisons = t.comparisonStatus()
 	return d
@@ -146,6 +147,16 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 	}
 	slices.SortFunc(all, func(a, b status.Resource) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// unwatchedDirty returns the number of dirty objects of the resources that are not watched.
+func unwatchedDirty(dirty map[schema.GroupResource]int, watched []status.Resource) (n int) {
+	for gr, of := range dirty {
+		if !slices.ContainsFunc(watched, func(r status.Resource) bool { return r.Name == gr.String() }) {
+			n += of
+		}
+	}
+	return n
 }
 
 // addInformer adds one informer to the status of its resource. The state of a resource is the

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
@@ -33,6 +34,15 @@ func TestNamespacesOfAResource(t *testing.T) {
 	}
 	if len(shown) != 2 || shown["forbidden no right"] != status.MaxNamespaceErrors || shown["failing no answer"] != status.MaxNamespaceErrors {
 		t.Errorf("got the errors %v", shown)
+	}
+}
+
+// TestUnwatchedDirty verifies that the deletes of a resource that is no longer watched count as unsent. In
+// an earlier version, the verdict was that everything is published.
+func TestUnwatchedDirty(t *testing.T) {
+	dirty := map[schema.GroupResource]int{{Resource: "pods"}: 2, {Group: "example.com", Resource: "widgets"}: 3}
+	if n := unwatchedDirty(dirty, []status.Resource{{Name: "pods"}, {Name: "widgets.other.com"}}); n != 3 {
+		t.Errorf("got %d, want 3", n)
 	}
 }
 

@@ -37,7 +37,11 @@ type Document struct {
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 
-	Resources []Resource       `json:"resources"` // ordered by name
+	Resources []Resource `json:"resources"` // ordered by name
+	// UnwatchedDirty is the number of objects of other resources whose delete or deselection the bus
+	// has not acknowledged, for example after a CustomResourceDefinition was removed.
+	UnwatchedDirty int `json:"unwatchedDirty,omitempty"`
+
 	Discovery []DiscoveryError `json:"discoveryErrors"`
 	Unmatched []Unmatched      `json:"unmatched"`
 	// Selectors lists the settings that narrow the selection of objects, each with its value.
