@@ -52,7 +52,8 @@ func (r *Relay) Status() status.Document {
 	return d
 }
 
-// describe adds the cluster and the reason why Run waits. It reports whether the informers run.
+// describe adds the cluster and the reason why Run waits. It reports whether the informers run. e is
+// nil without leader election, and before the Lease is read.
 func (s *readiness) describe(d *status.Document) (running bool, e *leader.Election) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,9 +66,15 @@ func (s *readiness) describe(d *status.Document) (running bool, e *leader.Electi
 			d.Waiting = why.Error()
 		}
 		d.WaitingSince = moment(s.since)
+	} else if s.election != nil && !isLeaseKnown(s.election) {
+		d.WaitingFor = status.ForCluster
+		return true, nil
 	}
 	return s.relay != nil, s.election
 }
+
+// isLeaseKnown reports whether a candidate has read the Lease, or knows why it cannot.
+func isLeaseKnown(e *leader.Election) bool { return e.Standing() != leader.Standing{} }
 
 func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 	l := &status.Lease{Name: r.Settings.Leader.Namespace + "/" + r.Settings.Leader.LeaseName}

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
@@ -47,13 +50,14 @@ func TestUnwatchedDirty(t *testing.T) {
 }
 
 // TestLeaseOfAStartingForwarder verifies that a forwarder that has not read the Lease yet does not
-// report that nobody holds it.
+// report that nobody holds it, also after the informers have started.
 func TestLeaseOfAStartingForwarder(t *testing.T) {
 	settings := config.Config{Leader: config.Leader{Election: true, Namespace: "apps", LeaseName: "kuberelay"}}
-	r, err := New(Config{Settings: settings, Identity: "me", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	r, err := New(Config{Settings: settings, Identity: "me", Kube: &rest.Config{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.informers = informers.New(informers.Config{Standby: true, Ledger: r.ledger, Now: time.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry()})
 	for what, why := range map[string]error{"it starts": nil, "the API server is unavailable": errors.New("the API server x is unreachable")} {
 		r.state.waitFor(func() error { return why })
 		for _, f := range status.Judge(r.Status()).Verdict.Findings {
@@ -61,5 +65,17 @@ func TestLeaseOfAStartingForwarder(t *testing.T) {
 				t.Errorf("%s: %s", what, f.Message)
 			}
 		}
+	}
+	e, err := r.newElection()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.state.started(r, e)
+	d := status.Empty(time.Now())
+	if r.state.describe(&d); d.WaitingFor != status.ForCluster || r.Status().Lease != nil {
+		t.Errorf("the lease is not known: waiting for %q, lease %+v", d.WaitingFor, r.Status().Lease)
+	}
+	if note := r.state.leader(); note != "" {
+		t.Errorf("the lease is not known, and the note is %q", note)
 	}
 }

@@ -60,7 +60,7 @@ type Document struct {
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
 	Bus    Bus    `json:"bus"`
-	Lease  *Lease `json:"lease,omitempty"` // absent without leader election, and before the cluster is connected
+	Lease  *Lease `json:"lease,omitempty"` // absent without leader election, and before the Lease is read
 	Memory Memory `json:"memory"`
 }
 
