@@ -117,14 +117,7 @@ func (t *term) comparisonStatus() (all []status.ComparisonError) {
 // resourceStatus returns the state of each resource. t is nil on a standby, which does not know
 // which objects the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
-	of := map[schema.GroupResource]*status.Resource{}
-	for _, st := range r.informers.Status() {
-		gr := st.Resource.GroupResource()
-		if of[gr] == nil {
-			of[gr] = &status.Resource{Name: gr.String(), Version: st.Resource.Version}
-		}
-		addInformer(of[gr], st)
-	}
+	of := byResource(r.informers.Status())
 	for _, s := range of {
 		if since, err := r.filterFailures.First(s.Name); err != nil {
 			s.FilterError = &status.Error{Message: err.Error(), Since: since.UTC()}
@@ -164,6 +157,21 @@ func unwatchedDirty(dirty map[schema.GroupResource]int, watched []status.Resourc
 		}
 	}
 	return n
+}
+
+// byResource returns the status of each resource, from that of its informers. It adds the informers in
+// the order in which they entered their states, so that the status has the oldest errors.
+func byResource(all health.Report) map[schema.GroupResource]*status.Resource {
+	slices.SortStableFunc(all, func(a, b health.Status) int { return a.Since.Compare(b.Since) })
+	of := map[schema.GroupResource]*status.Resource{}
+	for _, st := range all {
+		gr := st.Resource.GroupResource()
+		if of[gr] == nil {
+			of[gr] = &status.Resource{Name: gr.String(), Version: st.Resource.Version}
+		}
+		addInformer(of[gr], st)
+	}
+	return of
 }
 
 // addInformer adds one informer to the status of its resource. The state of a resource is the

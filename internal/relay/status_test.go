@@ -40,6 +40,20 @@ func TestNamespacesOfAResource(t *testing.T) {
 	}
 }
 
+// TestTheOldestErrorOfAResource verifies that new errors in other namespaces do not hide the oldest error.
+// Otherwise a critical finding would become a warning for a minute.
+func TestTheOldestErrorOfAResource(t *testing.T) {
+	var all health.Report
+	for i := range int64(2 * status.MaxNamespaceErrors) {
+		all = append(all, health.Status{Namespace: fmt.Sprint(i), State: health.Degraded, Failing: errors.New("no answer"), Since: time.Unix(100-i, 0)})
+	}
+	oldest := all[len(all)-1]
+	s := byResource(all)[schema.GroupResource{}]
+	if s == nil || !s.Since.Equal(oldest.Since) || !s.WatchError.Since.Equal(oldest.Since) || s.NamespaceErrors[0].Namespace != oldest.Namespace {
+		t.Errorf("got %+v, want the error since %s", s, oldest.Since)
+	}
+}
+
 // TestUnwatchedDirty verifies that the deletes of a resource that is no longer watched count as unsent. In
 // an earlier version, the verdict was that everything is published.
 func TestUnwatchedDirty(t *testing.T) {
