@@ -47,7 +47,7 @@ func TestMeasureResync(t *testing.T) {
 // changes. In an earlier version, they made the number of resent changes negative.
 func TestMeasureResend(t *testing.T) {
 	tm := newTestTerm(&bus.Bus{Publisher: &silent{}}, 0, slog.New(slog.DiscardHandler))
-	tm.Relay.term.Store(tm)
+	tm.term.Store(tm)
 	tm.outage.Store(&outage{began: time.Unix(10, 0), ended: time.Unix(20, 0), waiting: 2})
 	for n := range 5 {
 		k := configMapKey(fmt.Sprint(n))
