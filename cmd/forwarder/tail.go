@@ -119,9 +119,12 @@ func (f *tailFlags) printer(cmd *cobra.Command) (*tail.Printer, error) {
 // begin returns the position from which to read the bus. now is the current time.
 func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time.Time, error) {
 	var used []string
-	for _, name := range []string{"since", "last", "from-start"} {
-		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() != "false" {
-			used = append(used, "--"+name)
+	for _, flag := range []struct {
+		name string
+		used bool
+	}{{"--since", cmd.Flags().Changed("since")}, {"--last", f.last}, {"--from-start", f.fromStart}} {
+		if flag.used {
+			used = append(used, flag.name)
 		}
 	}
 	switch {

@@ -23,6 +23,7 @@ func TestTailRefuses(t *testing.T) {
 		{"--since=10m --from-start", "", "--since and --from-start cannot be used together"},
 		{"--since=10", "", `--since="10": use a duration in hours, minutes, and seconds, such as 10m or 24h, or a time`},
 		{"--since=", "", `--since="": use a duration`},
+		{"--since=false", "", `--since="false": use a duration`},
 		{"--since=yesterday", "", `--since="yesterday": use`},
 		{"--since=-10m", "", `--since="-10m" is not in the past`},
 		{"--since=0s", "", `--since="0s" is not in the past`},

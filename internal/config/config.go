@@ -163,7 +163,7 @@ type Work struct {
 	MaxDeletes        int           `envconfig:"KUBERELAY_MAX_DELETES" default:"0" min:"0" max:"100000000" desc:"Maximum number of deleted objects whose events are kept for KUBERELAY_DELETE_RETENTION. If there are more, the oldest are purged early, from the namespaces with the most deletes, but never within five minutes of the delete. 0 means the number that fits into half of the memory limit, or 500000 without a limit."`
 	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Backoff after the first failure to publish an object; each further failure doubles the backoff."`
 	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest backoff between two attempts, before jitter of up to half of it. The number of attempts is not limited."`
-	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"Longest time after SIGTERM to stop the informers and to publish the remaining changes. Closing the bus can take 8s more. Keep the sum below the pod's terminationGracePeriodSeconds."`
+	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"Longest time after SIGTERM to stop the informers and to publish the remaining changes. Closing the bus can take 8s more, and releasing the Lease 2s. Keep the sum below the pod's terminationGracePeriodSeconds."`
 }
 
 // Leader contains the settings for leader election.

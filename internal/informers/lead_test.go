@@ -160,6 +160,20 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 	})
 }
 
+// TestATermBeginsWithTheDeletesOfAnUnwatchedResource verifies that a term enqueues the deletes of a
+// resource that is no longer watched. Otherwise they would stay dirty until the next reload of the
+// checkpoint, even if the bus has them.
+func TestATermBeginsWithTheDeletesOfAnUnwatchedResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		k := event.Key{Group: "example.com", Resource: "widgets", Namespace: "default", Name: "gone"}
+		s.ledger.AddTombstone(k, event.Tombstone{UID: "W", Observed: time.Now()})
+		if got := s.lead(); !slices.Equal(got, []event.Key{k}) {
+			t.Errorf("enqueued %v, want %v", got, k)
+		}
+	})
+}
+
 // TestATermThatABusOfALaterEpochBegins verifies that a term on a bus with a later epoch enqueues
 // nothing until the informers have restarted, because they may hold states of the previous history.
 func TestATermThatABusOfALaterEpochBegins(t *testing.T) {

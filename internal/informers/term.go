@@ -62,6 +62,11 @@ func (s *Set) StartLeading() {
 	t := &term{}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	s.terms.set(t)
+	for _, k := range s.ledger.Dirty() { // a watched resource enqueues its keys itself when it joins the term
+		if s.watchedFor(k.GroupResource()) == nil {
+			s.config.Enqueue(k)
+		}
+	}
 }
 
 // StopLeading makes the Set a standby again. When it returns, the Set no longer writes markers or

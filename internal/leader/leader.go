@@ -221,6 +221,9 @@ func (e *Election) newLock() *resourcelock.LeaseLock {
 	}
 }
 
+// releaseTimeout bounds the release of the Lease, because it is the last part of a shutdown.
+const releaseTimeout = 2 * time.Second
+
 // resign releases the Lease if this process may hold it, so that no candidate has to wait until it
 // expires. It does not use client-go's ReleaseOnCancel, which releases the Lease before anyone
 // learns that leadership ended.
@@ -230,7 +233,7 @@ func (e *Election) resign(ctx context.Context, l *lock) {
 	if !maybe {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.RetryPeriod)
+	ctx, cancel := context.WithTimeout(ctx, min(e.RetryPeriod, releaseTimeout))
 	defer cancel()
 	switch err := e.release(ctx, l.Interface); {
 	case err != nil && led:

@@ -101,3 +101,31 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// hanging is a fake API server that does not respond.
+type hanging struct {
+	coordinationclient.LeaseInterface
+}
+
+func (h hanging) Leases(string) coordinationclient.LeaseInterface { return h }
+
+func (hanging) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAReleaseIsBounded verifies that the release of the Lease does not delay a shutdown for a RetryPeriod,
+// which can be minutes.
+func TestAReleaseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{
+			Leases: hanging{}, Namespace: "apps", Name: "kuberelay", Identity: "a", RetryPeriod: time.Minute, Now: time.Now,
+			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		})
+		began := time.Now()
+		e.resign(t.Context(), &lock{Interface: e.newLock(), e: e, asked: true, leading: true})
+		if took := time.Since(began); took > releaseTimeout { // on the synctest clock
+			t.Errorf("it took %s, want at most %s", took, releaseTimeout)
+		}
+	})
+}

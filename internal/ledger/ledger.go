@@ -226,3 +226,10 @@ func (l *Ledger) countSince(second int64, n int) {
 		delete(l.since, second)
 	}
 }
+
+// moveSince changes the time since which a key is dirty.
+func (l *Ledger) moveSince(d *dirty, second int64) {
+	l.countSince(d.since, -1)
+	d.since = second
+	l.countSince(second, 1)
+}

@@ -171,13 +171,15 @@ func (l *Ledger) Forget(matches func(event.Key) bool) {
 	})
 }
 
-// ForgetBefore forgets the states and tombstones that were observed before a time.
+// ForgetBefore forgets the changes that were reported before a time: the states, the tombstones, and
+// how long the bus has lacked them.
 func (l *Ledger) ForgetBefore(at time.Time) {
 	l.eachDirty(all, func(t *table, d *dirty) {
 		d.drop(func(t event.Tombstone) bool { return t.Observed.Before(at) })
 		if d.observed.Before(at) {
 			t.forget(d)
 		}
+		l.moveSince(d, max(d.since, at.Unix()))
 	})
 }
 

@@ -277,6 +277,13 @@ func TestOldest(t *testing.T) {
 	check("a delete is not abandoned", at(50))
 	d.ForgetBefore(at(60))
 	check("a delete is forgotten", time.Time{})
+	d.Observe(testKey, nil, object("D", "1"), event.CauseWatch, false, at(70))
+	d.Observe(testKey, nil, object("D", "2"), event.CauseWatch, false, at(90))
+	d.ForgetBefore(at(60))
+	check("nothing is that old", at(70))
+	d.ForgetBefore(at(80))
+	check("the first change is forgotten", at(80))
+	d.term.Settle(testKey, live("D", "2"), wanted)
 	if len(d.since) != 0 {
 		t.Errorf("seconds are left: %v", d.since)
 	}

@@ -157,9 +157,7 @@ func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *eve
 	if d == nil || d.uid == "" {
 		return
 	}
-	l.countSince(d.since, -1)
-	d.since = d.observed.Unix()
-	l.countSince(d.since, 1)
+	l.moveSince(d, d.observed.Unix())
 	if acked.Live() && o != nil && d.uid == string(o.UID) {
 		d.before = o
 		if d.covers(o) {

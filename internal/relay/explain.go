@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/internal/shape"
@@ -65,13 +66,26 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// allUnmatched returns the entries of [Relay.unmatched] and the selectors that select no object.
+// allUnmatched returns the entries of [Relay.unmatched] and, if no object is selected, the label and
+// field selectors.
 func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	all, complete = r.unmatched()
-	if w := r.Settings.Watch; w.LabelSelector != "" || w.FieldSelector != "" {
-		all = append(all, status.Document{Resources: r.resourceStatus(nil), Selectors: r.selectors()}.SelectingNothing()...)
+	w := r.Settings.Watch
+	if w.LabelSelector+w.FieldSelector == "" || !selectsNothing(r.informers.Status()) {
+		return all, complete
+	}
+	for _, u := range []status.Unmatched{{Setting: "KUBERELAY_LABEL_SELECTOR", Entry: w.LabelSelector}, {Setting: "KUBERELAY_FIELD_SELECTOR", Entry: w.FieldSelector}} {
+		if u.Entry != "" {
+			all = append(all, u)
+		}
 	}
 	return all, complete
+}
+
+// selectsNothing reports whether every first list is complete, and no object is selected. A watch that
+// fails after the list keeps its objects.
+func selectsNothing(all health.Report) bool {
+	return len(all) > 0 && !slices.ContainsFunc(all, func(s health.Status) bool { return !s.Synced || s.Objects > 0 })
 }
 
 // unmatchedPoll is the interval between checks for unmatched entries. Each check logs the changes.

@@ -149,7 +149,7 @@ func (s *readiness) lease() error {
 func (s *readiness) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.election == nil { // the informers do not run yet
+	if s.election == nil || !isLeaseKnown(s.election) {
 		return ""
 	}
 	switch is := s.election.Standing(); {

@@ -9,8 +9,9 @@
 //
 // The package guarantees that nothing is published outside of a term, or before the checkpoint is
 // loaded and the cluster's name is claimed. A shutdown takes at most KUBERELAY_DRAIN_TIMEOUT plus 8
-// s, even if a server does not respond. The package does not guarantee that a shutdown publishes
-// every change. The next start publishes the remaining changes.
+// s, even if a server does not respond. With leader election, the release of the lease can take 2 s
+// more. The package does not guarantee that a shutdown publishes every change. The next start
+// publishes the remaining changes.
 package relay
 
 import (

@@ -210,7 +210,7 @@ func (r *Relay) measureResend() (longwork.Amount, bool) {
 	if o == nil {
 		return longwork.Amount{}, false
 	}
-	left := t.ledger.Between(o.began, o.ended)
+	left := min(o.waiting, t.ledger.Between(o.began, o.ended)) // Between also counts the changes of the second in which the outage ended
 	return longwork.Amount{Done: int64(o.waiting - left), Total: int64(o.waiting)}, left > 0
 }
 

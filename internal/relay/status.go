@@ -46,12 +46,14 @@ func (r *Relay) Status() status.Document {
 	if t == nil {
 		return d
 	}
+	d.UnwatchedDirty = unwatchedDirty(r.ledger.DirtyByResource(), d.Resources)
 	d.OldestUnsent, d.Bus = moment(r.ledger.Oldest()), t.busStatus(d.Bus)
 	d.Comparisons = t.comparisonStatus()
 	return d
 }
 
-// describe adds the cluster and the reason why Run waits. It reports whether the informers run.
+// describe adds the cluster and the reason why Run waits. It reports whether the informers run. e is
+// nil without leader election, and before the Lease is read.
 func (s *readiness) describe(d *status.Document) (running bool, e *leader.Election) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,9 +66,15 @@ func (s *readiness) describe(d *status.Document) (running bool, e *leader.Electi
 			d.Waiting = why.Error()
 		}
 		d.WaitingSince = moment(s.since)
+	} else if s.election != nil && !isLeaseKnown(s.election) {
+		d.WaitingFor = status.ForCluster
+		return true, nil
 	}
 	return s.relay != nil, s.election
 }
+
+// isLeaseKnown reports whether a candidate has read the Lease, or knows why it cannot.
+func isLeaseKnown(e *leader.Election) bool { return e.Standing() != leader.Standing{} }
 
 func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 	l := &status.Lease{Name: r.Settings.Leader.Namespace + "/" + r.Settings.Leader.LeaseName}
@@ -109,14 +117,7 @@ func (t *term) comparisonStatus() (all []status.ComparisonError) {
 // resourceStatus returns the state of each resource. t is nil on a standby, which does not know
 // which objects the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
-	of := map[schema.GroupResource]*status.Resource{}
-	for _, st := range r.informers.Status() {
-		gr := st.Resource.GroupResource()
-		if of[gr] == nil {
-			of[gr] = &status.Resource{Name: gr.String(), Version: st.Resource.Version}
-		}
-		addInformer(of[gr], st)
-	}
+	of := byResource(r.informers.Status())
 	for _, s := range of {
 		if since, err := r.filterFailures.First(s.Name); err != nil {
 			s.FilterError = &status.Error{Message: err.Error(), Since: since.UTC()}
@@ -146,6 +147,31 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 	}
 	slices.SortFunc(all, func(a, b status.Resource) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// unwatchedDirty returns the number of dirty objects of the resources that are not watched.
+func unwatchedDirty(dirty map[schema.GroupResource]int, watched []status.Resource) (n int) {
+	for gr, of := range dirty {
+		if !slices.ContainsFunc(watched, func(r status.Resource) bool { return r.Name == gr.String() }) {
+			n += of
+		}
+	}
+	return n
+}
+
+// byResource returns the status of each resource, from that of its informers. It adds the informers in
+// the order in which they entered their states, so that the status has the oldest errors.
+func byResource(all health.Report) map[schema.GroupResource]*status.Resource {
+	slices.SortStableFunc(all, func(a, b health.Status) int { return a.Since.Compare(b.Since) })
+	of := map[schema.GroupResource]*status.Resource{}
+	for _, st := range all {
+		gr := st.Resource.GroupResource()
+		if of[gr] == nil {
+			of[gr] = &status.Resource{Name: gr.String(), Version: st.Resource.Version}
+		}
+		addInformer(of[gr], st)
+	}
+	return of
 }
 
 // addInformer adds one informer to the status of its resource. The state of a resource is the

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
@@ -36,14 +40,38 @@ func TestNamespacesOfAResource(t *testing.T) {
 	}
 }
 
+// TestTheOldestErrorOfAResource verifies that new errors in other namespaces do not hide the oldest error.
+// Otherwise a critical finding would become a warning for a minute.
+func TestTheOldestErrorOfAResource(t *testing.T) {
+	var all health.Report
+	for i := range int64(2 * status.MaxNamespaceErrors) {
+		all = append(all, health.Status{Namespace: fmt.Sprint(i), State: health.Degraded, Failing: errors.New("no answer"), Since: time.Unix(100-i, 0)})
+	}
+	oldest := all[len(all)-1]
+	s := byResource(all)[schema.GroupResource{}]
+	if s == nil || !s.Since.Equal(oldest.Since) || !s.WatchError.Since.Equal(oldest.Since) || s.NamespaceErrors[0].Namespace != oldest.Namespace {
+		t.Errorf("got %+v, want the error since %s", s, oldest.Since)
+	}
+}
+
+// TestUnwatchedDirty verifies that the deletes of a resource that is no longer watched count as unsent. In
+// an earlier version, the verdict was that everything is published.
+func TestUnwatchedDirty(t *testing.T) {
+	dirty := map[schema.GroupResource]int{{Resource: "pods"}: 2, {Group: "example.com", Resource: "widgets"}: 3}
+	if n := unwatchedDirty(dirty, []status.Resource{{Name: "pods"}, {Name: "widgets.other.com"}}); n != 3 {
+		t.Errorf("got %d, want 3", n)
+	}
+}
+
 // TestLeaseOfAStartingForwarder verifies that a forwarder that has not read the Lease yet does not
-// report that nobody holds it.
+// report that nobody holds it, also after the informers have started.
 func TestLeaseOfAStartingForwarder(t *testing.T) {
 	settings := config.Config{Leader: config.Leader{Election: true, Namespace: "apps", LeaseName: "kuberelay"}}
-	r, err := New(Config{Settings: settings, Identity: "me", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	r, err := New(Config{Settings: settings, Identity: "me", Kube: &rest.Config{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.informers = informers.New(informers.Config{Standby: true, Ledger: r.ledger, Now: time.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry()})
 	for what, why := range map[string]error{"it starts": nil, "the API server is unavailable": errors.New("the API server x is unreachable")} {
 		r.state.waitFor(func() error { return why })
 		for _, f := range status.Judge(r.Status()).Verdict.Findings {
@@ -51,5 +79,17 @@ func TestLeaseOfAStartingForwarder(t *testing.T) {
 				t.Errorf("%s: %s", what, f.Message)
 			}
 		}
+	}
+	e, err := r.newElection()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.state.started(r, e)
+	d := status.Empty(time.Now())
+	if r.state.describe(&d); d.WaitingFor != status.ForCluster || r.Status().Lease != nil {
+		t.Errorf("the lease is not known: waiting for %q, lease %+v", d.WaitingFor, r.Status().Lease)
+	}
+	if note := r.state.leader(); note != "" {
+		t.Errorf("the lease is not known, and the note is %q", note)
 	}
 }

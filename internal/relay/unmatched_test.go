@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/informers/health"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -49,5 +50,27 @@ func TestWithoutMatchesNotReady(t *testing.T) {
 	var s readiness
 	if err := s.matches(); err == nil || !strings.Contains(err.Error(), "starting") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSelectsNothing verifies that a watch that fails does not end the warning about selectors that select
+// nothing. In an earlier version, the log then said that the setting matches.
+func TestSelectsNothing(t *testing.T) {
+	empty := health.Status{State: health.Synced, Synced: true}
+	for name, c := range map[string]struct {
+		all  health.Report
+		want bool
+	}{
+		"no resource":           {nil, false},
+		"no object":             {health.Report{empty, empty}, true},
+		"an object":             {health.Report{empty, {State: health.Synced, Synced: true, Objects: 1}}, false},
+		"listing":               {health.Report{empty, {State: health.Starting}}, false},
+		"the list fails":        {health.Report{empty, {State: health.Degraded}}, false},
+		"the watch fails":       {health.Report{empty, {State: health.Degraded, Synced: true}}, true},
+		"it had objects before": {health.Report{empty, {State: health.Degraded, Synced: true, Objects: 1}}, false},
+	} {
+		if got := selectsNothing(c.all); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
 	}
 }

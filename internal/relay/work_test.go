@@ -2,11 +2,13 @@ package relay
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -38,6 +40,21 @@ func TestMeasureResync(t *testing.T) {
 	}
 	if a, is := r.measureResync(); is {
 		t.Errorf("after the last: %+v", a)
+	}
+}
+
+// TestMeasureResend verifies that changes of the second in which an outage ended do not count as resent
+// changes. In an earlier version, they made the number of resent changes negative.
+func TestMeasureResend(t *testing.T) {
+	tm := newTestTerm(&bus.Bus{Publisher: &silent{}}, 0, slog.New(slog.DiscardHandler))
+	tm.term.Store(tm)
+	tm.outage.Store(&outage{began: time.Unix(10, 0), ended: time.Unix(20, 0), waiting: 2})
+	for n := range 5 {
+		k := configMapKey(fmt.Sprint(n))
+		tm.ledger.Observe(k, nil, shows{}.Lookup(k).Live, event.CauseWatch, false, time.Unix(20, 0))
+	}
+	if a, is := tm.measureResend(); !is || a != (longwork.Amount{Done: 0, Total: 2}) {
+		t.Errorf("got %+v, %v", a, is)
 	}
 }
 

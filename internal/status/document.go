@@ -37,7 +37,11 @@ type Document struct {
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 
-	Resources []Resource       `json:"resources"` // ordered by name
+	Resources []Resource `json:"resources"` // ordered by name
+	// UnwatchedDirty is the number of objects of other resources whose delete or deselection the bus
+	// has not acknowledged, for example after a CustomResourceDefinition was removed.
+	UnwatchedDirty int `json:"unwatchedDirty,omitempty"`
+
 	Discovery []DiscoveryError `json:"discoveryErrors"`
 	Unmatched []Unmatched      `json:"unmatched"`
 	// Selectors lists the settings that narrow the selection of objects, each with its value.
@@ -56,7 +60,7 @@ type Document struct {
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
 	Bus    Bus    `json:"bus"`
-	Lease  *Lease `json:"lease,omitempty"` // absent without leader election, and before the cluster is connected
+	Lease  *Lease `json:"lease,omitempty"` // absent without leader election, and before the Lease is read
 	Memory Memory `json:"memory"`
 }
 

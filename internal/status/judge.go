@@ -173,6 +173,7 @@ func (d Document) objects() (n int) {
 }
 
 func (d Document) dirty() (n int) {
+	n = d.UnwatchedDirty
 	for _, r := range d.Resources {
 		if r.Dirty != nil {
 			n += *r.Dirty

@@ -56,6 +56,9 @@ var faults = []struct {
 }{
 	{"well", func(*Document) {}, nil, "2 resources watched, 151 objects, everything published, consistent as of 41s ago"},
 	{"changes on their way", func(d *Document) { d.Resources[0].Dirty, d.OldestUnsent = count(3), ago(time.Second) }, nil, "3 changes on their way"},
+	{"deletes of a removed resource on their way", func(d *Document) { d.Resources[0].Dirty, d.UnwatchedDirty = count(3), 2 }, nil, "5 changes on their way"},
+	{"deletes of a removed resource unsent", func(d *Document) { d.UnwatchedDirty, d.OldestUnsent = 1, ago(61*time.Second) },
+		[]string{"warning unsent_changes"}, "1 object has a change that the bus has not acknowledged"},
 	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
 	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
 		[]string{"critical cluster_failed"}, "no way"},

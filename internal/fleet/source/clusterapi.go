@@ -40,7 +40,7 @@ type clusterAPI struct {
 	kube      *rest.Config
 	namespace string
 	client    dynamic.Interface
-	served    discovery.DiscoveryInterface
+	served    *discovery.DiscoveryClient
 }
 
 func newClusterAPI(c Config) (*clusterAPI, error) {
@@ -59,8 +59,8 @@ func newClusterAPI(c Config) (*clusterAPI, error) {
 }
 
 // clusters returns the Cluster resource in the version that the API server prefers.
-func (s *clusterAPI) clusters() (schema.GroupVersionResource, error) {
-	groups, err := s.served.ServerGroups()
+func (s *clusterAPI) clusters(ctx context.Context) (schema.GroupVersionResource, error) {
+	groups, err := s.served.ServerGroupsWithContext(ctx)
 	if err != nil {
 		return schema.GroupVersionResource{}, fmt.Errorf("the API server of the management cluster does not respond: %w", err)
 	}
@@ -82,7 +82,7 @@ func (s *clusterAPI) namespaces() []string {
 
 // Read implements [Source].
 func (s *clusterAPI) Read(ctx context.Context) ([]Cluster, error) {
-	resource, err := s.clusters()
+	resource, err := s.clusters(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,10 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 	retry := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 30 * time.Second}
 	// The error only shows that ctx has ended.
 	_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		resource, err := s.clusters()
+		resource, err := s.clusters(ctx)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		if failed(err); err == nil {
 			s.watch(ctx, resource, found, failed)
 		}

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -105,4 +106,27 @@ func TestClusterAPIVersion(t *testing.T) {
 	m.version.Store(&after)
 	close(m.upgrade)
 	await("fleet.in-v1beta2")
+}
+
+// TestClusterAPIStops verifies that no request to the management cluster outlives the context. In an earlier
+// version, a request to an API server that did not respond delayed a shutdown by up to 32 s.
+func TestClusterAPIStops(t *testing.T) {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		http.Error(w, "no", http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	s, err := New(Config{
+		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
+		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if _, err := s.Read(ctx); !errors.Is(err, context.Canceled) || requests.Load() > 0 {
+		t.Errorf("got %v and %d requests, want none", err, requests.Load())
+	}
 }

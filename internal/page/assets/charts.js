@@ -16,7 +16,7 @@ export function setRates(r) { rates = r; }
 export function sample(d) {
   const span = spanNow();
   const known = d.resources.filter((r) => r.dirty !== undefined);
-  unsent = known.length > 0 ? known.reduce((n, r) => n + r.dirty, 0) : null;
+  unsent = known.length > 0 ? known.reduce((n, r) => n + r.dirty, d.unwatchedDirty ?? 0) : null;
   limit = d.memory.limitBytes;
   const last = sampled.at(-1);
   if (last && last.span === span) Object.assign(last, { dirty: unsent === null ? null : Math.max(last.dirty, unsent), memory: d.memory.usedBytes });
