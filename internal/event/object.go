@@ -157,10 +157,14 @@ type Outlived struct {
 // Tombstone records that an object is deleted, or deselected.
 type Tombstone struct {
 	UID        string
+	Number     uint64 // in the order in which the ledger received tombstones
 	Deselected bool
 	Confirmed  bool // by a consistent read; otherwise only by a watch, which may be behind
-	Observed   time.Time
-	Cause      Cause
+	// Position is the position of the event on the bus that the consistent read contradicted. The read
+	// proves nothing about a later event.
+	Position uint64
+	Observed time.Time
+	Cause    Cause
 
 	// Object is the last state that the watch showed. It is nil if the delete was inferred,
 	// because the bus has the object and the cluster does not.

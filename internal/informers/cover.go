@@ -202,7 +202,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, first bool, runn
 // forgetUnlisted forgets the states of the objects that an informer doesn't show after its first
 // list. An earlier informer reported these states, and no notification about the objects follows.
 func (s *Set) forgetUnlisted(w *watched, i *informer) {
-	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil })
+	s.abandon(w, func(k event.Key) bool { return i.covers(k) && i.get(k) == nil }, i.get)
 }
 
 // drop stops an informer that is no longer in w, because its namespace is no longer selected, access
@@ -225,7 +225,7 @@ func (s *Set) drop(w *watched, i *informer) {
 	}
 	s.abandon(w, func(k event.Key) bool { // if another informer covers a key, it has reported the key or will
 		return i.covers(k) && w.informer(k) == nil
-	})
+	}, i.get)
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
 	s.config.Compare(w.groupResource())
 }
@@ -237,10 +237,17 @@ func (s *Set) drop(w *watched, i *informer) {
 //
 // It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
 // deselection during a list, and a key on hold or with a stale state waits for a notification.
-func (s *Set) abandon(w *watched, matches func(event.Key) bool) {
+//
+// get returns the object that the ended informer shows for a key.
+func (s *Set) abandon(w *watched, matches func(event.Key) bool, get func(event.Key) *event.Object) {
 	w.abandoning.Lock()
 	s.reselect(w)
-	s.ledger.Abandon(matches)
+	s.ledger.Abandon(matches, func(k event.Key) string {
+		if o := get(k); o != nil && !o.Unselected && s.selects(k) {
+			return string(o.UID)
+		}
+		return ""
+	})
 	w.abandoning.Unlock()
 	w.firstSync.Advance()
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
@@ -258,7 +265,7 @@ func (s *Set) stop(all []*watched) {
 	}
 	for _, w := range all {
 		<-w.stopped
-		s.abandon(w, func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
+		s.abandon(w, func(k event.Key) bool { return k.GroupResource() == w.groupResource() }, w.get)
 		s.log.Info("informer stopped", "resource", w.groupResource().String(), "version", w.resource.Version)
 	}
 }

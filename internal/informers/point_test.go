@@ -108,6 +108,39 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	}
 }
 
+// TestAnObjectThatReturnedUnreported verifies that the end of an informer forgets the delete of an
+// object that the indexer shows again, although the handler has not been notified. Otherwise, the
+// forwarder would publish the delete of an object that exists.
+func TestAnObjectThatReturnedUnreported(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	for name, end := range map[string]func(b *bench, i *informer){
+		"the informer is dropped": func(b *bench, i *informer) {
+			b.watched.informers.Change(func(m map[string]*informer) { delete(m, "default") })
+			i.cancel = func() { close(i.stopped) }
+			b.drop(b.watched, i)
+		},
+		"the informers of the resource stop": func(b *bench, _ *informer) { close(b.watched.stopped); b.stop([]*watched{b.watched}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
+			returned, gone := object("A", "6"), object("B", "5")
+			gone.Name = "gone"
+			for _, o := range []*event.Object{returned, gone} {
+				b.add(o)
+				b.delete(o) // for example, its labels no longer match
+			}
+			b.index(returned)
+			end(b, b.informer(returned))
+			if k := r.Key(returned.Namespace, returned.Name); b.ledger.HasTombstone(k) {
+				t.Error("the object that returned counts as deleted")
+			}
+			if k := r.Key(gone.Namespace, gone.Name); !b.ledger.HasTombstone(k) {
+				t.Error("the delete of the other object is forgotten")
+			}
+		})
+	}
+}
+
 // TestDropEnqueuesAnUnansweredCreate verifies that dropping an informer enqueues the key of an
 // unacknowledged create, because the key may have left the queue. The acknowledgement then discards the
 // points that the bus has not reached, because no informer may report the delete of the object.

@@ -65,11 +65,16 @@ func (s *Set) isMissing(w *watched, k event.Key) bool {
 
 // Interest reports whether an object of a key belongs on the bus. It does not block.
 func (s *Set) Interest(k event.Key) ledger.Interest {
-	of := ledger.Interest{Selected: s.selects(k), Published: true}
-	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
-		if i := w.informer(k); i != nil {
-			o := i.get(k)
-			of.Published = o == nil || !o.Unselected
+	of := ledger.Interest{Tombstones: s.ledger.Tombstones(), Published: true} // first, see Tombstones
+	of.Selected = s.selects(k)
+	w := s.watchedFor(k.GroupResource())
+	if w == nil {
+		return of
+	}
+	if o := w.get(k); o != nil {
+		of.Published = !o.Unselected
+		if of.Selected && of.Published {
+			of.Shown = string(o.UID)
 		}
 	}
 	return of

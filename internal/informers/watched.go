@@ -100,6 +100,14 @@ func (w *watched) informer(k event.Key) *informer {
 	return all[k.Namespace]
 }
 
+// get returns the object that an informer shows for a key, or nil if none shows one.
+func (w *watched) get(k event.Key) *event.Object {
+	if i := w.informer(k); i != nil {
+		return i.get(k)
+	}
+	return nil
+}
+
 // keysIn returns the objects of a namespace that an informer shows.
 func (w *watched) keysIn(namespace string) []event.Key {
 	i := w.informer(event.Key{Namespace: namespace})

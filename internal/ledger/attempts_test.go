@@ -145,7 +145,7 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 // first event of the object, even if the informers forget the object.
 func TestUnansweredCreate(t *testing.T) {
 	created := &event.Change{Type: event.Created, Object: object("A", "11"), Observed: time.Unix(1, 0)}
-	forgotten := func(d *Ledger) { d.Abandon(all) }
+	forgotten := func(d *Ledger) { d.Abandon(all, showsNothing) }
 	for name, c := range map[string]struct {
 		acked event.Acked
 		then  func(*Ledger)

@@ -518,19 +518,22 @@ func TestDecideSetsBefore(t *testing.T) {
 // new leader published a delete for an object that existed and was selected.
 func TestDecideDeleteBehindTheBus(t *testing.T) {
 	confirmed := tombstone("A", "3")
-	confirmed.Confirmed = true
+	confirmed.Confirmed, confirmed.Position = true, live("A", "4").Position
+	earlier := confirmed
+	earlier.Position--
 	for name, c := range map[string]struct {
 		gone    event.Tombstone
 		version string // of the indexer
 		epoch   uint16
 		want    Reason
 	}{
-		"behind the bus":               {tombstone("A", "3"), "3", 0, ReasonStale},
-		"deselected behind the bus":    {unselected("A", "3"), "3", 0, ReasonStale},
-		"behind, and a read confirmed": {confirmed, "3", 0, ReasonDeleted},
-		"as late as the bus":           {tombstone("A", "3"), "4", 0, ReasonDeleted},
-		"how late is not known":        {tombstone("A", "3"), "", 0, ReasonDeleted},
-		"in a later epoch":             {tombstone("A", "3"), "3", 1, ReasonDeleted},
+		"behind the bus":                         {tombstone("A", "3"), "3", 0, ReasonStale},
+		"deselected behind the bus":              {unselected("A", "3"), "3", 0, ReasonStale},
+		"behind, and a read confirmed":           {confirmed, "3", 0, ReasonDeleted},
+		"a read confirmed before the bus had it": {earlier, "3", 0, ReasonStale},
+		"as late as the bus":                     {tombstone("A", "3"), "4", 0, ReasonDeleted},
+		"how late is not known":                  {tombstone("A", "3"), "", 0, ReasonDeleted},
+		"in a later epoch":                       {tombstone("A", "3"), "3", 1, ReasonDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)

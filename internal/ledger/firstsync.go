@@ -48,7 +48,9 @@ func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 }
 
 // ForgetFirstSyncs ends every first sync.
-func (l *Ledger) ForgetFirstSyncs() { l.eachDirty(all, (*table).removeFromFirstSync) }
+func (l *Ledger) ForgetFirstSyncs() {
+	l.eachDirty(all, func(_ event.Key, t *table, d *dirty) { t.removeFromFirstSync(d) })
+}
 
 func (t *table) addToFirstSync(d *dirty) {
 	d.firstSync = true

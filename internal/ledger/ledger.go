@@ -21,6 +21,7 @@ package ledger
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,11 +31,12 @@ import (
 
 // Ledger is safe for use by several goroutines. Make one with [New].
 type Ledger struct {
-	mu     sync.RWMutex
-	tables map[schema.GroupResource]*table // contains no empty table
-	since  map[int64]int                   // number of dirty keys by dirty.since
-	now    generation
-	term   *Term // nil for none
+	mu         sync.RWMutex
+	tables     map[schema.GroupResource]*table // contains no empty table
+	since      map[int64]int                   // number of dirty keys by dirty.since
+	now        generation
+	tombstones atomic.Uint64 // number of tombstones added so far
+	term       *Term         // nil for none
 }
 
 // New returns an empty ledger.
@@ -181,7 +183,7 @@ func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 }
 
 // eachDirty calls f with the dirty part of each matching key. f may make the key clean.
-func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty)) {
+func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(event.Key, *table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for gr, t := range l.tables {
@@ -190,7 +192,7 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 		}
 		for n, r := range t.records {
 			if d := r.others().dirty; d != nil && matches(n.key(gr)) {
-				f(t, d)
+				f(n.key(gr), t, d)
 				l.prune(t, &r)
 				t.store(n, r)
 			}

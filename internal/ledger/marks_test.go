@@ -43,7 +43,7 @@ func TestMarks(t *testing.T) {
 		"a delete on the bus":                 {[]func(*Ledger){remove, mark, acknowledgeDelete}, []bool{true}},
 		"a delete after a state on the bus":   {[]func(*Ledger){observe("1"), mark, remove, acknowledgeDelete}, []bool{true}},
 		"a delete, and a state before it":     {[]func(*Ledger){observe("1"), remove, mark, observe("2")}, []bool{false}},
-		"a state that is abandoned":           {[]func(*Ledger){observe("1"), mark, func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }}, []bool{true}},
+		"a state that is abandoned":           {[]func(*Ledger){observe("1"), mark, func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }, showsNothing) }}, []bool{true}},
 		"a change of another object":          {[]func(*Ledger){observe("1"), func(d *Ledger) { d.MarkOutlived(other, event.Outlived{Position: 7}, time.Unix(1, 0)) }, mark, acknowledge("1")}, []bool{false}},
 		"a state that cannot be published":    {[]func(*Ledger){observe("1"), func(d *Ledger) { d.MarkUnpublishable(testKey) }, mark}, []bool{false}},
 		"another form, unanswered":            {[]func(*Ledger){observe("1"), mark, unanswered(message("A", "1"))}, []bool{false}},

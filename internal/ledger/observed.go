@@ -58,13 +58,17 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 				return false
 			}
 			// A delete takes precedence over a deselection.
-			deselected, confirmed := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed
+			deselected, confirmed, position := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed, old.Position
+			if gone.Confirmed {
+				position = gone.Position
+			}
 			if gone.Object == nil {
 				gone = old
 			}
-			gone.Deselected, gone.Confirmed = deselected, confirmed
+			gone.Deselected, gone.Confirmed, gone.Position = deselected, confirmed, position
 			return true
 		})
+		gone.Number = l.tombstones.Add(1)
 		d.tombstones = append(d.tombstones, gone)
 		d.outlived = nil
 		if d.uid == gone.UID {
@@ -110,6 +114,11 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
+// Tombstones returns the number of tombstones that the ledger has received. An informer shows a
+// state before it reports the state. So what it shows after the call is not older than a tombstone
+// whose number is not greater.
+func (l *Ledger) Tombstones() uint64 { return l.tombstones.Load() }
+
 // HasTombstone reports whether a key has a tombstone.
 func (l *Ledger) HasTombstone(key event.Key) (has bool) {
 	l.read(key, func(d *dirty) { has = len(d.tombstones) > 0 })
@@ -150,8 +159,18 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 }
 
 // Abandon forgets the reported states of all matching keys after their informer stopped. It keeps
-// the tombstones, because they remain true.
-func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
+// the tombstones, because they remain true. The exception is a tombstone of the UID that shows
+// returns for the key: the informer had received an object that had returned to the selection, but
+// stopped before it reported the object. A consistent read proves that an object is deleted, whatever
+// the informer shows.
+func (l *Ledger) Abandon(matches func(event.Key) bool, shows func(event.Key) (uid string)) {
+	l.eachDirty(matches, func(k event.Key, of *table, d *dirty) {
+		of.forget(d)
+		if uid := shows(k); uid != "" {
+			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || !t.Confirmed) })
+		}
+	})
+}
 
 // ObserveUnselected records that the informers show an object that is not selected. It forgets the
 // state that was last reported. It also drops the object's tombstone, because the informers show the
@@ -165,7 +184,7 @@ func (l *Ledger) ObserveUnselected(key event.Key, uid string) {
 
 // Forget forgets all reports about the matching keys, including their tombstones.
 func (l *Ledger) Forget(matches func(event.Key) bool) {
-	l.eachDirty(matches, func(t *table, d *dirty) {
+	l.eachDirty(matches, func(_ event.Key, t *table, d *dirty) {
 		t.forget(d)
 		d.tombstones = nil
 	})
@@ -174,7 +193,7 @@ func (l *Ledger) Forget(matches func(event.Key) bool) {
 // ForgetBefore forgets the changes that were reported before a time: the states, the tombstones, and
 // how long the bus has lacked them.
 func (l *Ledger) ForgetBefore(at time.Time) {
-	l.eachDirty(all, func(t *table, d *dirty) {
+	l.eachDirty(all, func(_ event.Key, t *table, d *dirty) {
 		d.drop(func(t event.Tombstone) bool { return t.Observed.Before(at) })
 		if d.observed.Before(at) {
 			t.forget(d)

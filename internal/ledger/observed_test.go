@@ -18,6 +18,9 @@ var (
 // wanted is the interest in an object that belongs on the bus.
 var wanted = Interest{Selected: true, Published: true}
 
+// showsNothing means that an informer that stopped showed no object.
+func showsNothing(event.Key) string { return "" }
+
 // newLedger returns a ledger with a term.
 func newLedger() *Ledger {
 	l := New()
@@ -76,12 +79,40 @@ func TestDirty(t *testing.T) {
 	infer := func(uid string) func(*Ledger) {
 		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
-	settle := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Settle(testKey, a, wanted) } }
+	settle := func(a event.Acked) func(*Ledger) {
+		return func(d *Ledger) {
+			is := wanted
+			is.Shown, is.Tombstones = a.UID, d.Tombstones()
+			d.term.Settle(testKey, a, is)
+		}
+	}
+	settleEarlier := func(a event.Acked) func(*Ledger) { // the last tombstone came after the informers were asked
+		return func(d *Ledger) {
+			is := wanted
+			is.Shown, is.Tombstones = a.UID, d.Tombstones()-1
+			d.term.Settle(testKey, a, is)
+		}
+	}
+	settleUnseen := func(a event.Acked) func(*Ledger) { // the informers show no object
+		return func(d *Ledger) {
+			is := wanted
+			is.Tombstones = d.Tombstones()
+			d.term.Settle(testKey, a, is)
+		}
+	}
 	acknowledge := func(a event.Acked) func(*Ledger) {
 		return func(d *Ledger) { d.term.Acknowledge(testKey, a, nil, wanted) }
 	}
-	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }
-	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }) }
+	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }, showsNothing) }
+	abandonShown := func(uid string) func(*Ledger) { // the informer had not reported that the object returned
+		return func(d *Ledger) { d.Abandon(all, func(event.Key) string { return uid }) }
+	}
+	confirm := func(uid string) func(*Ledger) {
+		return func(d *Ledger) {
+			d.AddTombstone(testKey, event.Tombstone{UID: uid, Confirmed: true, Cause: event.CauseReconcile})
+		}
+	}
+	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }, showsNothing) }
 
 	for name, c := range map[string]struct {
 		steps []func(*Ledger)
@@ -97,30 +128,36 @@ func TestDirty(t *testing.T) {
 		"its delete acknowledged":           {[]func(*Ledger){observe("A", "1"), settle(deleted("A", "1"))}, "A.1", 0},
 		"nothing on the bus":                {[]func(*Ledger){observe("A", "1"), settle(event.Acked{})}, "A.1", 0},
 
-		"deleted":                                  {[]func(*Ledger){bury("A", "3")}, "[A.3]", 0},
-		"deleted, the bus shows it":                {[]func(*Ledger){bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
-		"deleted, the bus has the delete":          {[]func(*Ledger){bury("A", "3"), settle(deleted("A", "3"))}, "nothing", 0},
-		"deleted, the bus never had it":            {[]func(*Ledger){bury("A", "3"), settle(event.Acked{})}, "nothing", 0},
-		"deleted before it was published":          {[]func(*Ledger){observe("A", "1"), bury("A", "1")}, "[A.1]", 0},
-		"deleted while an update is in flight":     {[]func(*Ledger){observe("A", "2"), bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
-		"deleted twice, the object stays":          {[]func(*Ledger){bury("A", "3"), infer("A")}, "[A.3]", 0},
-		"a delete inferred and then reported":      {[]func(*Ledger){infer("A"), bury("A", "3")}, "[A.3]", 0},
-		"a delete inferred":                        {[]func(*Ledger){infer("A")}, "[A.?]", 0},
-		"deleted and back":                         {[]func(*Ledger){bury("A", "3"), observe("A", "5")}, "A.5", 0},
-		"recreated":                                {[]func(*Ledger){bury("A", "3"), observe("B", "5")}, "B.5 [A.3]", 0},
-		"recreated, the delete acknowledged":       {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3"))}, "B.5", 0},
-		"recreated, all acknowledged":              {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3")), settle(live("B", "5"))}, "nothing", 0},
-		"recreated, the old state in flight":       {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(live("A", "3"))}, "B.5 [A.3]", 0},
-		"recreated and deleted":                    {[]func(*Ledger){bury("A", "3"), observe("B", "5"), bury("B", "6")}, "[A.3] [B.6]", 0},
-		"recreated and deleted, the bus shows A":   {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("A", "3"))}, "[A.3]", 0},
-		"recreated and deleted, the bus shows B":   {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("B", "5"))}, "[B.6]", 0},
-		"recreated and deleted, A's delete landed": {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(deleted("A", "3"))}, "nothing", 0},
-		"the old UID's delete comes late":          {[]func(*Ledger){observe("B", "5"), bury("A", "3")}, "B.5 [A.3]", 0},
+		"deleted": {[]func(*Ledger){bury("A", "3")}, "[A.3]", 0},
+		"deleted, returned unreported, abandoned":    {[]func(*Ledger){bury("A", "3"), abandonShown("A")}, "nothing", 0},
+		"deselected, returned unreported, abandoned": {[]func(*Ledger){leave("A", "3"), abandonShown("A")}, "nothing", 0},
+		"deleted, another UID unreported, abandoned": {[]func(*Ledger){bury("A", "3"), abandonShown("B")}, "[A.3]", 0},
+		"a delete confirmed, shown, and abandoned":   {[]func(*Ledger){confirm("A"), abandonShown("A")}, "[A.?]", 0},
+		"deleted, the bus shows it":                  {[]func(*Ledger){bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
+		"deleted, the bus has the delete":            {[]func(*Ledger){bury("A", "3"), settle(deleted("A", "3"))}, "nothing", 0},
+		"deleted, the bus never had it":              {[]func(*Ledger){bury("A", "3"), settle(event.Acked{})}, "nothing", 0},
+		"deleted before it was published":            {[]func(*Ledger){observe("A", "1"), bury("A", "1")}, "[A.1]", 0},
+		"deleted while an update is in flight":       {[]func(*Ledger){observe("A", "2"), bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
+		"deleted twice, the object stays":            {[]func(*Ledger){bury("A", "3"), infer("A")}, "[A.3]", 0},
+		"a delete inferred and then reported":        {[]func(*Ledger){infer("A"), bury("A", "3")}, "[A.3]", 0},
+		"a delete inferred":                          {[]func(*Ledger){infer("A")}, "[A.?]", 0},
+		"deleted and back":                           {[]func(*Ledger){bury("A", "3"), observe("A", "5")}, "A.5", 0},
+		"recreated":                                  {[]func(*Ledger){bury("A", "3"), observe("B", "5")}, "B.5 [A.3]", 0},
+		"recreated, the delete acknowledged":         {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3"))}, "B.5", 0},
+		"recreated, all acknowledged":                {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3")), settle(live("B", "5"))}, "nothing", 0},
+		"recreated, the old state in flight":         {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(live("A", "3"))}, "B.5 [A.3]", 0},
+		"recreated and deleted":                      {[]func(*Ledger){bury("A", "3"), observe("B", "5"), bury("B", "6")}, "[A.3] [B.6]", 0},
+		"recreated and deleted, the bus shows A":     {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("A", "3"))}, "[A.3]", 0},
+		"recreated and deleted, the bus shows B":     {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("B", "5"))}, "[B.6]", 0},
+		"recreated and deleted, A's delete landed":   {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(deleted("A", "3"))}, "nothing", 0},
+		"the old UID's delete comes late":            {[]func(*Ledger){observe("B", "5"), bury("A", "3")}, "B.5 [A.3]", 0},
 
-		"deselected, and it is back":              {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
-		"deselected again while it is compared":   {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}) }}, "[A.3]", 0},
-		"deselected, the bus shows it":            {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
-		"deselected and deleted, and it is shown": {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
+		"deselected, and it is back":               {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
+		"deselected after the informers are asked": {[]func(*Ledger){leave("A", "3"), settleEarlier(live("A", "3"))}, "[A.3]", 0},
+		"deselected, and gone from the informers":  {[]func(*Ledger){leave("A", "3"), settleUnseen(live("A", "3"))}, "[A.3]", 0},
+		"deselected again while it is compared":    {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}) }}, "[A.3]", 0},
+		"deselected, the bus shows it":             {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
+		"deselected and deleted, and it is shown":  {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
 		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},
 		"first sync, acknowledged":               {[]func(*Ledger){first("A", "1"), settle(live("A", "1"))}, "nothing", 0},
 		"first sync, listed twice":               {[]func(*Ledger){first("A", "1"), first("A", "1"), settle(live("A", "1"))}, "nothing", 0},
@@ -273,7 +310,7 @@ func TestOldest(t *testing.T) {
 	check("nothing is dirty any more", time.Time{})
 	d.AddTombstone(testKey, event.Tombstone{UID: "C", Observed: at(50)})
 	check("a delete alone", at(50))
-	d.Abandon(func(event.Key) bool { return true })
+	d.Abandon(all, showsNothing)
 	check("a delete is not abandoned", at(50))
 	d.ForgetBefore(at(60))
 	check("a delete is forgotten", time.Time{})
@@ -339,7 +376,7 @@ func TestAcknowledgeWithoutAReport(t *testing.T) {
 		"reported again": {func(l *Ledger) {
 			l.Observe(key, nil, &event.Object{UID: "A", ResourceVersion: "6"}, event.CauseWatch, false, time.Now())
 		}, true},
-		"the informer ended": {func(l *Ledger) { l.Abandon(func(event.Key) bool { return true }) }, false},
+		"the informer ended": {func(l *Ledger) { l.Abandon(func(event.Key) bool { return true }, showsNothing) }, false},
 		"deleted":            {func(l *Ledger) { l.AddTombstone(key, event.Tombstone{UID: "A"}) }, true},
 		"of another object": {func(l *Ledger) {
 			l.Observe(key, nil, &event.Object{UID: "B", ResourceVersion: "7"}, event.CauseWatch, false, time.Now())

@@ -10,6 +10,11 @@ import (
 type Interest struct {
 	Selected  bool // the rules that don't depend on the object's content select it
 	Published bool // the filter selects the object's content; true if the content is unknown
+
+	// Shown is the UID of the selected object that the informers show, or "" if they show none.
+	// Tombstones is the value of [Ledger.Tombstones] before the informers were asked.
+	Shown      string
+	Tombstones uint64
 }
 
 // IsAttempt reports whether an event on the bus can come from an unacknowledged publish of a key.
@@ -85,8 +90,8 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
-		if d != nil && acked.Live() && in.Selected && in.Published { // the object left the selection and returned
-			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID })
+		if d != nil && acked.Live() && in.Shown == acked.UID { // the object left the selection and returned
+			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID && t.Number <= in.Tombstones })
 		}
 		of.reached(d, acked)
 		t.ledger.settle(of, r, acked, nil, in)

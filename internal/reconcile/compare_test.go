@@ -138,7 +138,7 @@ func TestReconcile(t *testing.T) {
 			}
 			var want []event.Tombstone
 			if c.gone || c.deselected {
-				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Confirmed: true, Observed: b.Now(), Cause: event.CauseReconcile}}
+				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Confirmed: true, Position: c.acked.Position, Observed: b.Now(), Cause: event.CauseReconcile}}
 			}
 			if !slices.Equal(b.tombstones[testKey], want) {
 				t.Errorf("tombstones: got %+v, want %+v", b.tombstones[testKey], want)

@@ -99,7 +99,15 @@ func (p *process) Lookup(k event.Key) event.View {
 // Interest implements [forward.Informers].
 func (p *process) Interest(k event.Key) ledger.Interest {
 	o := p.reflector.indexer[objectOf(k)]
-	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected}
+	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected, Shown: p.shownUID(k, o), Tombstones: p.ledger.Tombstones()}
+}
+
+// shownUID returns the UID of an object in an indexer, or "" if there is none or it isn't selected.
+func (p *process) shownUID(k event.Key, o *event.Object) string {
+	if o == nil || o.Unselected || !p.selects(k) {
+		return ""
+	}
+	return string(o.UID)
 }
 
 // Settled implements [forward.Informers].

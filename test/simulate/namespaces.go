@@ -185,21 +185,21 @@ func (p *process) drop() {
 			p.enqueue(k)
 		}
 	}
-	p.abandon(func(event.Key) bool { return true })
+	p.abandon(func(event.Key) bool { return true }, dropped)
 	p.compareResource()
 }
 
 // noteSynced is called when the informer has reported its first list.
 func (p *process) noteSynced() {
 	if p.reflector.notFirst {
-		p.abandon(func(k event.Key) bool { return p.reflector.indexer[objectOf(k)] == nil })
+		p.abandon(func(k event.Key) bool { return p.reflector.indexer[objectOf(k)] == nil }, p.reflector.indexer)
 	}
 	p.compareResource()
 }
 
-func (p *process) abandon(matches func(event.Key) bool) {
+func (p *process) abandon(matches func(event.Key) bool, indexer [len(objectNames)]*event.Object) {
 	p.reselect()
-	p.ledger.Abandon(matches)
+	p.ledger.Abandon(matches, func(k event.Key) string { return p.shownUID(k, indexer[objectOf(k)]) })
 	for _, k := range p.ledger.Dirty() {
 		if matches(k) {
 			p.enqueue(k)
