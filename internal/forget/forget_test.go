@@ -236,6 +236,9 @@ func TestForgetALaterFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	if err := b.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	create(t, b, "old", "a")
 	r, err := Run(t.Context(), config(claimed{b, event.Claim{UID: "uid", Format: event.Format + 1}}, "old"))
 	if err == nil || r != (Result{}) {

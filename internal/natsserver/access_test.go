@@ -211,7 +211,7 @@ func TestReaders(t *testing.T) {
 	if err := stream.DeleteConsumer(t.Context(), "app"); err != nil {
 		t.Error(err)
 	}
-	old, err := nc.JetStream()
+	old, err := nc.JetStream(nats.MaxWait(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

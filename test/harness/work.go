@@ -22,8 +22,8 @@ type Work struct {
 	Changes float64 // changes that arrived through watches
 	Objects float64 // current number of objects in the informers
 
-	outside float64 // out-of-scope objects on the bus, see kuberelay_out_of_scope_objects
-	at      time.Time
+	outside float64       // out-of-scope objects on the bus, see kuberelay_out_of_scope_objects
+	at      time.Time     // after the metrics were read
 	up      time.Duration // time since the start of the process
 	leads   bool          // the process writes to the bus
 	missing []string      // metrics that the process should export but doesn't
@@ -48,11 +48,11 @@ const (
 // leader, this value is correct in a standby forwarder. Rest returns an error if any other metric is
 // missing.
 func (f *Forwarder) Work(ctx context.Context) (Work, error) {
-	at := time.Now()
 	all, err := f.scrape(ctx)
 	if err != nil {
 		return Work{}, err
 	}
+	at := time.Now()
 	bus := cmp.Or(f.options.Set["SINK"], "nats")
 	reads, publishes := fmt.Sprintf(readsMetric, bus), fmt.Sprintf(publishesMetric, bus)
 	values := map[string]float64{}
@@ -97,10 +97,12 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 // a metric that counts its work.
 func (f *Forwarder) Rest(ctx context.Context, window time.Duration) error {
 	starts := f.Starts() // process_start_time_seconds also changes when the system clock is set
+	began := time.Now()
 	begin, err := f.Work(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the forwarder at rest: %w", err)
 	}
+	begin.at = began // otherwise the bounds would not allow for the work during a slow response
 	timer := time.NewTimer(window)
 	defer timer.Stop()
 	select {

@@ -36,7 +36,8 @@ func answering(t *testing.T, text func() string) string {
 
 func TestWork(t *testing.T) {
 	started := float64(time.Now().Add(-time.Hour).Unix())
-	f := serving(t, nil, fmt.Sprintf(`# HELP kuberelay_decisions_total Decisions.
+	var answered atomic.Int64
+	text := fmt.Sprintf(`# HELP kuberelay_decisions_total Decisions.
 kuberelay_decisions_total{reason="gone"} 2
 kuberelay_decisions_total{reason="unchanged"} 3
 kuberelay_nats_reads_total 7
@@ -47,13 +48,17 @@ process_cpu_seconds_total 1.5
 process_start_time_seconds %g
 kuberelay_informer_watch_events_total{resource="pods"} 13
 kuberelay_informer_objects{resource="pods"} 17
-`, started))
+`, started)
+	f := New(Options{Dir: t.TempDir(), Address: answering(t, func() string { answered.Store(time.Now().UnixNano()); return text })})
 	got, err := f.Work(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.up < 59*time.Minute || got.up > 61*time.Minute {
 		t.Errorf("it has been up for %s", got.up)
+	}
+	if got.at.UnixNano() < answered.Load() {
+		t.Error("the work includes work after its time")
 	}
 	got.at, got.up = time.Time{}, 0
 	if want := (Work{Decisions: 5, BusReads: 7, Publishes: 5, APIRequests: 11, CPU: 1.5, Changes: 13, Objects: 17, leads: true}); !reflect.DeepEqual(got, want) {

@@ -44,12 +44,12 @@ type comparison struct {
 
 func (c *comparison) connect(url string) {
 	c.t.Helper()
-	nc, err := natsgo.Connect(url)
+	nc, err := natsgo.Connect(url, natsgo.Timeout(time.Minute))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(nc.Close)
-	if c.js, err = jetstream.New(nc); err != nil {
+	if c.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute)); err != nil {
 		c.t.Fatal(err)
 	}
 	c.stream, err = c.js.CreateOrUpdateStream(c.t.Context(), jetstream.StreamConfig{

@@ -69,7 +69,9 @@ func (r *topicRecorders) All() (all []harness.Received, missed bool, err error) 
 }
 
 func (r *topicRecorders) CatchUp(ctx context.Context, limit time.Duration) error {
-	return r.each(ctx, func(one *harness.KafkaRecorder) error { return one.CatchUp(ctx, limit) })
+	return poll.Until(ctx, limit, "everything in the topics has been read", func(ctx context.Context) error { // a look for a topic can time out
+		return r.each(ctx, func(one *harness.KafkaRecorder) error { return one.CatchUp(ctx, limit) })
+	})
 }
 
 func (r *topicRecorders) Stored(ctx context.Context) (sum uint64, err error) {
@@ -113,7 +115,10 @@ func (b *kafkaBus) freezeForwarders(ctx context.Context) (ends []int64, all []ha
 		}
 	}
 	if err = b.world.quiet(ctx); err == nil {
-		_, ends, err = b.main().Ends(ctx)
+		err = poll.Until(ctx, limit, "the ends are known", func(ctx context.Context) (err error) {
+			_, ends, err = b.main().Ends(ctx)
+			return err
+		})
 	}
 	if err == nil {
 		all, _, err = b.All()

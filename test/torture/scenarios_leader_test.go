@@ -105,5 +105,5 @@ func playStandby(s *script) {
 	s.onBus(at("two"), 1)
 	s.change(put, at("one"))
 	s.onBus(at("one"), 2)
-	s.step(func() error { return s.nodes[1].Ready(s.t.Context()) })
+	s.until("the standby is ready", s.nodes[1].Ready)
 }

@@ -84,7 +84,7 @@ func freezable(t *testing.T, partitions, frozen int) (*writers, *freezer) {
 func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	const partitions, frozen = 4, 1
 	w, f := freezable(t, partitions, frozen)
-	w.opts.MaxInFlight, w.opts.AckTimeout = 64, 20*time.Second
+	w.opts.MaxInFlight = 64
 	b := w.open()
 	var stuck, others []*event.Message
 	for i := 0; len(stuck) < 8*w.opts.MaxInFlight; i++ {
@@ -150,7 +150,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 	w := newWriters(t, 2)
 	gate := newCheckpointGate(t, w)
-	w.opts.MaxInFlight, w.opts.AckTimeout = 4, 8*time.Second
+	w.opts.MaxInFlight = 4
 	b := w.open()
 	gate.close(map[int]int{0: 0})
 	want := map[event.Key]uint64{}
@@ -189,7 +189,6 @@ func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 // and each change reloaded the checkpoint.
 func TestReadyWithoutOneLeader(t *testing.T) {
 	cluster, w := newFakeWriters(t)
-	w.opts.AckTimeout = 2 * time.Second
 	b := w.open()
 	var looks, unready atomic.Int32
 	ended := make(chan struct{})

@@ -152,7 +152,7 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 func TestWhatCannotBeRecordedIsNotSent(t *testing.T) {
 	w := newWriters(t, 1)
 	gate := newCheckpointGate(t, w)
-	w.opts.MaxInFlight, w.opts.AckTimeout = 2, 8*time.Second
+	w.opts.MaxInFlight = 2
 	b := w.open()
 	gate.close(map[int]int{0: 0})
 	want := map[event.Key]uint64{}

@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
@@ -46,6 +47,20 @@ func waitReconnected(t testing.TB, bus *Bus) {
 		lost, _, err := bus.conn.State() // the bus may not have noticed yet that the first connection is lost
 		return lost > 0 && err == nil && bus.conn.NC.Stats().Reconnects > 0
 	})
+}
+
+// publishFrozen publishes a message that passes the proxy only after the result, and returns the
+// error. It tries again if the bus was not ready, because a check can time out on a busy machine.
+func publishFrozen(t testing.TB, bus *Bus, proxy *faultproxy.Proxy, m *event.Message) (err error) {
+	t.Helper()
+	poll.Holds(t, "published", func() bool {
+		waitReady(t, bus)
+		proxy.Freeze()
+		defer proxy.Pass()
+		_, err = publishNow(t, bus, m)
+		return publish.ResultOf(err) != publish.ResultNotReady
+	})
+	return err
 }
 
 // firstOf returns the configured first sequence of a stream that the bus has created.

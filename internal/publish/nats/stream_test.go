@@ -347,8 +347,9 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 		before := bus.Stream()
 		s.Restart()
 		waitReconnected(t, bus)
-		if got := bus.Stream(); got != before || bus.PossibleLosses() != 2 { // the second possible loss is the lost connection
-			t.Errorf("the stream was %q and is %q, and there are %d possible losses", before, got, bus.PossibleLosses())
+		lost, _, _ := bus.conn.State() // a busy machine can lose more than one connection
+		if got := bus.Stream(); got != before || bus.PossibleLosses() != uint64(lost)+1 {
+			t.Errorf("the stream was %q and is %q, and there are %d possible losses after %d lost connections", before, got, bus.PossibleLosses(), lost)
 		}
 	})
 	t.Run("another leader", func(t *testing.T) {

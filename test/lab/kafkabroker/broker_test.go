@@ -30,6 +30,7 @@ func produce(ctx context.Context, addr, topic, value string, transport *kafka.Tr
 		transport = new(kafka.Transport)
 	}
 	defer transport.CloseIdleConnections()
+	transport.DialTimeout = time.Minute // includes the login, for which a busy broker can need long
 	client := &kafka.Client{Addr: kafka.TCP(addr), Transport: transport}
 	response, err := client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: topic, RequiredAcks: kafka.RequireAll,

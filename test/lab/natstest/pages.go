@@ -16,7 +16,7 @@ import (
 // t.Error.
 func Pages(t testing.TB, url string, limit int, before func(offset int)) (domain string) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(startLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

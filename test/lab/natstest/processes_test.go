@@ -30,7 +30,7 @@ const limit = time.Minute
 // back lacks messages that the leader has.
 func TestProcesses(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
-	nc, err := nats.Connect(strings.Join(c.URLs(), ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(time.Second))
+	nc, err := nats.Connect(strings.Join(c.URLs(), ","), nats.Timeout(limit), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,6 +184,20 @@ func (c *Client) connections() map[*conn]struct{} {
 	return all
 }
 
+// awaitClosed waits until none of the connections is open. kafka-go closes a connection in its own
+// goroutine, after the call that replaces the connection has returned.
+func (c *Client) awaitClosed(t *testing.T, former map[*conn]struct{}) {
+	t.Helper()
+	poll.Holds(t, "the former connections are closed", func() bool {
+		for open := range c.connections() {
+			if _, is := former[open]; is {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func TestFilesAreReadAgain(t *testing.T) {
 	s := newSecured(t)
 	t.Run("password", func(t *testing.T) {
@@ -213,14 +227,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 		c.transport.checkFiles()
 		poll.Holds(t, "the new password is accepted", func() bool { return s.produce(t, c) == nil }) // the broker may reject it until it has applied the change
-		poll.Holds(t, "connections are replaced", func() bool {
-			for conn := range c.connections() {
-				if _, old := before[conn]; old {
-					return false
-				}
-			}
-			return true
-		})
+		c.awaitClosed(t, before)
 
 		// While the file is missing, the client uses the last password.
 		if err := os.Remove(s.password); err != nil {

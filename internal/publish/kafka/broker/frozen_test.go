@@ -12,7 +12,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/login"
-	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // freezing is the listener of a broker that a test can freeze. A frozen broker keeps its
@@ -128,13 +127,6 @@ func TestALoginThatHangs(t *testing.T) {
 	hung := c.connections()
 	wantError(t, <-produced, failure.Retry)
 	hanging.Store(false)
-	poll.Holds(t, "the connections are closed", func() bool {
-		for open := range c.connections() {
-			if _, is := hung[open]; is {
-				return false
-			}
-		}
-		return true
-	})
+	c.awaitClosed(t, hung)
 	put(t, c, faulty, 0, record("a", "1"))
 }

@@ -143,11 +143,7 @@ func TestIAM(t *testing.T) {
 		if keys := a.keys(); keys[len(keys)-1] != "AKID2" {
 			t.Errorf("signed with %q", keys)
 		}
-		for conn := range c.connections() {
-			if _, is := first[conn]; is {
-				t.Error("a connection has the former credentials")
-			}
-		}
+		c.awaitClosed(t, first)
 	})
 	t.Run("refused by the brokers", func(t *testing.T) {
 		replaceFile(t, shared, writeFile(t, "wrong", "[default]\naws_access_key_id = AKID3\naws_secret_access_key = Wrong4Wrong4\n"))

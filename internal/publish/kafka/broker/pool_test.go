@@ -93,12 +93,5 @@ func TestCredentialsThatChangeDuringARenewal(t *testing.T) {
 	close(release)
 	changing.Wait()
 	put(t, c, faulty, 0, record("a", "1"))
-	poll.Holds(t, "the connections with the former credentials are closed", func() bool {
-		for conn := range c.connections() {
-			if _, is := former[conn]; is {
-				return false
-			}
-		}
-		return true
-	})
+	c.awaitClosed(t, former)
 }

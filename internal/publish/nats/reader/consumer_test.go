@@ -11,16 +11,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
+// limit bounds every wait. Only a failing test waits that long.
+const limit = 3 * time.Minute
+
 // busWithMessage returns a Bus of a new stream, and the acknowledgement of the stream's only message.
 func busWithMessage(t *testing.T) (*Bus, jetstream.Stream, *jetstream.PubAck) {
 	t.Helper()
 	s := natstest.Start(t)
-	nc, err := natsgo.Connect(s.URL)
+	nc, err := natsgo.Connect(s.URL, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
