@@ -57,7 +57,7 @@ func TestStatusCommand(t *testing.T) {
 	ask := func(address string, args ...string) (code int, stdout string) {
 		t.Helper()
 		var out, errOut bytes.Buffer
-		code = run(t.Context(), append([]string{"status", "--address=" + address}, args...), &out, &errOut)
+		code = run(t.Context(), append([]string{"status", "--address=" + address, "--timeout=1m"}, args...), &out, &errOut)
 		if errOut.Len() > 0 || strings.Contains(out.String(), "secret") {
 			t.Errorf("%q: on standard error %q, on standard output %q", args, &errOut, &out)
 		}

@@ -107,7 +107,7 @@ func testNamespacesWhileDown(t *testing.T, byLabels bool) {
 	if _, refused := requests(t, "system:serviceaccount:"+release+":"+account); len(refused) > 0 {
 		t.Errorf("the API server refused %v", refused)
 	}
-	if _, out, stderr, err := f.Run(t.Context(), "check", "--memory-limit=1Gi"); err != nil || !strings.Contains(out, "the user may read the namespaces") {
+	if _, out, stderr, err := f.Run(t.Context(), "check", "--memory-limit=1Gi", "--timeout=1m"); err != nil || !strings.Contains(out, "the user may read the namespaces") {
 		t.Errorf("forwarder check: %v, %s%s", err, out, stderr)
 	}
 }

@@ -69,8 +69,9 @@ func TestForget_Slow(t *testing.T) {
 		old.start().idle()
 		stays.start().idle()
 		u.delete(configMaps, namespace, "gone")
-		old.idle()
-		stays.idle()
+		for _, of := range []string{"old", clusterName} { // a forwarder is idle until it receives the delete
+			bus.awaitKinds(of+"/core/configmaps/"+namespace+"/gone", "snapshot deleted")
+		}
 		old.stop()
 		const objects = 4 // including kube-root-ca.crt
 		before, _ := bus.eventsOf(clusterName)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,9 +143,13 @@ func (f *forwarder) awaitLog(text string) {
 	})
 }
 
-// run runs another command of the binary with the environment of f and waits for its end.
+// run runs another command of the binary with the environment of f and waits for its end. On a busy
+// machine, a response takes longer than the default timeout of the commands.
 func (f *forwarder) run(args ...string) (code int, stdout, stderr string) {
 	f.t.Helper()
+	if slices.Contains([]string{"check", "status", "trace"}, args[0]) {
+		args = append(args, "--timeout=1m")
+	}
 	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
 	defer cancel()
 	code, stdout, stderr, err := f.Run(ctx, args...)

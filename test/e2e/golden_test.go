@@ -79,10 +79,10 @@ func TestGoldenBuses_Slow(t *testing.T) {
 				url, set, _ := bus.start(t, dir)
 				f := newForwarder(t, cp.Kubeconfig(), url, goldenSettings(set))
 				f.start().idle()
+				f.clean() // waits for the delete, which the forwarder finds after its first list
 				if got := f.published(); !maps.Equal(got, changedLater) {
 					t.Errorf("the takeover published %v, want %v", got, changedLater)
 				}
-				f.clean()
 				f.kill()
 				f.start().idle()
 				if got := f.published(); len(got) > 0 {

@@ -221,6 +221,7 @@ func TestKafkaWithoutIdempotence(t *testing.T) {
 	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), "", onKafka(bus, map[string]string{
 		"RESOURCES": "configmaps", "NAMESPACES": namespace, "KAFKA_IDEMPOTENT": "false", "KAFKA_TRANSACTIONAL_ID": "",
+		"KAFKA_ACK_TIMEOUT": "1m", // no acknowledgement is so slow that the event is published twice
 	}))
 	f.start().idle()
 	u.create(configMaps, namespace, configMap("a", "1"))

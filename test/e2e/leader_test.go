@@ -35,7 +35,7 @@ type replicas struct {
 // long enough that a leader on a slow machine doesn't lose it. Otherwise the tests would find an
 // unexpected leader.
 var shortLease = map[string]string{
-	"LEADER_ELECTION": "true", "LEASE_DURATION": "8s", "LEASE_RENEW_DEADLINE": "6s", "LEASE_RETRY_PERIOD": "500ms",
+	"LEADER_ELECTION": "true", "LEASE_DURATION": "15s", "LEASE_RENEW_DEADLINE": "12s", "LEASE_RETRY_PERIOD": "500ms",
 }
 
 // onEachBus runs a test with two replicas on NATS and on Kafka.
@@ -235,7 +235,7 @@ func TestALeaderIsKilled_Slow(t *testing.T) {
 		r.user.delete(configMaps, r.namespace, "gone")
 		r.user.create(configMaps, r.namespace, configMap("late", "1"))
 		r.await("late", "created")
-		r.t.Logf("the next one's first event was seen %s after the kill, with a lease of 8 s", time.Since(killed))
+		r.t.Logf("the next one's first event was seen %s after the kill, with a lease of 15 s", time.Since(killed))
 		r.await("gone", "created deleted")
 		r.led(other)
 		r.all[leader].start().ready()

@@ -65,7 +65,10 @@ func TestLeafNode_Slow(t *testing.T) {
 		t.Error("the stream is in the domain of the leaf")
 	}
 	poll.Try(t, "the mirror has the delete", func(ctx context.Context) error {
-		_, err := copied.GetLastMsgForSubject(ctx, subject(configMaps, namespace, "deleted"))
+		last, err := copied.GetLastMsgForSubject(ctx, subject(configMaps, namespace, "deleted"))
+		if err == nil && last.Header.Get("ce-type") != "io.kuberelay.object.deleted" {
+			err = fmt.Errorf("its last event is %s", last.Header.Get("ce-type"))
+		}
 		return err
 	})
 	mirror := newForwarder(t, cp.Kubeconfig(), leaf.URL, merged(hub, map[string]string{"NATS_JETSTREAM_DOMAIN": "leaf", "NATS_STREAM": "MIRROR"}))

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/test/harness"
-	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // maxLocks limits the locks that the forwarder's own code takes for one update, from the watch to the
@@ -61,7 +60,8 @@ func TestLocksOfAnUpdate_Slow(t *testing.T) {
 func locksTaken(t *testing.T, bus *anyBus, binary string, objects, n int) map[string]int {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
-	u, namespace := newUser(t, cp), controlplanetest.Namespace(t, cp)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u)
 	for i := range objects {
 		u.create(configMaps, namespace, configMap(fmt.Sprint("c", i), "1"))
 	}
@@ -83,6 +83,7 @@ func locksTaken(t *testing.T, bus *anyBus, binary string, objects, n int) map[st
 	for i := range n {
 		u.label(configMaps, namespace, fmt.Sprint("c", i), "2")
 	}
+	f.reaches("kuberelay_events_published_total", before+float64(n))
 	f.idle()
 	if got := f.metric("kuberelay_events_published_total") - before; got != float64(n) {
 		t.Fatalf("%v events were published, want %d", got, n)

@@ -101,12 +101,13 @@ func TestABusThatLostItsStream(t *testing.T) {
 // forwarder must publish a change that waits for its retry.
 func TestDrainPublishesKeysInBackoff(t *testing.T) {
 	bus := natsServer(t)
-	f, cp := sharedForwarder(t, bus.URL, map[string]string{
-		"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u) // only the test makes an object dirty
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "NAMESPACES": namespace, "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
 		"NATS_ACK_TIMEOUT": "1m", // no acknowledgement is so slow that it causes a retry
 	})
-	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
 	f.start().idle()
 	bus.Kill()
 	u.create(configMaps, namespace, configMap("late", "1"))

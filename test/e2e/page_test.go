@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,9 +20,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/lab/browsertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 var updatePictures = flag.Bool("update", false, "write the pictures of docs/images")
@@ -275,6 +279,16 @@ func pictured(u *user) string {
 		u.create(gvr("apps", "v1", "deployments"), namespace, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %[1]s},
   spec: {replicas: 2, selector: {matchLabels: {app: %[1]s}}, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: main, image: none}]}}}}`, name))
 		u.create(gvr("", "v1", "services"), namespace, fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {ports: [{port: 80}]}}`, name))
+		poll.Try(u.t, "the controllers have nothing to do for "+name, func(ctx context.Context) error { // the page shows only the last events
+			o, err := u.of(gvr("apps", "v1", "deployments"), namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if n, _, _ := unstructured.NestedInt64(o.Object, "status", "updatedReplicas"); n < 2 {
+				return fmt.Errorf("%d of 2 replicas", n)
+			}
+			return nil
+		})
 	}
 	return namespace
 }

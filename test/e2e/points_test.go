@@ -37,8 +37,15 @@ func TestConsistencyPoints_Slow(t *testing.T) {
 				bus.change(u, namespace, round, 20) // while no forwarder runs
 				f.start()
 			}
+			ctx, cancel := context.WithCancel(t.Context())
 			var working sync.WaitGroup
-			working.Go(func() { bus.change(u, namespace, round, 150) })
+			working.Go(func() {
+				for ctx.Err() == nil {
+					bus.change(u, namespace, round, 50)
+				}
+			})
+			stop := sync.OnceFunc(func() { cancel(); working.Wait() })
+			t.Cleanup(stop)
 			before := len(bus.points())
 			poll.Try(t, "there are consistency points while objects change", func(context.Context) error {
 				if n := len(bus.points()) - before; n < 5 {
@@ -46,7 +53,7 @@ func TestConsistencyPoints_Slow(t *testing.T) {
 				}
 				return nil
 			})
-			working.Wait()
+			stop()
 		}
 		last := u.create(configMaps, namespace, configMap("last", "1"))
 		poll.Try(t, "a consistency point has the last change", func(context.Context) error {

@@ -105,6 +105,7 @@ func (l *load) run(ctx context.Context, u *user, namespace string, n int) {
 	client := u.of(configMaps, namespace)
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("load-%d-%d", n, i/10%5)
+		interrupted := l.interrupted.Load() // the interruption may end before the response
 		var err error
 		switch i % 10 {
 		case 0:
@@ -116,7 +117,7 @@ func (l *load) run(ctx context.Context, u *user, namespace string, n int) {
 			patch, _ := json.Marshal(map[string]any{"data": map[string]string{"value": fmt.Sprint(i)}})
 			_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
-		if l.interrupted.Load() || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		if interrupted || l.interrupted.Load() || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
 			continue // the last two occur after an interruption
 		}
 		if err != nil && ctx.Err() == nil {

@@ -207,7 +207,9 @@ func TestFollowReferences(t *testing.T) {
 	if got := sub.of(b)[0]; got.attribute("ownerkind") != "PodTemplate" || got.attribute("ownername") != "top" {
 		t.Errorf("the top of its owners is %s %s", got.attribute("ownerkind"), got.attribute("ownername"))
 	}
-	if got := sub.of(subject(configMaps, namespace, "alone")); len(got) != 1 || got[0].attribute("ownerkind") != "" {
+	alone := subject(configMaps, namespace, "alone")
+	sub.awaitKinds(alone, "snapshot")
+	if got := sub.of(alone)[0]; got.attribute("ownerkind") != "" {
 		t.Errorf("an object without an owner has one: %v", got)
 	}
 	f.verifyClean()

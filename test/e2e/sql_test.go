@@ -39,6 +39,7 @@ func TestFlinkSQL_Slow(t *testing.T) {
 			}
 			u.create(configMaps, namespace, configMap("c11", "2"))
 			f.start().idle()
+			f.verified() // the deletes too, which the forwarder finds after its first lists
 			f.stop()
 
 			name := map[string]string{"binary": "$.metadata.name", "structured": "$.data.metadata.name"}[mode]

@@ -59,7 +59,6 @@ func TestVerifyAtPoints_Slow(t *testing.T) {
 		namespace := controlplanetest.Namespace(t, cp)
 		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "50ms"})
 		f.start()
-		bus.awaitPoint(u.create(configMaps, namespace, configMap("first", "1")).GetResourceVersion())
 		ctx, cancel := context.WithCancel(t.Context())
 		var working sync.WaitGroup
 		working.Go(func() {
@@ -70,7 +69,8 @@ func TestVerifyAtPoints_Slow(t *testing.T) {
 		defer working.Wait()
 		defer cancel()
 		last := ""
-		for range 5 {
+		for n := range 5 {
+			bus.awaitPoint(u.create(configMaps, namespace, configMap(fmt.Sprint("before-", n), "1")).GetResourceVersion())
 			r := f.verify(0, never)
 			at := r.Resources[0]
 			if at.Point == nil || at.NoPoint != "" || r.InMotion > 0 {

@@ -103,13 +103,19 @@ func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Opt
 		return
 	}
 	if !info.TimeStamp.IsZero() {
-		skew := info.TimeStamp.Sub(sent.Add(time.Since(sent) / 2))
+		skew := skewOf(info.TimeStamp, sent, time.Now())
 		i.Skew = &skew
 	}
 	i.Stream, i.Settings = &info, checkStream(info.Config, want)
 	if i.StreamErr = stream.LeaderError(&info); i.StreamErr == nil {
 		i.inspectClaim(ctx, c, want)
 	}
+}
+
+// skewOf returns how far a remote clock is ahead. The remote clock showed the time at, at some moment
+// between sent and received. The result is 0 if the clocks can be equal.
+func skewOf(at, sent, received time.Time) time.Duration {
+	return max(0, at.Sub(received)) + min(0, at.Sub(sent))
 }
 
 func isDisabled(err error) bool {

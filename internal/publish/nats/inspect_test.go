@@ -3,6 +3,7 @@ package nats
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -47,5 +48,19 @@ func TestMissing(t *testing.T) {
 	}
 	if got := missing(&server.Permissions{Publish: allow(all[1:]...)}, want, true); !slices.Equal(got, []string{"publish $JS.API.STREAM.CREATE.S"}) {
 		t.Errorf("without a stream: %q", got)
+	}
+}
+
+// TestSkewOf verifies the skew of a server's clock. The middle of a slow request used to count as the time
+// of the response, so a server that took 10 s seemed to have a clock that is 5 s behind.
+func TestSkewOf(t *testing.T) {
+	sent := time.Now()
+	received := sent.Add(10 * time.Second)
+	for _, c := range []struct{ at, want time.Duration }{
+		{0, 0}, {10 * time.Second, 0}, {-time.Second, -time.Second}, {13 * time.Second, 3 * time.Second},
+	} {
+		if got := skewOf(sent.Add(c.at), sent, received); got != c.want {
+			t.Errorf("%s after the request: got %s, want %s", c.at, got, c.want)
+		}
 	}
 }
