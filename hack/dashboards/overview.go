@@ -18,7 +18,7 @@ func overview() dashboard {
 				query{in(`count(ALERTS{of,alertname=~"Kuberelay.*",alertstate="firing"}) or vector(0)`), ""}),
 			stat("Degraded resources", "", "Resources that can't be watched. Their objects stay on the bus in their last state.", 3, levels(1, 10),
 				query{in(`count(kuberelay_informer_state{of,state="degraded"}) or vector(0)`), ""}),
-			stat("Unpublished objects", "short", "Objects whose current state the bus has not acknowledged. 0 means that everything is published.", 4, levels(1, 10_000),
+			stat("Unpublished objects", "short", "Objects whose current state the bus has not acknowledged. 0 means that every known change is published.", 4, levels(1, 10_000),
 				query{in("sum(kuberelay_dirty_objects{of})"), ""}),
 			stat("Oldest unpublished change", "s", "Age of the oldest change that the bus has not acknowledged.", 4, levels(60, 300),
 				query{in("max(kuberelay_oldest_unsent_change_seconds{of})"), ""}),
