@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/advice"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // These tests use kfake, because a real broker does not produce these faults on demand.
@@ -69,6 +73,42 @@ func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
 	if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 2 {
 		t.Errorf("got %+v, %v", o, err)
 	}
+}
+
+// TestTheReasonForMissingMetadata verifies that an error names the reason why no metadata can be fetched.
+// A broker that shuts down responds that the partition has no leader, and kafka-go keeps that response
+// until it can fetch metadata again.
+func TestTheReasonForMissingMetadata(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	cluster.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		res := r.ResponseKind().(*kmsg.MetadataResponse)
+		for id, address := range cluster.ListenAddrs() {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err, true
+			}
+			b := kmsg.NewMetadataResponseBroker()
+			b.NodeID, b.Host = int32(id), host
+			if _, err := fmt.Sscan(port, &b.Port); err != nil {
+				return nil, err, true
+			}
+			res.Brokers = append(res.Brokers, b)
+		}
+		topic, partition := kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()
+		topic.Topic, partition.Leader, partition.ErrorCode = new(faulty), -1, kerr.LeaderNotAvailable.Code
+		topic.Partitions = append(topic.Partitions, partition)
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true
+	})
+	c.transport.renew(time.Now(), 0)
+	cluster.Close()
+	poll.Try(t, "the error names the reason", func(context.Context) error {
+		if _, err := c.Produce(within(t), faulty, 0, one(t)); err == nil || !strings.Contains(err.Error(), "connect to "+c.opts.Addrs[0]) {
+			return fmt.Errorf("it is: %w", err)
+		}
+		return nil
+	})
 }
 
 // TestMetadataIsFreshAfterATimeoutOfTheLeader verifies that the client fetches new metadata when a leader

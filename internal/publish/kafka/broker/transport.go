@@ -1,8 +1,8 @@
 package broker
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,6 +62,7 @@ type transport struct {
 	mu      sync.Mutex
 	renewed time.Time // when the pool was last replaced
 	renews  int
+	refused error // why the last attempt to replace the pool failed; nil if it succeeded
 	conns   map[*conn]struct{}
 	clients int // number of Clients that use the transport
 }
@@ -112,8 +113,8 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		p.warm.Store(true) // a pool needs metadata to complete a request
 		return res, nil
 	}
-	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader) ||
-		errors.Is(err, kafka.BrokerNotAvailable) {
+	isNoBroker := errors.Is(err, protocol.ErrNoLeader) || errors.Is(err, kafka.BrokerNotAvailable)
+	if isNoBroker || errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {
 		// kafka-go also returns these errors while it has no metadata at all. It reports the
 		// reason only to a metadata request. kafka-go serves this request from its cache.
 		if _, why := p.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
@@ -126,6 +127,9 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		t.renewSoon(started)
 	default:
 		t.renew(started, renewEvery)
+		if isNoBroker { // kafka-go keeps metadata without a broker while it can't fetch any
+			err = cmp.Or(t.whyNotRenewed(), err)
+		}
 	}
 	return res, t.explain(err)
 }
@@ -174,6 +178,7 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	next.warm.Store(err == nil)
 
 	t.mu.Lock()
+	t.refused = err
 	unused := next
 	if !t.closed.Load() && (err == nil || !former.warm.Load()) {
 		t.pool.Store(next)
@@ -181,6 +186,12 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	}
 	t.mu.Unlock()
 	unused.CloseIdleConnections()
+}
+
+func (t *transport) whyNotRenewed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused
 }
 
 // renewSoon calls renew in the background, after a request timed out.
@@ -202,6 +213,7 @@ func (t *transport) forgetPool() {
 	defer t.mu.Unlock()
 	t.renewed = time.Now()
 	t.renews++
+	t.refused = nil
 	p := t.pool.Load()
 	p.warm.Store(false)
 	p.CloseIdleConnections()
@@ -264,68 +276,4 @@ func (t *transport) origin(address string) string {
 		return ""
 	}
 	return " (advertised by the brokers: advertised.listeners)"
-}
-
-// conn is a connection that transport.close can close.
-type conn struct {
-	net.Conn
-
-	t            *transport
-	ignoredClear bool // SetDeadline has ignored the call that clears the deadline before the SASL login
-	responded    bool // the first bytes have arrived
-}
-
-func (t *transport) track(raw net.Conn) (net.Conn, error) {
-	c := &conn{Conn: raw, t: t}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		raw.Close()
-		return nil, failure.ErrClosed
-	}
-	t.conns[c] = struct{}{}
-	return c, nil
-}
-
-// maxFirstResponse is the maximum size in bytes of the first response, which lists the supported
-// API versions. Such a response has 6 bytes for each of about a hundred requests.
-const maxFirstResponse = 1 << 20
-
-// tlsAlert is the first byte of a TLS alert, which kafka-go explains itself.
-const tlsAlert = 0x15
-
-var errNotKafka = errors.New("the response is not from a Kafka broker")
-
-// Read implements [net.Conn]. It rejects the response of a server that is not a Kafka broker, such as a web
-// server. kafka-go would take the first bytes for a size, and allocate gigabytes.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	isFirst := !c.responded
-	c.responded = c.responded || n > 0
-	if isFirst && n >= 4 && b[0] != tlsAlert && binary.BigEndian.Uint32(b) > maxFirstResponse {
-		c.t.notKafka.Store(true)
-		return 0, errNotKafka
-	}
-	return n, err
-}
-
-// SetDeadline implements [net.Conn]. It ignores the first call that clears the deadline. kafka-go sets
-// a deadline when it connects, and clears it before the SASL login. Without a deadline, a login that the
-// broker does not finish leaks the connection and its goroutine after the caller gives up, and each
-// retry leaks another one. So the deadline stays until the first request replaces it. Every request has
-// a deadline.
-func (c *conn) SetDeadline(at time.Time) error {
-	if at.IsZero() && !c.ignoredClear {
-		c.ignoredClear = true
-		return nil
-	}
-	return c.Conn.SetDeadline(at)
-}
-
-// Close implements [net.Conn].
-func (c *conn) Close() error {
-	c.t.mu.Lock()
-	delete(c.t.conns, c)
-	c.t.mu.Unlock()
-	return c.Conn.Close()
 }
