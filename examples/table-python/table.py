@@ -96,7 +96,7 @@ class Table:
             data = event.get_data()
             if event.get_attributes().get("dataschema"):  # KUBERELAY_DATA=change
                 data = data["object"]
-            meta, truncated = data["metadata"], event.get_extension("truncated") == "true"
+            meta, truncated = data["metadata"], event.get_extension("truncated") is not None
             columns = meta.get("namespace", ""), meta["name"], meta["uid"], meta["resourceVersion"]
             if not all(isinstance(column, str) for column in columns):
                 raise ValueError("the metadata isn't text")

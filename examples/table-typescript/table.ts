@@ -127,7 +127,7 @@ export class Table {
         const object = event.dataschema ? data.object : data; // KUBERELAY_DATA=change
         const { namespace = "", name, uid, resourceVersion } = object.metadata;
         if (![namespace, name, uid, resourceVersion].every((v) => typeof v === "string")) throw new Error("the metadata isn't text");
-        const truncated = event.truncated === "true" ? 1 : 0;
+        const truncated = event.truncated === undefined ? 0 : 1;
         const row = [key, of[0], namespace, name, uid, resourceVersion, truncated, JSON.stringify(object), this.#build];
         this.#update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", ...row);
         break;
