@@ -236,18 +236,18 @@ func (s *Set) drop(w *watched, i *informer) {
 // The first sync no longer waits for the keys.
 //
 // It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
-// deselection during a list, and a key on hold or with a stale state waits for a notification.
-//
-// get returns the object that the ended informer shows for a key.
+// deselection during a list, and a key on hold or with a stale state waits for a notification. get
+// returns the object that the ended informer shows for a key.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool, get func(event.Key) *event.Object) {
 	w.abandoning.Lock()
 	s.reselect(w)
-	s.ledger.Abandon(matches, func(k event.Key) string {
-		if o := get(k); o != nil && !o.Unselected && s.selects(k) {
-			return string(o.UID)
+	shown := map[event.Key]string{}
+	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
+		if o := get(k); o != nil && !o.Unselected && matches(k) && s.selects(k) {
+			shown[k] = string(o.UID)
 		}
-		return ""
-	})
+	}
+	s.ledger.Abandon(matches, shown)
 	w.abandoning.Unlock()
 	w.firstSync.Advance()
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {

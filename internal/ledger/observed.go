@@ -159,14 +159,14 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 }
 
 // Abandon forgets the reported states of all matching keys after their informer stopped. It keeps
-// the tombstones, because they remain true. The exception is a tombstone of the UID that shows
-// returns for the key: the informer had received an object that had returned to the selection, but
-// stopped before it reported the object. A consistent read proves that an object is deleted, whatever
-// the informer shows.
-func (l *Ledger) Abandon(matches func(event.Key) bool, shows func(event.Key) (uid string)) {
+// the tombstones, because they remain true. The exception is a tombstone of a UID in shown, which
+// contains the UIDs of selected objects that the informer shows: such an object returned to the
+// selection, and the informer stopped before it reported that. A consistent read proves that an
+// object is deleted, whatever the informer shows.
+func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]string) {
 	l.eachDirty(matches, func(k event.Key, of *table, d *dirty) {
 		of.forget(d)
-		if uid := shows(k); uid != "" {
+		if uid, ok := shown[k]; ok {
 			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || !t.Confirmed) })
 		}
 	})

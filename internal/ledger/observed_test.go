@@ -19,7 +19,7 @@ var (
 var wanted = Interest{Selected: true, Published: true}
 
 // showsNothing means that an informer that stopped showed no object.
-func showsNothing(event.Key) string { return "" }
+var showsNothing map[event.Key]string
 
 // newLedger returns a ledger with a term.
 func newLedger() *Ledger {
@@ -105,7 +105,7 @@ func TestDirty(t *testing.T) {
 	}
 	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }, showsNothing) }
 	abandonShown := func(uid string) func(*Ledger) { // the informer had not reported that the object returned
-		return func(d *Ledger) { d.Abandon(all, func(event.Key) string { return uid }) }
+		return func(d *Ledger) { d.Abandon(all, map[event.Key]string{testKey: uid}) }
 	}
 	confirm := func(uid string) func(*Ledger) {
 		return func(d *Ledger) {

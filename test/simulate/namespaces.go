@@ -199,7 +199,13 @@ func (p *process) noteSynced() {
 
 func (p *process) abandon(matches func(event.Key) bool, indexer [len(objectNames)]*event.Object) {
 	p.reselect()
-	p.ledger.Abandon(matches, func(k event.Key) string { return p.shownUID(k, indexer[objectOf(k)]) })
+	shown := map[event.Key]string{}
+	for _, k := range p.ledger.Dirty() {
+		if uid := p.shownUID(k, indexer[objectOf(k)]); uid != "" {
+			shown[k] = uid
+		}
+	}
+	p.ledger.Abandon(matches, shown)
 	for _, k := range p.ledger.Dirty() {
 		if matches(k) {
 			p.enqueue(k)
