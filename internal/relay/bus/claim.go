@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,7 +151,10 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, i
 			UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Settings: c.settings, Position: found.Position,
 		}
 		if found.UID != c.uid {
-			next.Replaces, next.Epoch = found.UID, epoch(found)
+			c.mu.Lock()
+			next.Replaces = cmp.Or(found.UID, c.held.Replaces) // the bus may have lost the claim
+			c.mu.Unlock()
+			next.Epoch = epoch(found)
 		}
 		if err := c.put(ctx, next); err != nil {
 			return event.Claim{}, err

@@ -39,22 +39,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	if err := c.settle(); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(bus.cfg.NATS.URLs[0], nats.Timeout(testLimit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testLimit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "KUBERELAY")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	js := bus.purge()
 	load()
 	if got := c.last(); got.UID != "uid-1" {
 		t.Errorf("after a loss the bus says %+v", got)
@@ -65,6 +50,52 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	load()
 	if got := c.last(); got.UID != "uid-1" {
 		t.Errorf("after another's message the bus says %+v", got)
+	}
+}
+
+// purge removes all messages from the stream, like a server that loses them.
+func (b claimTest) purge() jetstream.JetStream {
+	b.t.Helper()
+	nc, err := nats.Connect(b.cfg.NATS.URLs[0], nats.Timeout(testLimit))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testLimit))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	stream, err := js.Stream(b.t.Context(), "KUBERELAY")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := stream.Purge(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	return js
+}
+
+// TestALostClaimKeepsWhatItReplaced verifies that a claim that is published again names the cluster
+// that this cluster replaced. Otherwise, KUBERELAY_CLUSTER_REPLACES counts as a setting that matches
+// nothing.
+func TestALostClaimKeepsWhatItReplaced(t *testing.T) {
+	bus := onNATS(t)
+	var c *claimant
+	for _, of := range []struct{ uid, replaces string }{{"uid-0", ""}, {"uid-1", "uid-0"}} {
+		var err error
+		if c, err = bus.open(of.uid, of.replaces); err == nil {
+			err = c.settle()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	bus.purge()
+	if err := c.claim.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.last(); got.Replaces != "uid-0" || c.claim.replacesNobody() {
+		t.Errorf("after a loss the bus says %+v", got)
 	}
 }
 
