@@ -159,12 +159,13 @@ type Tombstone struct {
 	UID        string
 	Number     uint64 // in the order in which the ledger received tombstones
 	Deselected bool
-	Confirmed  bool // by a consistent read; otherwise only by a watch, which may be behind
-	// Position is the position of the event on the bus that the consistent read contradicted. The read
-	// proves nothing about a later event.
-	Position uint64
-	Observed time.Time
-	Cause    Cause
+	Observed   time.Time
+	Cause      Cause
+
+	// Contradicts is the position of the last event on the bus when a consistent read found that the
+	// object is gone or not selected. The read proves nothing about a later event. Contradicts is 0 if
+	// only a watch, which may be behind, showed that.
+	Contradicts uint64
 
 	// Object is the last state that the watch showed. It is nil if the delete was inferred,
 	// because the bus has the object and the cluster does not.

@@ -199,7 +199,7 @@ func (d departed) Lookup(k event.Key) event.View {
 	d.ledger.Describe(k, &v)
 	v.Epoch, v.Outlived = v.Acked.Epoch, event.Outlived{Position: v.Acked.Position}
 	if v.Acked.UID != "" {
-		v.Tombstones = []event.Tombstone{{UID: v.Acked.UID, Confirmed: true, Position: v.Acked.Position, Observed: now, Cause: event.CauseReconcile}}
+		v.Tombstones = []event.Tombstone{{UID: v.Acked.UID, Contradicts: v.Acked.Position, Observed: now, Cause: event.CauseReconcile}}
 	}
 	return v
 }
@@ -209,6 +209,9 @@ func (d departed) Reported(event.Key) string { return "" }
 
 // Interest implements [forward.Informers].
 func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
+
+// Shown implements [forward.Informers].
+func (d departed) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
 
 // Settled implements [forward.Informers].
 func (d departed) Settled(event.Key) {}

@@ -21,6 +21,7 @@ func (r realLedger) Lookup(k event.Key) event.View {
 	return v
 }
 
+func (realLedger) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
 func (realLedger) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
@@ -44,7 +45,7 @@ func TestARepairThatFailsIsRetried(t *testing.T) {
 			l := ledger.New()
 			f := b.forwarderWith(l)
 			if v.Live == nil {
-				l.AddTombstone(key, event.Tombstone{UID: "A", Confirmed: true, Cause: event.CauseReconcile, Observed: time.Now()})
+				l.AddTombstone(key, event.Tombstone{UID: "A", Contradicts: 1, Cause: event.CauseReconcile, Observed: time.Now()})
 			}
 			l.MarkOutlived(key, event.Outlived{Position: foreignAt}, time.Now())
 			if _, err := syncOnce(t, f); err == nil {

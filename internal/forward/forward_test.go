@@ -80,8 +80,9 @@ func (b *bench) Reported(event.Key) string { return b.view.Reported }
 func (b *bench) Interest(event.Key) ledger.Interest {
 	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Settled(event.Key)      {}
-func (b *bench) Unreported(k event.Key) { b.unreported = append(b.unreported, k) }
+func (b *bench) Shown(event.Key) ledger.Shown { return ledger.Shown{} }
+func (b *bench) Settled(event.Key)            {}
+func (b *bench) Unreported(k event.Key)       { b.unreported = append(b.unreported, k) }
 func (b *bench) Unpublishable(event.Key) {
 	b.unpublishable++
 	b.view.Unpublishable = true
@@ -107,8 +108,8 @@ func (b *bench) Get(k event.Key) event.Acked { return b.known().Get(k) }
 func (b *bench) IsAttempt(k event.Key, bus event.Acked) bool {
 	return b.known().IsAttempt(k, bus)
 }
-func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest) {
-	b.known().Settle(k, a, of)
+func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest, shown ledger.Shown) {
+	b.known().Settle(k, a, of, shown)
 	b.settle(a)
 }
 func (b *bench) Acknowledge(k event.Key, a event.Acked, state *event.Object, of ledger.Interest) bool {

@@ -135,7 +135,7 @@ type stubForwarder struct {
 }
 
 func (f stubForwarder) Settle(k event.Key, acked event.Acked) {
-	f.term.Settle(k, acked, f.set.Interest(k))
+	f.term.Settle(k, acked, f.set.Interest(k), f.set.Shown(k))
 	f.set.Settled(k)
 }
 

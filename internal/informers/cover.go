@@ -243,7 +243,7 @@ func (s *Set) abandon(w *watched, matches func(event.Key) bool, get func(event.K
 	s.reselect(w)
 	shown := map[event.Key]string{}
 	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
-		if o := get(k); o != nil && !o.Unselected && matches(k) && s.selects(k) {
+		if o := get(k); matches(k) && s.selectsObject(k, o) {
 			shown[k] = string(o.UID)
 		}
 	}

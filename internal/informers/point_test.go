@@ -108,6 +108,27 @@ func TestDropDiscardsThePointOfAState(t *testing.T) {
 	}
 }
 
+// TestShown verifies that only a selected object is shown.
+func TestShown(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, r)
+	unmatched := object("A", "6")
+	unmatched.Unselected = true
+	check := func(when string, want ledger.Shown) {
+		t.Helper()
+		if got := b.Shown(r.Key(unmatched.Namespace, unmatched.Name)); got != want {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
+	}
+	check("no object", ledger.Shown{})
+	b.add(object("A", "5"))
+	check("an object", ledger.Shown{UID: "A"})
+	b.update(unmatched)
+	check("it stops matching", ledger.Shown{Tombstones: 1})
+	b.update(object("A", "7"))
+	check("it matches again", ledger.Shown{UID: "A", Tombstones: 1})
+}
+
 // TestAnObjectThatReturnedUnreported verifies that the end of an informer forgets the delete of an
 // object that the indexer shows again, although the handler has not been notified. Otherwise, the
 // forwarder would publish the delete of an object that exists.

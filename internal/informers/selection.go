@@ -53,31 +53,30 @@ func (s *Set) namespaceChanged(namespace string) {
 	})
 }
 
-// isMissing reports whether the bus lacks an object that is selected and can be published.
-func (s *Set) isMissing(w *watched, k event.Key) bool {
-	i := w.informer(k)
-	if i == nil || !s.selects(k) || !s.ledger.IsMissing(k) {
-		return false
-	}
-	o := i.get(k)
-	return o != nil && !o.Unselected
-}
-
 // Interest reports whether an object of a key belongs on the bus. It does not block.
 func (s *Set) Interest(k event.Key) ledger.Interest {
-	of := ledger.Interest{Tombstones: s.ledger.Tombstones(), Published: true} // first, see Tombstones
-	of.Selected = s.selects(k)
-	w := s.watchedFor(k.GroupResource())
-	if w == nil {
-		return of
-	}
-	if o := w.get(k); o != nil {
-		of.Published = !o.Unselected
-		if of.Selected && of.Published {
-			of.Shown = string(o.UID)
-		}
+	of := ledger.Interest{Selected: s.selects(k), Published: true}
+	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
+		o := w.get(k)
+		of.Published = o == nil || !o.Unselected
 	}
 	return of
+}
+
+// Shown returns what the informers show of a key. It does not block.
+func (s *Set) Shown(k event.Key) ledger.Shown {
+	shown := ledger.Shown{Tombstones: s.ledger.Tombstones()} // before the object
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		if o := w.get(k); s.selectsObject(k, o) {
+			shown.UID = string(o.UID)
+		}
+	}
+	return shown
+}
+
+// selectsObject reports whether o is an object that belongs on the bus. o may be nil.
+func (s *Set) selectsObject(k event.Key, o *event.Object) bool {
+	return o != nil && !o.Unselected && s.selects(k)
 }
 
 // selects reports whether namespaces and references select an object. It does not apply the filter.

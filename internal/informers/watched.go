@@ -67,7 +67,7 @@ func (s *Set) newWatched(r event.Resource, followed bool, cancel context.CancelF
 	w.firstSync = firstsync.New(firstsync.Config{
 		Resource: r, Markers: s.config.Markers, Logger: s.log,
 		Len: func() int { return s.len(w) }, Left: func() int { return s.ledger.FirstSyncLeft(r.GroupResource()) },
-		Keys: w.keys, IsMissing: func(k event.Key) bool { return s.isMissing(w, k) },
+		Keys: w.keys, IsMissing: func(k event.Key) bool { return s.ledger.IsMissing(k) && s.selectsObject(k, w.get(k)) },
 	})
 	return w
 }

@@ -38,7 +38,7 @@ func TestAttempts(t *testing.T) {
 		"a load":                             {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, nil, func() {}) }}, "A", true, false},
 		"a load that shows another event":    {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, map[event.Key]event.Acked{testKey: live("B", "13")}, func() {}) }}, "", false, false},
 		"the next term":                      {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.NewTerm() }}, "", false, false},
-		"what is settled without an answer":  {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Settle(testKey, event.Acked{}, wanted) }}, "A", true, false},
+		"what is settled without an answer":  {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Settle(testKey, event.Acked{}, wanted, Shown{}) }}, "A", true, false},
 		"another object of the name, unsent": {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, message("B", "13"))}, "B", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestUnansweredKeepsTheTombstone(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	d.term.Put(testKey, event.Acked{})
-	d.term.Settle(testKey, event.Acked{}, wanted)
+	d.term.Settle(testKey, event.Acked{}, wanted, Shown{})
 	if got, want := describe(d), "nothing"; got != want {
 		t.Errorf("after the answer: got %q, want %q", got, want)
 	}

@@ -517,10 +517,9 @@ func TestDecideSetsBefore(t *testing.T) {
 // selection, although the previous leader had published a later state that was selected again. The
 // new leader published a delete for an object that existed and was selected.
 func TestDecideDeleteBehindTheBus(t *testing.T) {
-	confirmed := tombstone("A", "3")
-	confirmed.Confirmed, confirmed.Position = true, live("A", "4").Position
-	earlier := confirmed
-	earlier.Position--
+	acked := at(live("A", "4"), 2)
+	confirmed, earlier := tombstone("A", "3"), tombstone("A", "3")
+	confirmed.Contradicts, earlier.Contradicts = acked.Position, acked.Position-1
 	for name, c := range map[string]struct {
 		gone    event.Tombstone
 		version string // of the indexer
@@ -538,7 +537,7 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)
 			v.Version, v.Epoch = c.version, c.epoch
-			if change, got := decide(v, live("A", "4"), ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
+			if change, got := decide(v, acked, ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
 				t.Errorf("got %s and %+v, want %s", got, change, c.want)
 			}
 		})

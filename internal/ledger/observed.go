@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -58,14 +59,11 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 				return false
 			}
 			// A delete takes precedence over a deselection.
-			deselected, confirmed, position := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed, old.Position
-			if gone.Confirmed {
-				position = gone.Position
-			}
+			deselected, contradicts := gone.Deselected && old.Deselected, cmp.Or(gone.Contradicts, old.Contradicts)
 			if gone.Object == nil {
 				gone = old
 			}
-			gone.Deselected, gone.Confirmed, gone.Position = deselected, confirmed, position
+			gone.Deselected, gone.Contradicts = deselected, contradicts
 			return true
 		})
 		gone.Number = l.tombstones.Add(1)
@@ -167,7 +165,7 @@ func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]strin
 	l.eachDirty(matches, func(k event.Key, of *table, d *dirty) {
 		of.forget(d)
 		if uid, ok := shown[k]; ok {
-			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || !t.Confirmed) })
+			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || t.Contradicts == 0) })
 		}
 	})
 }

@@ -80,25 +80,13 @@ func TestDirty(t *testing.T) {
 		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
 	settle := func(a event.Acked) func(*Ledger) {
-		return func(d *Ledger) {
-			is := wanted
-			is.Shown, is.Tombstones = a.UID, d.Tombstones()
-			d.term.Settle(testKey, a, is)
-		}
+		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{a.UID, d.Tombstones()}) }
 	}
 	settleEarlier := func(a event.Acked) func(*Ledger) { // the last tombstone came after the informers were asked
-		return func(d *Ledger) {
-			is := wanted
-			is.Shown, is.Tombstones = a.UID, d.Tombstones()-1
-			d.term.Settle(testKey, a, is)
-		}
+		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{a.UID, d.Tombstones() - 1}) }
 	}
 	settleUnseen := func(a event.Acked) func(*Ledger) { // the informers show no object
-		return func(d *Ledger) {
-			is := wanted
-			is.Tombstones = d.Tombstones()
-			d.term.Settle(testKey, a, is)
-		}
+		return func(d *Ledger) { d.term.Settle(testKey, a, wanted, Shown{"", d.Tombstones()}) }
 	}
 	acknowledge := func(a event.Acked) func(*Ledger) {
 		return func(d *Ledger) { d.term.Acknowledge(testKey, a, nil, wanted) }
@@ -109,7 +97,7 @@ func TestDirty(t *testing.T) {
 	}
 	confirm := func(uid string) func(*Ledger) {
 		return func(d *Ledger) {
-			d.AddTombstone(testKey, event.Tombstone{UID: uid, Confirmed: true, Cause: event.CauseReconcile})
+			d.AddTombstone(testKey, event.Tombstone{UID: uid, Contradicts: 1, Cause: event.CauseReconcile})
 		}
 	}
 	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }, showsNothing) }
@@ -155,7 +143,7 @@ func TestDirty(t *testing.T) {
 		"deselected, and it is back":               {[]func(*Ledger){leave("A", "3"), settle(live("A", "3"))}, "nothing", 0},
 		"deselected after the informers are asked": {[]func(*Ledger){leave("A", "3"), settleEarlier(live("A", "3"))}, "[A.3]", 0},
 		"deselected, and gone from the informers":  {[]func(*Ledger){leave("A", "3"), settleUnseen(live("A", "3"))}, "[A.3]", 0},
-		"deselected again while it is compared":    {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}) }}, "[A.3]", 0},
+		"deselected again while it is compared":    {[]func(*Ledger){leave("A", "3"), func(d *Ledger) { d.term.Settle(testKey, live("A", "3"), Interest{}, Shown{}) }}, "[A.3]", 0},
 		"deselected, the bus shows it":             {[]func(*Ledger){leave("A", "3"), acknowledge(live("A", "3"))}, "[A.3]", 0},
 		"deselected and deleted, and it is shown":  {[]func(*Ledger){leave("A", "3"), bury("A", "4"), settle(live("A", "3"))}, "[A.4]", 0},
 		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},
@@ -298,7 +286,7 @@ func TestOldest(t *testing.T) {
 	d.Observe(other, nil, object("B", "1"), event.CauseWatch, false, at(20))
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, at(30))
 	check("a later change of the same object", at(10))
-	d.term.Settle(testKey, event.Acked{}, wanted)
+	d.term.Settle(testKey, event.Acked{}, wanted, Shown{})
 	check("a failed try", at(10))
 	d.term.Acknowledge(testKey, live("A", "1"), object("A", "1"), wanted)
 	check("the first change is on the bus", at(20))
@@ -306,7 +294,7 @@ func TestOldest(t *testing.T) {
 	check("the other object is clean", at(30))
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: at(40)})
 	check("what was to be sent is gone", at(30))
-	d.term.Settle(testKey, deleted("A", "2"), wanted)
+	d.term.Settle(testKey, deleted("A", "2"), wanted, Shown{})
 	check("nothing is dirty any more", time.Time{})
 	d.AddTombstone(testKey, event.Tombstone{UID: "C", Observed: at(50)})
 	check("a delete alone", at(50))
@@ -320,7 +308,7 @@ func TestOldest(t *testing.T) {
 	check("nothing is that old", at(70))
 	d.ForgetBefore(at(80))
 	check("the first change is forgotten", at(80))
-	d.term.Settle(testKey, live("D", "2"), wanted)
+	d.term.Settle(testKey, live("D", "2"), wanted, Shown{})
 	if len(d.since) != 0 {
 		t.Errorf("seconds are left: %v", d.since)
 	}
@@ -338,7 +326,7 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 	d = newLedger()
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
 	d.Include(testKey, object("A", "1"), now)
-	d.term.Settle(testKey, live("A", "2"), wanted)
+	d.term.Settle(testKey, live("A", "2"), wanted, Shown{})
 	if n := d.FirstSyncLeft(testKey.GroupResource()); n > 0 || d.DirtyLen() > 0 {
 		t.Error("it is waited for in a version that nobody will publish")
 	}
@@ -392,15 +380,20 @@ func TestAcknowledgeWithoutAReport(t *testing.T) {
 	}
 }
 
-// TestAConfirmedTombstone verifies that a tombstone becomes confirmed and keeps the last state that
-// the watch showed.
+// TestAConfirmedTombstone verifies that a tombstone has the last state that a watch showed, and the
+// position of the event that the last consistent read contradicted. The position can be lower than
+// that of an earlier read, because the bus may have lost messages.
 func TestAConfirmedTombstone(t *testing.T) {
 	d, k, now := newLedger(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
-	d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})
-	d.AddTombstone(k, event.Tombstone{UID: "A", Confirmed: true, Observed: now})
+	for _, contradicts := range []uint64{0, 7, 5, 0} {
+		d.AddTombstone(k, event.Tombstone{UID: "A", Contradicts: contradicts, Observed: now})
+		if contradicts == 0 {
+			d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})
+		}
+	}
 	var v event.View
 	d.Describe(k, &v)
-	if got, ok := v.Tombstone("A"); !ok || !got.Confirmed || got.Object == nil {
+	if got, ok := v.Tombstone("A"); !ok || got.Contradicts != 5 || got.Object == nil {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -10,10 +10,12 @@ import (
 type Interest struct {
 	Selected  bool // the rules that don't depend on the object's content select it
 	Published bool // the filter selects the object's content; true if the content is unknown
+}
 
-	// Shown is the UID of the selected object that the informers show, or "" if they show none.
-	// Tombstones is the value of [Ledger.Tombstones] before the informers were asked.
-	Shown      string
+// Shown is what the informers show of a key. Tombstones is the value of [Ledger.Tombstones] before the
+// informers were asked.
+type Shown struct {
+	UID        string // of the object, if it is selected; "" otherwise
 	Tombstones uint64
 }
 
@@ -87,11 +89,13 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 // Settle records that the bus needs no new event for the current state of a key. If the current
 // state differs from the state on the bus only in unpublished fields, acked has the version of the
 // current state.
-func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
+func (t *Term) Settle(key event.Key, acked event.Acked, in Interest, shown Shown) {
 	t.step(key, func(of *table, r *record) {
 		d := r.others().dirty
-		if d != nil && acked.Live() && in.Shown == acked.UID { // the object left the selection and returned
-			d.drop(func(t event.Tombstone) bool { return t.Deselected && t.UID == acked.UID && t.Number <= in.Tombstones })
+		if d != nil && acked.Live() && shown.UID == acked.UID { // the object left the selection and returned
+			d.drop(func(t event.Tombstone) bool {
+				return t.Deselected && t.UID == acked.UID && t.Number <= shown.Tombstones
+			})
 		}
 		of.reached(d, acked)
 		t.ledger.settle(of, r, acked, nil, in)

@@ -111,6 +111,9 @@ func TestReconcile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
+			if c.gone || c.deselected {
+				c.acked.Position = 9
+			}
 			b := newBench(t, stubCluster{get: func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 				if asked++; c.read == nil {
 					t.Fatal("the API server was asked")
@@ -138,7 +141,7 @@ func TestReconcile(t *testing.T) {
 			}
 			var want []event.Tombstone
 			if c.gone || c.deselected {
-				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Confirmed: true, Position: c.acked.Position, Observed: b.Now(), Cause: event.CauseReconcile}}
+				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Contradicts: c.acked.Position, Observed: b.Now(), Cause: event.CauseReconcile}}
 			}
 			if !slices.Equal(b.tombstones[testKey], want) {
 				t.Errorf("tombstones: got %+v, want %+v", b.tombstones[testKey], want)

@@ -118,8 +118,9 @@ func TestOutageCountsWhatWaits(t *testing.T) {
 			k := configMapKey(name)
 			keys.Observe(k, nil, shows{}.Lookup(k).Live, event.CauseWatch, false, time.Now())
 		}
-		time.Sleep(950 * time.Millisecond) // the ledger counts in whole seconds, and monitorBus notices in the next
+		time.Sleep(time.Minute + 950*time.Millisecond) // the ledger counts in whole seconds, and monitorBus notices in the next
 		f.away.Store(true)
+		lost := time.Now()
 		change("a")
 		time.Sleep(time.Minute)
 		const objects = 3
@@ -131,8 +132,8 @@ func TestOutageCountsWhatWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.away.Store(false)
 		time.Sleep(time.Minute)
-		if o := tm.outage.Load(); o == nil || o.waiting != objects {
-			t.Errorf("the outage is %+v, want that %d objects waited", o, objects)
+		if o := tm.outage.Load(); o == nil || o.waiting != objects || lost.Sub(o.began) > 2*time.Second {
+			t.Errorf("the outage is %+v, want that %d objects waited since about %v", o, objects, lost)
 		}
 		cancel()
 		running.Wait()

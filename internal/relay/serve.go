@@ -149,15 +149,15 @@ func (t *term) monitorBus(ctx context.Context) error {
 		}
 		away = err != nil
 		switch {
-		case !away && !wasAway:
-			lastReady = time.Now()
 		case away && !wasAway: // at some time since the last check
 			t.unavailableSince.Store(lastReady.UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.unavailableSince.Swap(0)), ended: time.Now()}
 			o.waiting = t.ledger.Between(o.began, o.ended)
 			t.outage.Store(o)
-			lastReady = o.ended
+		}
+		if !away {
+			lastReady = time.Now()
 		}
 		if away && t.bus.Probes {
 			// A publish would fail at once. But keys of deleted objects are handed out: if the bus

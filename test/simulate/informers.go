@@ -99,7 +99,12 @@ func (p *process) Lookup(k event.Key) event.View {
 // Interest implements [forward.Informers].
 func (p *process) Interest(k event.Key) ledger.Interest {
 	o := p.reflector.indexer[objectOf(k)]
-	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected, Shown: p.shownUID(k, o), Tombstones: p.ledger.Tombstones()}
+	return ledger.Interest{Selected: p.selects(k), Published: o == nil || !o.Unselected}
+}
+
+// Shown implements [forward.Informers].
+func (p *process) Shown(k event.Key) ledger.Shown {
+	return ledger.Shown{UID: p.shownUID(k, p.reflector.indexer[objectOf(k)]), Tombstones: p.ledger.Tombstones()}
 }
 
 // shownUID returns the UID of an object in an indexer, or "" if there is none or it isn't selected.

@@ -58,6 +58,19 @@ func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
+// managedBy returns the source of the clusters that a management cluster has.
+func managedBy(t *testing.T, server *httptest.Server) Source {
+	t.Helper()
+	s, err := New(Config{
+		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
+		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestClusterAPIVersion verifies that clusters come and go after the management cluster no longer
 // serves the version of Cluster API in which they were watched.
 func TestClusterAPIVersion(t *testing.T) {
@@ -66,13 +79,7 @@ func TestClusterAPIVersion(t *testing.T) {
 	m.version.Store(&before)
 	server := httptest.NewServer(m)
 	defer server.Close()
-	s, err := New(Config{
-		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
-		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := managedBy(t, server)
 	ctx, end := context.WithCancel(t.Context())
 	ended, names := make(chan struct{}), make(chan string)
 	go func() {
@@ -117,13 +124,7 @@ func TestClusterAPIStops(t *testing.T) {
 		http.Error(w, "no", http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	s, err := New(Config{
-		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
-		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := managedBy(t, server)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if _, err := s.Read(ctx); !errors.Is(err, context.Canceled) || requests.Load() > 0 {

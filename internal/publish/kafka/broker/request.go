@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/fetch"
+	"golang.org/x/sync/errgroup"
 )
 
 // fetched is the part of a fetch response for one partition. records contains the encoded
@@ -136,4 +137,23 @@ type fetchPartition struct {
 	AbortedTransactions  []fetch.ResponseTransaction `kafka:"min=v4,max=v11"`
 	PreferredReadReplica int32                       `kafka:"min=v11,max=v11"`
 	Records              []byte                      `kafka:"min=v0,max=v11"`
+}
+
+// parallel limits the number of partitions that [Each] handles concurrently. Each partition uses one
+// connection to its broker.
+const parallel = 16
+
+// Each calls do with 0 to n-1, up to parallel calls at a time, and returns the first error.
+func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(parallel)
+	for i := range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return do(ctx, i)
+		})
+	}
+	return all.Wait()
 }

@@ -59,12 +59,12 @@ type transport struct {
 	pool   atomic.Pointer[pool] // changed while mu is held
 	closed atomic.Bool          // set while mu is held
 
-	mu      sync.Mutex
-	renewed time.Time // when the pool was last replaced
-	renews  int
-	refused error // why the last attempt to replace the pool failed; nil if it succeeded
-	conns   map[*conn]struct{}
-	clients int // number of Clients that use the transport
+	mu       sync.Mutex
+	renewed  time.Time // when the pool was last replaced
+	renews   int
+	renewErr error // of the last attempt to replace the pool; nil if it succeeded
+	conns    map[*conn]struct{}
+	clients  int // number of Clients that use the transport
 }
 
 // pool is a kafka-go Transport.
@@ -128,7 +128,9 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	default:
 		t.renew(started, renewEvery)
 		if isNoBroker { // kafka-go keeps metadata without a broker while it can't fetch any
-			err = cmp.Or(t.whyNotRenewed(), err)
+			t.mu.Lock()
+			err = cmp.Or(t.renewErr, err)
+			t.mu.Unlock()
 		}
 	}
 	return res, t.explain(err)
@@ -178,7 +180,7 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	next.warm.Store(err == nil)
 
 	t.mu.Lock()
-	t.refused = err
+	t.renewErr = err
 	unused := next
 	if !t.closed.Load() && (err == nil || !former.warm.Load()) {
 		t.pool.Store(next)
@@ -186,12 +188,6 @@ func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
 	}
 	t.mu.Unlock()
 	unused.CloseIdleConnections()
-}
-
-func (t *transport) whyNotRenewed() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.refused
 }
 
 // renewSoon calls renew in the background, after a request timed out.
@@ -213,7 +209,7 @@ func (t *transport) forgetPool() {
 	defer t.mu.Unlock()
 	t.renewed = time.Now()
 	t.renews++
-	t.refused = nil
+	t.renewErr = nil
 	p := t.pool.Load()
 	p.warm.Store(false)
 	p.CloseIdleConnections()
