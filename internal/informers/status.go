@@ -49,7 +49,7 @@ type collector struct{ set *Set }
 var (
 	groupDesc  = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails; core is the core group, * means that all discovery fails. Meanwhile, no informer of the group starts or stops. Repair the back end of its APIService.", []string{"group"}, nil)
 	oldestDesc = prometheus.NewDesc("kuberelay_oldest_unsent_change_seconds", "Age in seconds of the oldest change that the bus has not acknowledged, 0 if there is none. Alert if it keeps growing: the bus is unavailable, is full, or refuses an object; see the log.", nil, nil)
-	dirtyDesc  = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose current state or delete the bus has not acknowledged. If it is 0 and /readyz returns 200, every known change is published. After a start, missed deletes become known within seconds of the first list. While objects change all the time, it is rarely 0: alert on kuberelay_oldest_unsent_change_seconds. A standby has no value.", nil, nil)
+	dirtyDesc  = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose current state or delete the bus has not acknowledged. If it is 0 and /readyz returns 200, every known change is published. After a start, the comparison that follows the first list finds missed deletes. While objects change all the time, it is rarely 0: alert on kuberelay_oldest_unsent_change_seconds. A standby has no value.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
