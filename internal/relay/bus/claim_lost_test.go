@@ -54,23 +54,23 @@ func TestALostClaimIsRenewed(t *testing.T) {
 }
 
 // purge removes all messages from the stream, like a server that loses them.
-func (b claimTest) purge() jetstream.JetStream {
-	b.t.Helper()
-	nc, err := nats.Connect(b.cfg.NATS.URLs[0], nats.Timeout(testLimit))
+func (c claimTest) purge() jetstream.JetStream {
+	c.t.Helper()
+	nc, err := nats.Connect(c.cfg.NATS.URLs[0], nats.Timeout(testLimit))
 	if err != nil {
-		b.t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	b.t.Cleanup(nc.Close)
+	c.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testLimit))
 	if err != nil {
-		b.t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	stream, err := js.Stream(b.t.Context(), "KUBERELAY")
+	stream, err := js.Stream(c.t.Context(), "KUBERELAY")
 	if err != nil {
-		b.t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	if err := stream.Purge(b.t.Context()); err != nil {
-		b.t.Fatal(err)
+	if err := stream.Purge(c.t.Context()); err != nil {
+		c.t.Fatal(err)
 	}
 	return js
 }
