@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -140,6 +142,18 @@ func (o *onceArmed) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// refuseWatchList changes the response to a WatchList request as if the API server did not support
+// WatchList. It reports whether the request was one.
+func refuseWatchList(r *http.Request, response *http.Response) bool {
+	if r.URL.Query().Get("sendInitialEvents") == "" {
+		return false
+	}
+	response.Body.Close()
+	response.StatusCode = http.StatusUnprocessableEntity
+	response.Body = io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`))
+	return true
+}
+
 // TestAServerWithoutWatchList verifies that an informer lists in pages if the server does not support
 // WatchList, and shows the same objects.
 func TestAServerWithoutWatchList(t *testing.T) {
@@ -152,12 +166,7 @@ func TestAServerWithoutWatchList(t *testing.T) {
 	streamed.awaitView(t, "streamed", o.key("one"), one)
 	var lists atomic.Int32
 	listed := start(t, configMapsThrough(cp.Config(), func(r *http.Request, response *http.Response) {
-		switch q := r.URL.Query(); {
-		case q.Get("sendInitialEvents") != "":
-			response.Body.Close()
-			response.StatusCode = http.StatusUnprocessableEntity
-			response.Body = io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`))
-		case q.Get("watch") == "":
+		if q := r.URL.Query(); !refuseWatchList(r, response) && q.Get("watch") == "" {
 			lists.Add(1)
 		}
 	}), selection)
@@ -175,4 +184,39 @@ func TestAServerWithoutWatchList(t *testing.T) {
 	}
 	changed := o.create("three", nil)
 	listed.awaitView(t, "watched", o.key("three"), changed)
+}
+
+// TestTheFirstListOfANewEpoch verifies that the first list in a new epoch is a consistent read if the
+// API server does not support WatchList. In a new epoch, a state of any version counts as later than
+// the bus. An earlier version published the old states of a watch cache that was behind.
+func TestTheFirstListOfANewEpoch(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	o := newObjects(t, cp, configMaps, "ConfigMap", namespace)
+	one := o.create("one", nil)
+	var mu sync.Mutex
+	var versions []string // of the lists since the last call of listed
+	listed := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		was := versions
+		versions = nil
+		return was
+	}
+	r := start(t, configMapsThrough(cp.Config(), func(r *http.Request, response *http.Response) {
+		if q := r.URL.Query(); !refuseWatchList(r, response) && q.Get("watch") == "" {
+			mu.Lock()
+			defer mu.Unlock()
+			versions = append(versions, q.Get("resourceVersion"))
+		}
+	}), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}})
+	r.awaitView(t, "first epoch", o.key("one"), one)
+	if got := listed(); !slices.Equal(got, []string{"0"}) {
+		t.Errorf("the first epoch began with lists at versions %q, want 0, which is cheap", got)
+	}
+	r.RaiseEpoch(configMaps.GroupResource(), 1)
+	r.await(t, "second epoch", func() bool { v := r.views[o.key("one")]; return v.Epoch == 1 && v.Live != nil })
+	if got := listed(); !slices.Equal(got, []string{""}) {
+		t.Errorf("the second epoch began with lists at versions %q, want a consistent read", got)
+	}
 }

@@ -17,7 +17,6 @@ type reflector struct {
 	listed   bool
 	again    bool   // the next connection must list, even if the watch could resume
 	notFirst bool   // the informer isn't the first one
-	latest   bool   // the next list must be a consistent read
 	sent     uint64 // the last change that the watch delivered
 	version  uint64 // the last version that the reflector has received
 	applied  uint64 // the last version in the indexer
@@ -91,8 +90,8 @@ func (p *process) render(object int, s state) *event.Object {
 	return o
 }
 
-// connect starts a watch, with a list if the watch can't resume. If the API server may choose the
-// version of the list, the list is up to stale changes behind the cluster.
+// connect starts a watch, with a list if the watch can't resume. The list is up to stale changes
+// behind the cluster, unless it is the first list of an informer in a new epoch.
 func (p *process) connect(stale uint8) {
 	r, c := &p.reflector, &p.world.cluster
 	if r.listed && !r.again && r.life == c.life && r.sent >= c.forgot {
@@ -101,7 +100,10 @@ func (p *process) connect(stale uint8) {
 		return
 	}
 	at := c.version
-	for n := len(c.history) - 1; !r.latest && stale > 0 && n >= 0; n-- {
+	if !r.listed && p.epoch > 0 {
+		stale = 0
+	}
+	for n := len(c.history) - 1; stale > 0 && n >= 0; n-- {
 		at, stale = c.history[n].version-1, stale-1
 	}
 	if r.listed && r.life == c.life {
@@ -125,7 +127,7 @@ func (p *process) connect(stale uint8) {
 	if initial {
 		r.initial = len(listed)
 	}
-	r.watching, r.listed, r.again, r.latest = true, true, false, false
+	r.watching, r.listed, r.again = true, true, false
 	r.sent, r.version, r.life = at, at, c.life
 	if initial && r.initial == 0 {
 		p.noteSynced()
