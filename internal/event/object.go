@@ -162,9 +162,11 @@ type Tombstone struct {
 	Observed   time.Time
 	Cause      Cause
 
-	// Contradicts is the position of the last event on the bus when a consistent read found that the
-	// object is gone or not selected. The read proves nothing about a later event. Contradicts is 0 if
-	// only a watch, which may be behind, showed that.
+	// Confirmed reports whether a consistent read found that the object is gone or not selected.
+	// Otherwise, only a watch showed that, which may be behind. Contradicts is the position of the
+	// last event on the bus at the time of the read, or 0 if the bus has lost that event. The read
+	// proves nothing about a later event.
+	Confirmed   bool
 	Contradicts uint64
 
 	// Object is the last state that the watch showed. It is nil if the delete was inferred,

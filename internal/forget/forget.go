@@ -199,7 +199,7 @@ func (d departed) Lookup(k event.Key) event.View {
 	d.ledger.Describe(k, &v)
 	v.Epoch, v.Outlived = v.Acked.Epoch, event.Outlived{Position: v.Acked.Position}
 	if v.Acked.UID != "" {
-		v.Tombstones = []event.Tombstone{{UID: v.Acked.UID, Contradicts: v.Acked.Position, Observed: now, Cause: event.CauseReconcile}}
+		v.Tombstones = []event.Tombstone{{UID: v.Acked.UID, Confirmed: true, Contradicts: v.Acked.Position, Observed: now, Cause: event.CauseReconcile}}
 	}
 	return v
 }

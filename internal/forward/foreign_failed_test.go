@@ -45,7 +45,7 @@ func TestARepairThatFailsIsRetried(t *testing.T) {
 			l := ledger.New()
 			f := b.forwarderWith(l)
 			if v.Live == nil {
-				l.AddTombstone(key, event.Tombstone{UID: "A", Contradicts: 1, Cause: event.CauseReconcile, Observed: time.Now()})
+				l.AddTombstone(key, event.Tombstone{UID: "A", Confirmed: true, Contradicts: 1, Cause: event.CauseReconcile, Observed: time.Now()})
 			}
 			l.MarkOutlived(key, event.Outlived{Position: foreignAt}, time.Now())
 			if _, err := syncOnce(t, f); err == nil {

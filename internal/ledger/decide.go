@@ -73,7 +73,7 @@ func Decide(v event.View) (*event.Change, Reason) {
 	}
 	if acked.Live() {
 		if t, gone := v.Tombstone(acked.UID); gone {
-			if t.Contradicts != acked.Position && isBehind(v, acked) {
+			if !(t.Confirmed && t.Contradicts == acked.Position) && isBehind(v, acked) {
 				return nil, ReasonStale
 			}
 			return deletion(v, t, acked)

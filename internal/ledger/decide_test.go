@@ -519,23 +519,33 @@ func TestDecideSetsBefore(t *testing.T) {
 func TestDecideDeleteBehindTheBus(t *testing.T) {
 	acked := at(live("A", "4"), 2)
 	confirmed, earlier := tombstone("A", "3"), tombstone("A", "3")
+	confirmed.Confirmed, earlier.Confirmed = true, true
 	confirmed.Contradicts, earlier.Contradicts = acked.Position, acked.Position-1
+	afterLoss := confirmed
+	afterLoss.Contradicts = 0
 	for name, c := range map[string]struct {
 		gone    event.Tombstone
+		lost    bool   // the bus has lost the event
 		version string // of the indexer
 		epoch   uint16
 		want    Reason
 	}{
-		"behind the bus":                         {tombstone("A", "3"), "3", 0, ReasonStale},
-		"deselected behind the bus":              {unselected("A", "3"), "3", 0, ReasonStale},
-		"behind, and a read confirmed":           {confirmed, "3", 0, ReasonDeleted},
-		"a read confirmed before the bus had it": {earlier, "3", 0, ReasonStale},
-		"as late as the bus":                     {tombstone("A", "3"), "4", 0, ReasonDeleted},
-		"how late is not known":                  {tombstone("A", "3"), "", 0, ReasonDeleted},
-		"in a later epoch":                       {tombstone("A", "3"), "3", 1, ReasonDeleted},
+		"behind the bus":                         {tombstone("A", "3"), false, "3", 0, ReasonStale},
+		"deselected behind the bus":              {unselected("A", "3"), false, "3", 0, ReasonStale},
+		"behind, and a read confirmed":           {confirmed, false, "3", 0, ReasonDeleted},
+		"a read confirmed before the bus had it": {earlier, false, "3", 0, ReasonStale},
+		"behind an event that is lost":           {tombstone("A", "3"), true, "3", 0, ReasonStale},
+		"a read confirmed before the loss":       {confirmed, true, "3", 0, ReasonStale},
+		"a read confirmed after the loss":        {afterLoss, true, "3", 0, ReasonDeleted},
+		"as late as the bus":                     {tombstone("A", "3"), false, "4", 0, ReasonDeleted},
+		"how late is not known":                  {tombstone("A", "3"), false, "", 0, ReasonDeleted},
+		"in a later epoch":                       {tombstone("A", "3"), false, "3", 1, ReasonDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view(nil, c.gone)
+			v, acked := view(nil, c.gone), acked
+			if c.lost {
+				acked.Position = 0
+			}
 			v.Version, v.Epoch = c.version, c.epoch
 			if change, got := decide(v, acked, ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
 				t.Errorf("got %s and %+v, want %s", got, change, c.want)

@@ -55,7 +55,7 @@ func TestDecideForeign(t *testing.T) {
 		"created by another, and recreated":           {live: whole("C", "9", 1), known: deleted("A", "5"), shown: shown(live("B", "7"), nil), want: adopt},
 		"deleted by another twice, and recreated":     {live: whole("C", "9", 1), known: deleted("A", "5"), shown: shown(deleted("B", "8"), nil), want: adopt},
 		"deleted by another, came and went":           {gone: []event.Tombstone{tombstone("A", "6")}, known: live("A", "5"), shown: shown(deleted("B", "8"), nil), want: adopt},
-		"deleted by another, inferred, and one more":  {gone: []event.Tombstone{{UID: "A", Contradicts: 1}}, known: live("A", "5"), shown: shown(deleted("B", "8"), nil), confirmed: true, want: adopt},
+		"deleted by another, inferred, and one more":  {gone: []event.Tombstone{{UID: "A", Confirmed: true, Contradicts: 1}}, known: live("A", "5"), shown: shown(deleted("B", "8"), nil), confirmed: true, want: adopt},
 		"deselected by another, came and went":        {gone: []event.Tombstone{tombstone("A", "6")}, known: live("A", "5"), shown: shown(deselected("B", "8"), nil), want: adopt},
 		"deleted by another, and one more":            {live: whole("C", "9", 1), gone: []event.Tombstone{tombstone("A", "6")}, known: live("A", "5"), shown: shown(deleted("B", "8"), nil), want: adopt},
 		"one of an unknown object, and updated":       {live: whole("A", "6", 1), known: live("A", ""), shown: shown(live("A", "5"), nil), want: adopt + "5"},
@@ -214,9 +214,9 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 // resourceVersion or none, so subscribers that sort events dropped it.
 func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 	unknown := event.Acked{}.Before(at(live("A", "5"), foreignAt))
-	confirmed := event.Tombstone{UID: "A", Contradicts: 1, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
+	confirmed := event.Tombstone{UID: "A", Confirmed: true, Contradicts: 1, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 	gone := tombstone("A", "4")
-	gone.Contradicts = 1
+	gone.Confirmed, gone.Contradicts = true, 1
 	for name, c := range map[string]struct {
 		known   event.Acked
 		gone    event.Tombstone
@@ -229,7 +229,7 @@ func TestForeignRemovalIsNotBeforeTheEvent(t *testing.T) {
 		"the watch had an earlier state":  {foreign(live("A", "3")), tombstone("A", "4"), "7", 0, "5"},
 		"a version that nobody has seen":  {foreign(live("A", "3")), gone, "4", 0, "4"},
 		"the seen versions are not known": {foreign(live("A", "4")), confirmed, "", 0, "4"},
-		"the event is of another object":  {foreign(live("B", "4")), event.Tombstone{UID: "B", Contradicts: 1}, "7", 0, "4"},
+		"the event is of another object":  {foreign(live("B", "4")), event.Tombstone{UID: "B", Confirmed: true, Contradicts: 1}, "7", 0, "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view(nil, c.gone)

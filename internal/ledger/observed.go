@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -59,11 +58,14 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 				return false
 			}
 			// A delete takes precedence over a deselection.
-			deselected, contradicts := gone.Deselected && old.Deselected, cmp.Or(gone.Contradicts, old.Contradicts)
+			deselected, confirmed, contradicts := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed, old.Contradicts
+			if gone.Confirmed {
+				contradicts = gone.Contradicts
+			}
 			if gone.Object == nil {
 				gone = old
 			}
-			gone.Deselected, gone.Contradicts = deselected, contradicts
+			gone.Deselected, gone.Confirmed, gone.Contradicts = deselected, confirmed, contradicts
 			return true
 		})
 		gone.Number = l.tombstones.Add(1)
@@ -165,7 +167,7 @@ func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]strin
 	l.eachDirty(matches, func(k event.Key, of *table, d *dirty) {
 		of.forget(d)
 		if uid, ok := shown[k]; ok {
-			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || t.Contradicts == 0) })
+			d.drop(func(t event.Tombstone) bool { return t.UID == uid && (t.Deselected || !t.Confirmed) })
 		}
 	})
 }

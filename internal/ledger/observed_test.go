@@ -97,7 +97,7 @@ func TestDirty(t *testing.T) {
 	}
 	confirm := func(uid string) func(*Ledger) {
 		return func(d *Ledger) {
-			d.AddTombstone(testKey, event.Tombstone{UID: uid, Contradicts: 1, Cause: event.CauseReconcile})
+			d.AddTombstone(testKey, event.Tombstone{UID: uid, Confirmed: true, Contradicts: 1, Cause: event.CauseReconcile})
 		}
 	}
 	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }, showsNothing) }
@@ -382,18 +382,36 @@ func TestAcknowledgeWithoutAReport(t *testing.T) {
 
 // TestAConfirmedTombstone verifies that a tombstone has the last state that a watch showed, and the
 // position of the event that the last consistent read contradicted. The position can be lower than
-// that of an earlier read, because the bus may have lost messages.
+// that of an earlier read, because the bus may have lost messages. If it has lost the last event of
+// the object, the position is 0.
 func TestAConfirmedTombstone(t *testing.T) {
-	d, k, now := newLedger(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
-	for _, contradicts := range []uint64{0, 7, 5, 0} {
-		d.AddTombstone(k, event.Tombstone{UID: "A", Contradicts: contradicts, Observed: now})
-		if contradicts == 0 {
-			d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})
-		}
+	k, now := event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
+	watched := event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now}
+	read := func(position uint64) event.Tombstone {
+		return event.Tombstone{UID: "A", Confirmed: true, Contradicts: position, Observed: now}
 	}
-	var v event.View
-	d.Describe(k, &v)
-	if got, ok := v.Tombstone("A"); !ok || got.Contradicts != 5 || got.Object == nil {
-		t.Errorf("got %+v", got)
+	for name, c := range map[string]struct {
+		tombstones []event.Tombstone
+		confirmed  bool
+		position   uint64
+	}{
+		"only a watch":                {[]event.Tombstone{watched, watched}, false, 0},
+		"a read":                      {[]event.Tombstone{watched, read(7)}, true, 7},
+		"a watch after a read":        {[]event.Tombstone{read(7), watched}, true, 7},
+		"a later read":                {[]event.Tombstone{read(5), watched, read(7)}, true, 7},
+		"the bus lost messages":       {[]event.Tombstone{read(7), read(5), watched}, true, 5},
+		"the bus lost the last event": {[]event.Tombstone{read(7), watched, read(0)}, true, 0},
+	} {
+		d := newLedger()
+		for _, t := range c.tombstones {
+			d.AddTombstone(k, t)
+		}
+		var v event.View
+		d.Describe(k, &v)
+		got, ok := v.Tombstone("A")
+		hasObject := slices.ContainsFunc(c.tombstones, func(t event.Tombstone) bool { return t.Object != nil })
+		if !ok || got.Confirmed != c.confirmed || got.Contradicts != c.position || hasObject != (got.Object != nil) {
+			t.Errorf("%s: got %+v", name, got)
+		}
 	}
 }

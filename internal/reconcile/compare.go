@@ -239,7 +239,7 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 // on the bus is foreign, addTombstone also allows the forwarder to repair it.
 func (c *Comparer) addTombstone(of pair, deselected bool) {
 	c.Informers.AddTombstone(of.key, event.Tombstone{
-		UID: of.acked.UID, Deselected: deselected, Contradicts: of.acked.Position, Observed: c.Now(), Cause: event.CauseReconcile,
+		UID: of.acked.UID, Deselected: deselected, Confirmed: true, Contradicts: of.acked.Position, Observed: c.Now(), Cause: event.CauseReconcile,
 	})
 	if of.unselected = deselected; of.acked.Foreign {
 		c.Informers.MarkOutlived(of.key, of.outlived(c.Now()))

@@ -141,7 +141,7 @@ func TestReconcile(t *testing.T) {
 			}
 			var want []event.Tombstone
 			if c.gone || c.deselected {
-				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Contradicts: c.acked.Position, Observed: b.Now(), Cause: event.CauseReconcile}}
+				want = []event.Tombstone{{UID: c.acked.UID, Deselected: c.deselected, Confirmed: true, Contradicts: c.acked.Position, Observed: b.Now(), Cause: event.CauseReconcile}}
 			}
 			if !slices.Equal(b.tombstones[testKey], want) {
 				t.Errorf("tombstones: got %+v, want %+v", b.tombstones[testKey], want)
