@@ -78,7 +78,7 @@ func register(c *catalogue) error {
 	reconcile.New(reconcile.Config{Logger: log, Registerer: c})
 	forward.New(forward.Config{Logger: log, Registerer: c})
 	checkpoint.New(ledger.New().NewTerm()).Register(c)
-	(&checkpoint.Retention{Acked: ledger.New().NewTerm()}).Register(c)
+	(&checkpoint.Retention{Checkpoint: checkpoint.New(ledger.New().NewTerm())}).Register(c)
 	c.MustRegister(resolve.New(resolve.Config{}))
 	leader.New(leader.Config{Logger: log, Registerer: c})
 	if _, err := relay.New(relay.Config{Logger: log, Registerer: c}); err != nil {

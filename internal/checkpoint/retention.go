@@ -35,15 +35,18 @@ type Purger interface {
 // refuses the create, because the create expects the position of the delete. The forwarder then
 // decides again, with no event of the object on the bus.
 //
+// Retention purges nothing while the bus may have lost events since the last load. The bus may have
+// lost a delete and still show the object.
+//
 // Retention keeps the last event with the highest epoch of a resource. The epoch is stored nowhere
 // else, and events with a lower epoch would sort before the events that subscribers have received.
 type Retention struct {
-	Acked *ledger.Term
-	Bus   Purger
-	After time.Duration // minimum age of a delete, from the time the bus stored it
-	Max   int           // maximum number of deletes that are kept for After; 0 for no limit
-	Now   func() time.Time
-	Log   *slog.Logger
+	Checkpoint *Checkpoint
+	Bus        Purger
+	After      time.Duration // minimum age of a delete, from the time the bus stored it
+	Max        int           // maximum number of deletes that are kept for After; 0 for no limit
+	Now        func() time.Time
+	Log        *slog.Logger
 
 	early  atomic.Int64 // deletes purged before After
 	warned time.Time    // when Run last logged a warning about such deletes
@@ -89,18 +92,21 @@ func (r *Retention) Run(ctx context.Context) {
 	}
 }
 
-func (r *Retention) tooMany() bool { return r.Max > 0 && r.Acked.Deletes() > r.Max }
+func (r *Retention) tooMany() bool { return r.Max > 0 && r.Checkpoint.term.Deletes() > r.Max }
 
-// Once purges the deletes that are due. If more than Max deletes remain, it then purges the oldest
+// Once purges the deletes that are due. While the bus may have lost events, it purges nothing. If more than Max deletes remain, it then purges the oldest
 // of them until an eighth of Max is free. It returns the number of purged objects. It continues
 // after an error and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
+	if _, known := r.Checkpoint.Losses(); !known {
+		return 0, nil
+	}
 	now := r.Now()
-	purged, first = r.purge(ctx, deletedBefore(r.Acked, now.Add(-r.After).UnixMilli()))
+	purged, first = r.purge(ctx, deletedBefore(r.Checkpoint.term, now.Add(-r.After).UnixMilli()))
 	if ctx.Err() != nil || !r.tooMany() {
 		return purged, first
 	}
-	early, err := r.purge(ctx, surplus(r.Acked, r.Max-r.Max/8, now.Add(-min(r.After, minEarlyAge)).UnixMilli()))
+	early, err := r.purge(ctx, surplus(r.Checkpoint.term, r.Max-r.Max/8, now.Add(-min(r.After, minEarlyAge)).UnixMilli()))
 	r.early.Add(int64(early))
 	return purged + early, cmp.Or(first, err)
 }
@@ -108,14 +114,14 @@ func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (purged int, first error) {
 	for _, k := range slices.SortedFunc(maps.Keys(due), event.Key.Compare) {
 		a := due[k]
-		if r.Acked.HoldsEpoch(k.GroupResource(), a) {
+		if r.Checkpoint.term.HoldsEpoch(k.GroupResource(), a) {
 			continue
 		}
 		failpoint.Hit("before-purge")
 		err := r.Bus.Purge(ctx, k, a.Position)
 		switch {
 		case err == nil:
-			r.Acked.Replace(k, a, event.Acked{})
+			r.Checkpoint.term.Replace(k, a, event.Acked{})
 			purged++
 		case ctx.Err() != nil:
 			return purged, cmp.Or(first, err)

@@ -106,7 +106,7 @@ func BenchmarkPurge(b *testing.B) {
 			c.Put(ofResource("r1", "live-"+strconv.Itoa(n)), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
 		}
 		r := Retention{
-			Acked: c.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Checkpoint: c.Checkpoint, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 		}
 		b.StartTimer()
@@ -126,7 +126,7 @@ func BenchmarkPurgeOfManyEpochs(b *testing.B) {
 			c.Put(key(strconv.Itoa(n)), event.Acked{UID: uid, ResourceVersion: "1", Epoch: uint16(n + 1), Time: 1, Deleted: true})
 		}
 		r := Retention{
-			Acked: c.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Checkpoint: c.Checkpoint, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 		}
 		b.StartTimer()

@@ -155,7 +155,7 @@ func TestTooManyDeletes(t *testing.T) {
 			c.put(cp)
 			before := cp.Deletes()
 			r := Retention{
-				Acked: cp.Term, After: now * time.Second, Max: limit, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
+				Checkpoint: cp.Checkpoint, After: now * time.Second, Max: limit, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
 				Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 			}
 			metrics := prometheus.NewRegistry()
@@ -183,7 +183,7 @@ func TestTiesOfTooManyDeletes(t *testing.T) {
 		cp.Put(inNamespace("hot", n), deletedAt(uint32(1000+n/300), 1))
 	}
 	r := Retention{
-		Acked: cp.Term, After: 24 * time.Hour, Max: 800, Now: func() time.Time { return time.Unix(50_000, 0) }, Log: slog.New(slog.DiscardHandler),
+		Checkpoint: cp.Checkpoint, After: 24 * time.Hour, Max: 800, Now: func() time.Time { return time.Unix(50_000, 0) }, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 	}
 	if purged, err := r.Once(t.Context()); purged != 300 || err != nil || cp.Deletes() != 700 {
@@ -222,7 +222,7 @@ func TestTooManyDeletesArePurgedSoon(t *testing.T) {
 		var up atomic.Bool
 		var log strings.Builder
 		r := Retention{
-			Acked: c.Term, After: 24 * time.Hour, Max: limit, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Checkpoint: c.Checkpoint, After: 24 * time.Hour, Max: limit, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Bus: purgerFunc(func(event.Key, uint64) error {
 				if !up.Load() {
 					return errors.New("bus down")

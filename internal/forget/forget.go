@@ -60,7 +60,8 @@ type Result struct {
 func Run(ctx context.Context, c Config) (Result, error) {
 	l := ledger.New()
 	r := &retirement{Config: c, ledger: l, known: l.NewTerm()}
-	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
+	loaded := checkpoint.New(r.known)
+	if _, err := loaded.Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
 	claim, err := c.Bus.LastClaim(ctx)
@@ -75,7 +76,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	retention := checkpoint.Retention{Acked: r.known, Bus: c.Bus, After: c.Retention, Now: c.Now, Log: c.Logger}
+	retention := checkpoint.Retention{Checkpoint: loaded, Bus: c.Bus, After: c.Retention, Now: c.Now, Log: c.Logger}
 	if result.Purged, err = retention.Once(ctx); err != nil {
 		return result, fmt.Errorf("purge the events of deleted objects: %w", err)
 	}

@@ -100,7 +100,7 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.Source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
 	if b.Purger != nil {
 		t.retention = &checkpoint.Retention{
-			Acked: acked, Bus: b.Purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Checkpoint: t.checkpoint, Bus: b.Purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
 			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
 		}
 		t.retention.Register(metrics)

@@ -184,7 +184,7 @@ func (w *world) startBrokers(lose, which int) {
 	for _, p := range w.processes {
 		if p != nil && p.loaded {
 			p.retryNow()
-			p.refresh()
+			p.mayLose()
 		}
 	}
 }

@@ -253,7 +253,7 @@ func (w *world) disconnect(p *process) {
 	}
 	p.retryNow()
 	if p.loaded && !w.isKafka() {
-		p.refresh()
+		p.mayLose()
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *world) startBus(arg int) {
 	for _, p := range w.processes {
 		if p != nil && p.loaded {
 			p.retryNow()
-			p.refresh()
+			p.mayLose()
 		}
 	}
 }

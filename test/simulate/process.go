@@ -70,7 +70,8 @@ type process struct {
 	point     event.Point // the last acknowledged consistency point
 
 	client      client
-	connections int // number of broken connections to the bus
+	connections int    // number of broken connections to the bus
+	losses      uint64 // see [publish.Bus]
 
 	session *session // nil on NATS, and while the process isn't the writer
 	wrote   bool     // the process has had a session
@@ -108,6 +109,7 @@ func (w *world) start(slot int8) {
 	log := slog.New(slog.DiscardHandler)
 	p.acked = p.ledger.NewTerm()
 	p.checkpoint = checkpoint.NewAt(p.acked, p.now)
+	p.checkpoint.PossibleLosses = func() uint64 { return p.losses }
 	p.comparer = reconcile.New(reconcile.Config{
 		Informers: p, Reads: reader{p: p}, PublishDeselected: p.config.publishDeselected, Now: p.now, Logger: log, Registerer: noMetrics{},
 		Each: func(ctx context.Context, n int, read func(context.Context, int) error) error {
@@ -121,7 +123,7 @@ func (w *world) start(slot int8) {
 		},
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, p.client, compared{p}, refreshPeriod, log)
-	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: p.client, After: deleteRetention, Now: p.now, Log: log}
+	p.retention = &checkpoint.Retention{Checkpoint: p.checkpoint, Bus: p.client, After: deleteRetention, Now: p.now, Log: log}
 	builder := event.Builder{Cluster: clusterName}
 	if p.config.change {
 		builder.Data = event.DataChange
@@ -220,7 +222,12 @@ func (p *process) retryNow() {
 	}
 }
 
-func (p *process) refresh() { p.reconciler.Refresh(); p.due = true }
+// mayLose records that the bus may have lost events, and schedules a reload.
+func (p *process) mayLose() {
+	p.losses++
+	p.reconciler.Refresh()
+	p.due = true
+}
 
 func (p *process) compareResource() {
 	p.reconciler.CompareResource(resource.GroupResource())

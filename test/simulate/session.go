@@ -256,7 +256,7 @@ func (p *process) endSession(err error) {
 		p.spawn(takingOver, func() {
 			p.takeOver()
 			p.retryNow()
-			p.refresh()
+			p.mayLose()
 		})
 	}
 }
