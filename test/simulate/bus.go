@@ -13,6 +13,7 @@ import (
 type bus struct {
 	messages   []stream.Message // in order of their sequences
 	last       uint64           // the last assigned sequence
+	lost       uint64           // the highest sequence that was lost, 0 for none
 	perSubject int              // maximum number of messages per subject
 	down       bool
 }
@@ -75,5 +76,7 @@ func (b *bus) purge(subject string, before uint64) {
 // lose removes the messages after a sequence, like a server that lost the end of its log.
 func (b *bus) lose(after uint64) {
 	b.messages = slices.DeleteFunc(b.messages, func(m stream.Message) bool { return m.Sequence > after })
-	b.last = min(b.last, after)
+	if b.last > after {
+		b.lost, b.last = max(b.lost, b.last), after
+	}
 }

@@ -169,7 +169,7 @@ func (w *world) reuses(f *flight) bool {
 	}
 	// A forwarder adopts the event of another forwarder, or of a killed one, without its version.
 	isOther := w.writers == 1 && f.follows.ResourceVersion != "" && last.ResourceVersion != f.follows.ResourceVersion
-	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
+	return f.wanted != 0 && f.wanted <= w.bus.lost && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }
 

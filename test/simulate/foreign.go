@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bytes"
+	"slices"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -130,7 +131,7 @@ func (o *oracle) shown(object int) published {
 // storedBesideForger checks an event in a history with a foreign writer. It doesn't check the
 // previous version and content in the event, because the forwarder may have adopted a forged event.
 func (o *oracle) storedBesideForger(object int, e published) {
-	answers := o.forged[object] != nil              // if the message isn't an event, a forwarder that starts knows only its position
+	answers := e.answers                            // if the message isn't an event, a forwarder that starts knows only its position
 	if f := o.forged[object]; f != nil && f.isOld { // a forwarder that starts doesn't see the events before f
 		for n := range o.events[object] {
 			o.events[object][n].id = ""
@@ -138,9 +139,8 @@ func (o *oracle) storedBesideForger(object int, e published) {
 	}
 	o.forged[object] = nil
 	last, ok := o.last(object)
-	// After a restore of etcd, the cluster uses the same versions again. A repair with a version of the
-	// new history can hide the restore.
-	answers = answers || mayRepeatID(last) || o.restored && last.isRepair()
+	hidden := o.restored && slices.ContainsFunc(o.events[object], func(p published) bool { return p.isRepair() || p.answers })
+	answers = answers || mayRepeatID(last) || hidden
 	switch {
 	case e.Live():
 		if !o.isState(e) {

@@ -14,45 +14,54 @@ const Steps = 200
 // History is the result of one seed.
 type History struct {
 	Sink   Sink
-	Seed   uint64
+	Path   Path
 	Steps  int // including the steps after the faults end
 	Wrong  *Violation
 	trace  []action
 	Events int // stored by the bus
 }
 
-// Run runs the history of a seed.
-func Run(sink Sink, seed uint64) History {
-	w := newWorld(sink, seed)
+// Run runs the history of a path.
+func Run(sink Sink, path Path) History { return runTo(sink, path, nil) }
+
+// runTo is like Run, and records the situations that the history reaches, unless reached is nil.
+func runTo(sink Sink, path Path, reached map[situation]int) History {
+	w := newWorld(sink, path)
+	w.reached = reached
 	w.run(Steps)
-	h := History{Sink: sink, Seed: seed, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
+	h := History{Sink: sink, Path: path, Steps: w.steps, Events: w.stores, Wrong: w.wrong, trace: w.trace}
 	w.close()
 	return h
 }
 
-// Range is a range of seeds to run.
+// Range is a range of histories to run.
 type Range struct {
 	Sink  Sink
-	First uint64
+	First Path          // the paths of the next histories differ in the last seed, which increases by 1
 	Seeds uint64        // 0 for no limit
 	Time  time.Duration // 0 for no limit
 	Jobs  int           // parallel histories, 0 for the number of CPUs
+
+	// Explore makes most histories branch off from earlier ones, where these reached a new situation.
+	// With more than one job, the paths depend on the speed of the jobs.
+	Explore bool
 }
 
 // Result is the result of a range of seeds.
 type Result struct {
 	Histories, Steps, Events int
-	Failed                   *History // the failed history with the lowest seed, nil if none failed
+	Failed                   *History // the failed history with the lowest last seed, nil if none failed
 }
 
 // Run runs the histories of a range. It starts no history after one has failed.
 func (r Range) Run() (result Result) {
-	began, next := time.Now(), r.First
+	began, first := time.Now(), r.First.lastSeed()
+	next, e := first, newExplorer(first)
 	var mu sync.Mutex
 	take := func() (seed uint64, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if result.Failed != nil || r.Seeds > 0 && next >= r.First+r.Seeds || r.Time > 0 && time.Since(began) >= r.Time {
+		if result.Failed != nil || r.Seeds > 0 && next >= first+r.Seeds || r.Time > 0 && time.Since(began) >= r.Time {
 			return 0, false
 		}
 		next++
@@ -62,10 +71,10 @@ func (r Range) Run() (result Result) {
 	for range cmp.Or(r.Jobs, runtime.NumCPU()) {
 		jobs.Go(func() {
 			for seed, ok := take(); ok; seed, ok = take() {
-				h := Run(r.Sink, seed)
+				h := r.one(seed, e)
 				mu.Lock()
 				result.Histories, result.Steps, result.Events = result.Histories+1, result.Steps+h.Steps, result.Events+h.Events
-				if h.Wrong != nil && (result.Failed == nil || seed < result.Failed.Seed) {
+				if h.Wrong != nil && (result.Failed == nil || seed < result.Failed.Path.lastSeed()) {
 					result.Failed = &h
 				}
 				mu.Unlock()
@@ -74,6 +83,18 @@ func (r Range) Run() (result Result) {
 	}
 	jobs.Wait()
 	return result
+}
+
+// one runs the history of a seed.
+func (r Range) one(seed uint64, e *explorer) History {
+	path := r.First.withLast(seed)
+	if !r.Explore {
+		return Run(r.Sink, path)
+	}
+	path, reached := e.choose(path), map[situation]int{}
+	h := runTo(r.Sink, path, reached)
+	e.learn(path, reached)
+	return h
 }
 
 // close stops the coroutines.
@@ -86,9 +107,12 @@ func (w *world) close() {
 }
 
 // replayOf replays a subset of the actions in a seed's history.
-func replayOf(sink Sink, seed uint64, trace []action, settles bool, story *[]string) *world {
-	w := newWorld(sink, seed)
+func replayOf(sink Sink, path Path, trace []action, settles bool, story *[]string) *world {
+	w := newWorld(sink, path)
 	w.story = story
+	for k := range w.weights { // each branch had its own
+		w.weights[k] = 1
+	}
 	w.tell("%d objects, %+v, the bus keeps %d messages of each", w.objects, w.config, w.bus.perSubject)
 	w.replay(trace, settles)
 	w.close()
@@ -100,7 +124,7 @@ func replayOf(sink Sink, seed uint64, trace []action, settles bool, story *[]str
 func Shrink(h History) []string {
 	settles := h.Wrong.Rule == ruleConverge || h.Wrong.Rule == ruleRest
 	fails := func(trace []action) bool {
-		w := replayOf(h.Sink, h.Seed, trace, settles, nil)
+		w := replayOf(h.Sink, h.Path, trace, settles, nil)
 		return w.wrong != nil && w.wrong.Rule == h.Wrong.Rule
 	}
 	trace := h.trace
@@ -128,6 +152,6 @@ func Shrink(h History) []string {
 		}
 	}
 	var story []string
-	replayOf(h.Sink, h.Seed, trace, settles, &story)
+	replayOf(h.Sink, h.Path, trace, settles, &story)
 	return story
 }

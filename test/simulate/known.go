@@ -74,8 +74,9 @@ func mayRepeatID(last published) bool {
 // possible. An object left the selection and returned, more than once, and its last create wasn't
 // acknowledged. If the notification of an earlier deselection then arrives late, the forwarder
 // publishes the object once more in that earlier state, followed by its removal. See ledger.Decide.
+// After the bus lost events, the same can follow a delete by another forwarder.
 func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
-	return o.unsure[object] && e.Live() && last.Deselected && e.UID == last.UID
+	return o.unsure[object] && e.Live() && e.UID == last.UID && (last.Deselected || last.Deleted && o.world.writers > 1 && o.lossy)
 }
 
 // missesEpoch reports whether the known weakness after a restore of etcd is possible. A forwarder
@@ -92,6 +93,14 @@ func (o *oracle) missesEpoch(e, last published) bool {
 // See section "How other events are repaired" in docs/delivery.md.
 func (o *oracle) repairsLateEvent(object int, e, last published, by *process) bool {
 	return o.restored && e.isRepair() && e.Epoch == last.Epoch && o.writer[object] != by
+}
+
+// followsLateEvent reports whether the known weakness after a restore of etcd is possible. The last event
+// arrived late, with a version that the new history has not reached. The forwarder adopts the event
+// without that version, or with an earlier one if another process sent the event. See
+// ledger.DecideForeign.
+func (o *oracle) followsLateEvent(object int, p previous, by *process) bool {
+	return o.restored && (p.version == "" || o.writer[object] != by)
 }
 
 // returnsByRestore reports whether a restore of etcd explains that e has the ID of the event before: the

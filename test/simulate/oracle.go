@@ -64,10 +64,11 @@ type published struct {
 	version uint64
 	content content
 
-	isCopy bool // forged with the attributes of the true state
-	noData int  // the UID in the attributes of a forged event whose data isn't an object, otherwise 0
-	isOld  bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
-	inLost bool // forged at the position of a lost event, with the UID and version of that event
+	isCopy  bool // forged with the attributes of the true state
+	answers bool // the message before is from a foreign writer
+	noData  int  // the UID in the attributes of a forged event whose data isn't an object, otherwise 0
+	isOld   bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
+	inLost  bool // forged at the position of a lost event, with the UID and version of that event
 }
 
 // isRepair reports whether an event is the repair of an event that the forwarder treated as foreign.
@@ -179,6 +180,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 		return
 	}
 	if w.foreign {
+		e.answers = o.forged[object] != nil
 		o.storedBesideForger(object, e)
 		o.events[object], o.unknown[object] = append(o.events[object], e), false
 		return
@@ -214,10 +216,11 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 	// forwarder detects a restore, its watch is behind every event of the former history.
 	unknown = unknown || e.isRepair() && (e.Deleted && e.version == 0 || o.restored && e.Epoch == last.Epoch)
 	unknown = unknown || o.mayRepeatEarlierState(object, e, last) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
+	unknown = unknown || o.mayDisagreeAboutEpochs() && e.Epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
 	}
-	o.checkPrevious(object, e, last, previous)
+	o.checkPrevious(object, e, last, previous, by)
 	o.events[object] = append(o.events[object], e)
 	o.unknown[object] = false
 }
@@ -281,9 +284,9 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 }
 
 // checkPrevious checks the version and content that an event states for the event before it.
-func (o *oracle) checkPrevious(object int, e, last published, p previous) {
+func (o *oracle) checkPrevious(object int, e, last published, p previous, by *process) {
 	w, name := o.world, objectNames[object]
-	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion {
+	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion && !o.followsLateEvent(object, p, by) {
 		w.violate(rulePrevious, "%s: the event at %d follows version %s, and says %s", name, e.Position, last.ResourceVersion, p.version)
 	}
 	if p.content == nil || o.lossy && last.UID == "" { // subscribers received the event before the bus lost it

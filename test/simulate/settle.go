@@ -54,11 +54,17 @@ func (w *world) settle() {
 	}
 }
 
+// isForeign reports whether a forwarder treats the last event of an object as foreign.
+func (w *world) isForeign(object int) bool {
+	return slices.ContainsFunc(w.processes[:], func(p *process) bool { return p != nil && p.acked.Get(keyOf(object)).Foreign })
+}
+
 // mayRemoveForeign reports whether the bus has a foreign event that the forwarder may leave there. A
-// comparison after a restore of etcd can still prove that its object is gone.
+// comparison after a restore of etcd, or after the removal of the namespace, can still prove that its
+// object is gone.
 func (w *world) mayRemoveForeign() bool {
 	left := slices.ContainsFunc(w.oracle.forged[:], func(f *published) bool { return f != nil })
-	return left && w.oracle.restored && w.config.leavesForeign()
+	return left && (w.oracle.restored && w.config.leavesForeign() || w.spaces)
 }
 
 // mayStayDirty reports whether a key of a forwarder may stay dirty.
@@ -137,7 +143,7 @@ func (w *world) difference() string {
 		case !s.exists() && shown != 0:
 			return name + " does not exist, and the bus shows it"
 		case last.isCopy && last.isOld, last.inLost:
-		case !selected && s.exists() && w.oracle.forged[object] != nil && w.config.leavesForeign():
+		case !selected && s.exists() && w.config.leavesForeign() && (w.oracle.forged[object] != nil || w.isForeign(object)):
 		case !selected && shown != 0 && (shown != s.uid || w.config.publishDeselected || !inScope):
 			return name + " is not selected, and the bus shows it"
 		case !selected:

@@ -40,6 +40,9 @@ type world struct {
 	reads  int // reads of the bus and of the API server
 	points int // consistency points that the bus has stored
 
+	path    Path
+	reached map[situation]int // the step at which a forwarder first reached a situation; nil if nobody asks
+
 	rendered map[rendering]*event.Object
 	story    *[]string // the log of the history, nil for none
 	wrong    *Violation
@@ -76,9 +79,11 @@ const (
 	Kafka Sink = "kafka"
 )
 
-// newWorld creates the world for a seed.
-func newWorld(sink Sink, seed uint64) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6b756265)), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b756265)) }
+
+// newWorld creates the world for a path.
+func newWorld(sink Sink, path Path) *world {
+	w := &world{path: path, rng: newRNG(path[0].Seed), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
 	w.oracle.init(w)
 	w.objects = []int{1, 1, 2, len(objectNames)}[w.rng.IntN(4)]
 	w.writers = []int{1, 1, 2}[w.rng.IntN(3)]
@@ -88,6 +93,16 @@ func newWorld(sink Sink, seed uint64) *world {
 	w.cluster.spaces, w.cluster.role = []spaceChange{{after: space{exists: true, label: true}}}, true
 	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
 	w.config = w.anyConfig()
+	w.drawWeights()
+	if sink == Kafka {
+		w.useKafka()
+	}
+	w.start(0)
+	return w
+}
+
+// drawWeights chooses how frequent the actions are.
+func (w *world) drawWeights() {
 	// Each history enables only some of the faults, so that one fault doesn't always hide another.
 	for k, info := range infoOf {
 		w.weights[k] = info.weight
@@ -107,11 +122,6 @@ func newWorld(sink Sink, seed uint64) *world {
 	for _, k := range []kind{show, showSpace, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
 	}
-	if sink == Kafka {
-		w.useKafka()
-	}
-	w.start(0)
-	return w
 }
 
 // useKafka replaces NATS JetStream with Kafka.
@@ -158,12 +168,32 @@ func (w *world) render(object int, s state, f form) *event.Object {
 
 // run performs the given number of steps, ends the faults, and checks the bus.
 func (w *world) run(steps int) {
+	later := w.path[1:]
+	if len(later) > 0 {
+		steps = max(steps, later[len(later)-1].After+steps/2)
+	}
 	for range steps {
+		if len(later) > 0 && w.steps == later[0].After {
+			w.branch(later[0].Seed)
+			later = later[1:]
+		}
 		if !w.step() || w.wrong != nil {
 			break
 		}
+		if w.reached != nil {
+			w.noteSituations()
+		}
 	}
 	w.settle()
+}
+
+// branch continues the history with other choices.
+func (w *world) branch(seed uint64) {
+	w.rng = newRNG(seed)
+	w.drawWeights()
+	if w.isKafka() {
+		w.weights[proceed] *= 4 // see useKafka
+	}
 }
 
 // step chooses and performs one of the possible actions.

@@ -20,10 +20,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var r simulate.Range
-	flags.Uint64Var(&r.First, "seed", 1, "the first seed; without -seeds and -seconds, the only one")
+	first := flags.String("seed", "1", "the first seed; without -seeds and -time, the only one; or a path, such as 17/120:4711")
 	flags.Uint64Var(&r.Seeds, "seeds", 0, "the number of seeds, 0 for no limit")
 	flags.DurationVar(&r.Time, "time", 0, "how long to run, 0 for no limit")
 	flags.IntVar(&r.Jobs, "jobs", 0, "histories at once, 0 for the number of CPUs")
+	flags.BoolVar(&r.Explore, "explore", false, "branch off from earlier histories at new situations")
 	sink := flags.String("sink", string(simulate.NATS), "nats or kafka")
 	story := flags.Bool("story", true, "shrink the first failing history and print its log")
 	if err := flags.Parse(args); err != nil {
@@ -31,6 +32,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	if r.Sink = simulate.Sink(*sink); r.Sink != simulate.NATS && r.Sink != simulate.Kafka {
 		fmt.Fprintf(stderr, "-sink=%s: want nats or kafka\n", *sink)
+		return 2
+	}
+	var err error
+	if r.First, err = simulate.ParsePath(*first); err != nil {
+		fmt.Fprintln(stderr, err)
 		return 2
 	}
 	if r.Seeds == 0 && r.Time == 0 {
@@ -44,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if result.Failed == nil {
 		return 0
 	}
-	fmt.Fprintf(stdout, "seed %d fails, after %d histories: %v\n", result.Failed.Seed, result.Failed.Seed-r.First+1, result.Failed.Wrong)
+	fmt.Fprintf(stdout, "seed %s fails, after %d histories: %v\n", result.Failed.Path, result.Histories, result.Failed.Wrong)
 	if *story {
 		fmt.Fprintln(stdout, strings.Join(simulate.Shrink(*result.Failed), "\n"))
 	}
