@@ -245,6 +245,31 @@ func TestUnansweredRemovalIsFound(t *testing.T) {
 	}
 }
 
+// TestRemovalIsFoundBeforeItsTimeout verifies that nothing stays unacknowledged if a load finds a
+// removal on the bus before its publish times out. An earlier version kept the attempts, because the
+// next load found no new position. So Decide waited for the object, and the key stayed dirty.
+func TestRemovalIsFoundBeforeItsTimeout(t *testing.T) {
+	d, known, removed := newLedger(), at(live("A", "11"), 7), at(deleted("A", "12"), 8)
+	find := func(is event.Acked) { load(d.term, map[event.Key]event.Acked{testKey: is}, func() {}) }
+	find(known)
+	d.AddTombstone(testKey, tombstone("A", "12"))
+	d.term.Unanswered(testKey, known, message("A", "12"), nil, wanted)
+	find(removed)
+	if got := d.term.Get(testKey); !got.Foreign || got.Position != 8 {
+		t.Fatalf("the entry is %+v, so this test verifies nothing", got)
+	}
+	d.term.Unanswered(testKey, known, at(removed, 0), nil, wanted)
+	find(removed)
+	var v event.View
+	d.Describe(testKey, &v)
+	if got := d.term.Get(testKey); got != removed || v.Attempted != "" {
+		t.Errorf("the entry is %+v, attempted %q", got, v.Attempted)
+	}
+	if c, reason := decide(v, removed, v.Attempted); c != nil || reason != ReasonGone {
+		t.Errorf("decided %+v, %s", c, reason)
+	}
+}
+
 // TestConflictAfterALoad verifies that a conflict has no effect if a load has changed the entry
 // since the decision.
 func TestConflictAfterALoad(t *testing.T) {

@@ -123,8 +123,8 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		now = loaded
 	}
 	t.setAcked(&r, now)
-	if now.Position != was.Position && !now.Foreign {
-		r.setAttempts(nil) // they expect another position, so the bus refuses them
+	if !now.Foreign {
+		r.dropRefused(now.Position)
 	}
 	ledger.prune(t, &r)
 	t.store(n, r)

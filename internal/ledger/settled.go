@@ -64,10 +64,16 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 			return
 		}
 		t.set(key, of, r, is)
-		if a := r.others().attempts; a != nil && a.expected != is.Position {
-			r.setAttempts(nil)
-		}
+		r.dropRefused(is.Position)
 	})
+}
+
+// dropRefused forgets the attempts if the last event on the bus is at a position that they don't expect,
+// because the bus refuses them.
+func (r *record) dropRefused(position uint64) {
+	if a := r.others().attempts; a != nil && a.expected != position {
+		r.setAttempts(nil)
+	}
 }
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
