@@ -215,8 +215,9 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 	// a version of the new history.
 	unknown := o.restored && (e.UID != last.UID || last.Deleted) && e.Epoch == last.Epoch
 	// A delete that repairs a late event has no version if the watch is behind that event. Until a
-	// forwarder detects a restore, its watch is behind every event of the former history.
-	unknown = unknown || e.isRepair() && (e.Deleted && e.version == 0 || o.restored && e.Epoch == last.Epoch)
+	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
+	// after a late event has no version either.
+	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.restored) || e.isRepair() && o.restored && e.Epoch == last.Epoch
 	unknown = unknown || o.mayRepeatEarlierState(object, e, last) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
 	unknown = unknown || o.mayDisagreeAboutEpochs() && e.Epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
