@@ -94,9 +94,9 @@ func (r *Retention) Run(ctx context.Context) {
 
 func (r *Retention) tooMany() bool { return r.Max > 0 && r.Checkpoint.term.Deletes() > r.Max }
 
-// Once purges the deletes that are due. While the bus may have lost events, it purges nothing. If more than Max deletes remain, it then purges the oldest
-// of them until an eighth of Max is free. It returns the number of purged objects. It continues
-// after an error and returns the first error.
+// Once purges the deletes that are due. If more than Max deletes remain, it then purges the oldest
+// of them until an eighth of Max is free. It purges nothing while the bus may have lost events. It
+// returns the number of purged objects. It continues after an error and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 	if _, known := r.Checkpoint.Losses(); !known {
 		return 0, nil
