@@ -36,7 +36,8 @@ type Purger interface {
 // decides again, with no event of the object on the bus.
 //
 // Retention purges nothing while the bus may have lost events since the last load. The bus may have
-// lost a delete and still show the object.
+// lost a delete and still show the object. A loss that nobody has noticed yet, such as an election on a
+// cluster of NATS servers, does not stop a purge.
 //
 // Retention keeps the last event with the highest epoch of a resource. The epoch is stored nowhere
 // else, and events with a lower epoch would sort before the events that subscribers have received.
@@ -51,6 +52,8 @@ type Retention struct {
 	early  atomic.Int64 // deletes purged before After
 	warned time.Time    // when Run last logged a warning about such deletes
 }
+
+var errPossibleLosses = errors.New("the bus may have lost events since the last read of the checkpoint")
 
 const (
 	minEarlyAge   = 5 * time.Minute  // minimum age of a delete that is purged before After
@@ -95,12 +98,9 @@ func (r *Retention) Run(ctx context.Context) {
 func (r *Retention) tooMany() bool { return r.Max > 0 && r.Checkpoint.term.Deletes() > r.Max }
 
 // Once purges the deletes that are due. If more than Max deletes remain, it then purges the oldest
-// of them until an eighth of Max is free. It purges nothing while the bus may have lost events. It
-// returns the number of purged objects. It continues after an error and returns the first error.
+// of them until an eighth of Max is free. It returns the number of purged objects. It continues after
+// an error of the bus and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
-	if _, known := r.Checkpoint.Losses(); !known {
-		return 0, nil
-	}
 	now := r.Now()
 	purged, first = r.purge(ctx, deletedBefore(r.Checkpoint.term, now.Add(-r.After).UnixMilli()))
 	if ctx.Err() != nil || !r.tooMany() {
@@ -114,7 +114,10 @@ func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (purged int, first error) {
 	for _, k := range slices.SortedFunc(maps.Keys(due), event.Key.Compare) {
 		a := due[k]
-		if r.Checkpoint.term.HoldsEpoch(k.GroupResource(), a) {
+		if _, known := r.Checkpoint.Losses(); !known {
+			return purged, cmp.Or(first, errPossibleLosses)
+		}
+		if r.Checkpoint.term.HoldsEpoch(k.GroupResource(), a) || r.Checkpoint.term.Get(k) != a {
 			continue
 		}
 		failpoint.Hit("before-purge")

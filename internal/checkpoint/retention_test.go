@@ -231,26 +231,59 @@ func TestRetentionAfterALoss(t *testing.T) {
 		Checkpoint: c.Checkpoint, Bus: purgerFunc(func(event.Key, uint64) error { purged++; return nil }), After: time.Second, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler),
 	}
-	once := func() {
+	once := func(want error) {
 		t.Helper()
-		if _, err := r.Once(t.Context()); err != nil {
-			t.Error(err)
+		if _, err := r.Once(t.Context()); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
 		}
 	}
 	losses++
-	once()
+	once(errPossibleLosses)
 	if _, err := c.Load(t.Context(), sourceFunc(func(context.Context, func(event.Key, event.Acked) error) error { return errors.New("bus down") })); err == nil {
 		t.Error("the load succeeded")
 	}
-	once()
+	once(errPossibleLosses)
 	if purged > 0 {
 		t.Error("purged an object whose delete the bus may have lost")
 	}
 	if _, err := c.Load(t.Context(), holds(map[event.Key]event.Acked{key("web"): deletedAt(1, 7)})); err != nil {
 		t.Error(err)
 	}
-	once()
+	once(nil)
 	if purged != 1 {
 		t.Errorf("purged %d objects after the load, want 1", purged)
+	}
+}
+
+// TestALossDuringPurges verifies that purges end when the bus may have lost events, and that an object
+// that a load showed in the meantime is not purged.
+func TestALossDuringPurges(t *testing.T) {
+	for name, c := range map[string]struct {
+		during func(*bench, *uint64) // the first purge
+		err    error
+	}{
+		"a loss": {func(_ *bench, losses *uint64) { *losses++ }, errPossibleLosses},
+		"a loss and a load": {func(c *bench, losses *uint64) {
+			*losses++
+			_, _ = c.Load(t.Context(), holds(map[event.Key]event.Acked{key("a"): deletedAt(1, 7), key("b"): at("9")}))
+		}, nil},
+	} {
+		cp, losses := newBench(), uint64(0)
+		cp.PossibleLosses = func() uint64 { return losses }
+		cp.Put(key("a"), deletedAt(1, 7))
+		cp.Put(key("b"), deletedAt(1, 8))
+		var purged []string
+		r := Retention{
+			Checkpoint: cp.Checkpoint, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Bus: purgerFunc(func(k event.Key, _ uint64) error {
+				if purged = append(purged, k.Name); len(purged) == 1 {
+					c.during(cp, &losses)
+				}
+				return nil
+			}),
+		}
+		if n, err := r.Once(t.Context()); n != 1 || !errors.Is(err, c.err) || !slices.Equal(purged, []string{"a"}) {
+			t.Errorf("%s: purged %v, %d in all, error %v", name, purged, n, err)
+		}
 	}
 }

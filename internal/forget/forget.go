@@ -61,6 +61,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	l := ledger.New()
 	r := &retirement{Config: c, ledger: l, known: l.NewTerm()}
 	loaded := checkpoint.New(r.known)
+	loaded.PossibleLosses = c.Bus.PossibleLosses
 	if _, err := loaded.Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
@@ -71,7 +72,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("read the claim of the cluster name: %w", err)
 	}
-	err = r.deleteAll(ctx)
+	err = r.deleteCertainly(ctx, loaded)
 	result := Result{Deleted: r.deleted.Load()}
 	if err != nil {
 		return result, err
@@ -90,6 +91,21 @@ type retirement struct {
 	ledger  *ledger.Ledger
 	known   *ledger.Term
 	deleted atomic.Int64
+}
+
+// deleteCertainly calls deleteAll until the bus cannot have lost a delete since the last load.
+func (r *retirement) deleteCertainly(ctx context.Context, loaded *checkpoint.Checkpoint) error {
+	for {
+		if err := r.deleteAll(ctx); err != nil {
+			return err
+		}
+		if _, known := loaded.Losses(); known {
+			return nil
+		}
+		if _, err := loaded.Load(ctx, r.Bus); err != nil {
+			return fmt.Errorf("load the last events of the cluster again: %w", err)
+		}
+	}
 }
 
 // deleteAll deletes all live objects on the bus and repairs foreign events. It retries failed deletes.

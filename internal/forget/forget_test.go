@@ -163,6 +163,32 @@ func TestForget(t *testing.T) {
 	})
 }
 
+// lossy is a bus that may have lost events after the first load.
+type lossy struct {
+	publish.Bus
+	loads int
+}
+
+func (l *lossy) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	l.loads++
+	return l.Bus.Load(ctx, yield)
+}
+
+func (l *lossy) PossibleLosses() uint64 { return l.Bus.PossibleLosses() + uint64(min(l.loads, 1)) }
+
+// TestForgetAfterAPossibleLoss verifies that Run loads the last events again if the bus may have lost a
+// delete.
+func TestForgetAfterAPossibleLoss(t *testing.T) {
+	onBoth(t, func(t *testing.T, open bus) {
+		old := &lossy{Bus: open("old")}
+		create(t, old, "old", "a")
+		r, err := Run(t.Context(), config(old, "old"))
+		if err != nil || r != (Result{Deleted: 1}) || old.loads != 2 {
+			t.Errorf("got %+v, %v, after %d loads", r, err, old.loads)
+		}
+	})
+}
+
 // TestForgetWithoutClaim verifies that a cluster without a claim can be forgotten. A forwarder without
 // permission to read the cluster's UID makes no claim.
 func TestForgetWithoutClaim(t *testing.T) {

@@ -195,7 +195,8 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			if o.ResourceVersion == "0" && i.of.epoch > 0 {
 				// Every state in a new epoch counts as later than the bus, so the list must not come from
-				// a watch cache that is behind. With WatchList, the first list is always consistent.
+				// a watch cache that is behind. After a restart, the bus can still have states of the
+				// previous epoch. With WatchList, the first list is always consistent.
 				o.ResourceVersion = ""
 			}
 			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))

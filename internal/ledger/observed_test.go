@@ -100,6 +100,9 @@ func TestDirty(t *testing.T) {
 			d.AddTombstone(testKey, event.Tombstone{UID: uid, Confirmed: true, Contradicts: 1, Cause: event.CauseReconcile})
 		}
 	}
+	confirmAfterLoss := func(d *Ledger) { // the bus had lost the last event
+		d.AddTombstone(testKey, event.Tombstone{UID: "A", Confirmed: true, Cause: event.CauseReconcile})
+	}
 	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }, showsNothing) }
 
 	for name, c := range map[string]struct {
@@ -121,6 +124,7 @@ func TestDirty(t *testing.T) {
 		"deselected, returned unreported, abandoned": {[]func(*Ledger){leave("A", "3"), abandonShown("A")}, "nothing", 0},
 		"deleted, another UID unreported, abandoned": {[]func(*Ledger){bury("A", "3"), abandonShown("B")}, "[A.3]", 0},
 		"a delete confirmed, shown, and abandoned":   {[]func(*Ledger){confirm("A"), abandonShown("A")}, "[A.?]", 0},
+		"a delete confirmed after a loss":            {[]func(*Ledger){confirmAfterLoss, abandonShown("A")}, "[A.?]", 0},
 		"deleted, the bus shows it":                  {[]func(*Ledger){bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
 		"deleted, the bus has the delete":            {[]func(*Ledger){bury("A", "3"), settle(deleted("A", "3"))}, "nothing", 0},
 		"deleted, the bus never had it":              {[]func(*Ledger){bury("A", "3"), settle(event.Acked{})}, "nothing", 0},
