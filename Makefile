@@ -151,7 +151,7 @@ check-generated: ## Fail if generated files or go.mod are out of date
 	done
 
 # SECONDS=n runs histories for n seconds, SEEDS=n runs the first n histories, and both together end at the first limit. SEED=n runs one history. SINK=kafka uses Kafka instead of NATS.
-# EXPLORE=1 makes most histories branch off from earlier ones at new situations. SEED then has branches, such as 17/120:4711.
+# EXPLORE=1, with SECONDS or SEEDS, makes most histories branch off from earlier ones at new situations. SEED can be the path of a failed history, such as 17/120:4711.
 .PHONY: simulate
 simulate: ## Run the core against models of the cluster and the bus (SECONDS=60, SEEDS=10000, or SEED=17; SINK=kafka, EXPLORE=1)
 	$(GO) run ./test/simulate/run -sink $(or $(SINK),nats) $(if $(SEED),-seed $(SEED)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SECONDS),-time $(SECONDS)s) $(if $(EXPLORE),-explore)

@@ -155,7 +155,7 @@ func (w *world) arrive(f *flight) {
 // storedEvent records that the bus has stored the event of a flight.
 func (w *world) storedEvent(f *flight, m *stream.Message) {
 	w.stores++
-	w.oracle.stored(f.object, m, f.follows, f.of)
+	w.oracle.stored(f.object, m, f.follows, f.of, f.sender == nil)
 	w.oracle.writer[f.object] = f.of
 	w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of || f.session != f.of.session || f.former
 }

@@ -1,7 +1,7 @@
 // Package simulate runs the core of the forwarder against models of a cluster and of a bus, NATS
-// JetStream or Kafka, in one process and without concurrency. A seed determines every choice: what
-// happens in the cluster, which message is lost, which process runs next. The same seed therefore
-// replays the same history, and [Shrink] can shorten a failing history.
+// JetStream or Kafka, in one process and without concurrency. A path of seeds determines every
+// choice: what happens in the cluster, which message is lost, which process runs next. The same path
+// therefore replays the same history, and [Shrink] can shorten a failing history.
 //
 // The core is the product's own code: internal/forward, internal/ledger, internal/checkpoint,
 // internal/reconcile, internal/resolve, internal/event, the bindings of internal/publish/nats, and

@@ -139,11 +139,12 @@ type situation struct {
 	isIndexed                       bool // the indexer has the UID of the cluster
 	isPublished                     bool // the indexer and the bus have the same version
 
-	acked                       shownState // in the ledger
-	isAcked                     bool       // the ledger has the position of the bus
-	tombstones                  int        // at most 3
-	gone, deselected, confirmed bool       // of a tombstone: has the UID of the cluster, and its fields
-	attempted                   bool
+	acked                 shownState // in the ledger
+	isAcked               bool       // the ledger has the position of the bus
+	tombstones            int        // at most 3
+	ofCurrent             bool       // a tombstone has the UID of the cluster
+	deselected, confirmed bool       // the fields of a tombstone
+	attempted             bool
 
 	working, reconciling bool
 	sent                 bool  // a request of the forwarder is in flight
@@ -216,12 +217,12 @@ func (w *world) situationOf(p *process, object int) situation {
 	p.ledger.Describe(k, &v)
 	s.attempted, s.tombstones = v.Attempted != "", min(len(v.Tombstones), 3)
 	for _, t := range v.Tombstones {
-		s.gone, s.deselected, s.confirmed = s.gone || t.UID == uid, s.deselected || t.Deselected, s.confirmed || t.Confirmed
+		s.ofCurrent, s.deselected, s.confirmed = s.ofCurrent || t.UID == uid, s.deselected || t.Deselected, s.confirmed || t.Confirmed
 	}
 	for _, f := range w.flights {
 		switch {
 		case f.object != object:
-		case f.of == p && !s.sent:
+		case f.sender == p && !s.sent:
 			s.sent, s.stage = true, f.stage
 		case f.sender == nil:
 			s.late = true

@@ -51,6 +51,7 @@ type Range struct {
 type Result struct {
 	Histories, Steps, Events int
 	Failed                   *History // the failed history with the lowest last seed, nil if none failed
+	After                    uint64   // number of histories up to Failed
 }
 
 // Run runs the histories of a range. It starts no history after one has failed.
@@ -75,7 +76,7 @@ func (r Range) Run() (result Result) {
 				mu.Lock()
 				result.Histories, result.Steps, result.Events = result.Histories+1, result.Steps+h.Steps, result.Events+h.Events
 				if h.Wrong != nil && (result.Failed == nil || seed < result.Failed.Path.lastSeed()) {
-					result.Failed = &h
+					result.Failed, result.After = &h, seed-first+1
 				}
 				mu.Unlock()
 			}

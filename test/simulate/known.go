@@ -75,8 +75,9 @@ func mayRepeatID(last published) bool {
 // acknowledged. If the notification of an earlier deselection then arrives late, the forwarder
 // publishes the object once more in that earlier state, followed by its removal. See ledger.Decide.
 // After the bus lost events, the same can follow a delete by another forwarder.
-func (o *oracle) mayRepeatEarlierState(object int, e, last published) bool {
-	return o.unsure[object] && e.Live() && e.UID == last.UID && (last.Deselected || last.Deleted && o.world.writers > 1 && o.lossy)
+func (o *oracle) mayRepeatEarlierState(object int, e, last published, by *process) bool {
+	afterOther := last.Deleted && o.lossy && o.writer[object] != by
+	return o.unsure[object] && e.Live() && e.UID == last.UID && (last.Deselected || afterOther)
 }
 
 // missesEpoch reports whether the known weakness after a restore of etcd is possible. A forwarder
@@ -96,12 +97,9 @@ func (o *oracle) repairsLateEvent(object int, e, last published, by *process) bo
 }
 
 // followsLateEvent reports whether the known weakness after a restore of etcd is possible. The last event
-// arrived late, with a version that the new history has not reached. The forwarder adopts the event
-// without that version, or with an earlier one if another process sent the event. See
-// ledger.DecideForeign.
-func (o *oracle) followsLateEvent(object int, p previous, by *process) bool {
-	return o.restored && (p.version == "" || o.writer[object] != by)
-}
+// arrived late, with a version that the new history may not have reached. The forwarder then adopts
+// the event without that version. See ledger.DecideForeign.
+func (o *oracle) followsLateEvent(last published) bool { return o.restored && last.late }
 
 // returnsByRestore reports whether a restore of etcd explains that e has the ID of the event before: the
 // object was deleted in between, and is back in an earlier version. Until the forwarder detects the

@@ -66,6 +66,7 @@ type published struct {
 
 	isCopy  bool // forged with the attributes of the true state
 	answers bool // the message before is from a foreign writer
+	late    bool // nobody waited for the response anymore
 	noData  int  // the UID in the attributes of a forged event whose data isn't an object, otherwise 0
 	isOld   bool // forged before a forwarder knew the object, so the forwarder doesn't read the data
 	inLost  bool // forged at the position of a lost event, with the UID and version of that event
@@ -174,13 +175,14 @@ func (o *oracle) purged(object int, upTo uint64) {
 
 // stored checks an event of a forwarder that the bus has stored. follows is the event that the
 // forwarder considered the last one.
-func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *process) {
+func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *process, late bool) {
 	w := o.world
 	e, previous, err := eventIn(m)
 	if err != nil {
 		w.violate(ruleState, "the event at %d: %v", m.Sequence, err)
 		return
 	}
+	e.late = late
 	if w.foreign {
 		e.answers = o.forged[object] != nil
 		o.storedBesideForger(object, e)
@@ -217,13 +219,13 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked, by *
 	// A delete that repairs a late event has no version if the watch is behind that event. Until a
 	// forwarder detects a restore, its watch is behind every event of the former history, and a delete
 	// after a late event has no version either.
-	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.restored) || e.isRepair() && o.restored && e.Epoch == last.Epoch
-	unknown = unknown || o.mayRepeatEarlierState(object, e, last) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
-	unknown = unknown || o.mayDisagreeAboutEpochs() && e.Epoch < last.Epoch
+	unknown = unknown || e.Deleted && e.version == 0 && (e.isRepair() || o.followsLateEvent(last)) || e.isRepair() && o.restored && e.Epoch == last.Epoch
+	unknown = unknown || o.mayRepeatEarlierState(object, e, last, by) || o.missesEpoch(e, last) || o.followsReusedPosition(follows, last)
+	unknown = unknown || o.mayDisagreeAboutEpochs() && by.epoch < last.Epoch
 	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
 		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
 	}
-	o.checkPrevious(object, e, last, previous, by)
+	o.checkPrevious(object, e, last, previous)
 	o.events[object] = append(o.events[object], e)
 	o.unknown[object] = false
 }
@@ -287,9 +289,9 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 }
 
 // checkPrevious checks the version and content that an event states for the event before it.
-func (o *oracle) checkPrevious(object int, e, last published, p previous, by *process) {
+func (o *oracle) checkPrevious(object int, e, last published, p previous) {
 	w, name := o.world, objectNames[object]
-	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion && !o.followsLateEvent(object, p, by) {
+	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion && !o.followsLateEvent(last) {
 		w.violate(rulePrevious, "%s: the event at %d follows version %s, and says %s", name, e.Position, last.ResourceVersion, p.version)
 	}
 	if p.content == nil || o.lossy && last.UID == "" { // subscribers received the event before the bus lost it

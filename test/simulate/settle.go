@@ -54,9 +54,12 @@ func (w *world) settle() {
 	}
 }
 
-// isForeign reports whether a forwarder treats the last event of an object as foreign.
+// isForeign reports whether a forwarder treats the last event of an object, which another forwarder
+// published, as foreign.
 func (w *world) isForeign(object int) bool {
-	return slices.ContainsFunc(w.processes[:], func(p *process) bool { return p != nil && p.acked.Get(keyOf(object)).Foreign })
+	return slices.ContainsFunc(w.processes[:], func(p *process) bool {
+		return p != nil && w.oracle.writer[object] != p && p.acked.Get(keyOf(object)).Foreign
+	})
 }
 
 // mayRemoveForeign reports whether the bus has a foreign event that the forwarder may leave there. A
@@ -64,7 +67,8 @@ func (w *world) isForeign(object int) bool {
 // object is gone.
 func (w *world) mayRemoveForeign() bool {
 	left := slices.ContainsFunc(w.oracle.forged[:], func(f *published) bool { return f != nil })
-	return left && (w.oracle.restored && w.config.leavesForeign() || w.spaces)
+	removed := slices.ContainsFunc(w.cluster.spaces, func(c spaceChange) bool { return !c.after.exists })
+	return left && (w.oracle.restored && w.config.leavesForeign() || removed)
 }
 
 // mayStayDirty reports whether a key of a forwarder may stay dirty.

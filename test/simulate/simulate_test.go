@@ -77,14 +77,24 @@ func TestExplore(t *testing.T) {
 		t.Errorf("chose %v, want %v", got, want)
 	}
 
-	explore := func() (paths []string) {
-		e, r := newExplorer(0), Range{Sink: NATS, First: Seed(0), Explore: true}
-		for seed := range uint64(100) {
-			paths = append(paths, r.one(seed, e).Path.String())
+	for _, sink := range []Sink{NATS, Kafka} {
+		explore := func() (paths []string, branches int) {
+			e, r := newExplorer(0), Range{Sink: sink, First: Seed(0), Explore: true}
+			for seed := range uint64(100) {
+				h := r.one(seed, e)
+				paths, branches = append(paths, h.Path.String()), branches+len(h.Path)-1
+				if again := Run(sink, h.Path); !slices.Equal(h.trace, again.trace) {
+					t.Errorf("%s: the explored history and its replay differ", h.Path)
+				}
+			}
+			return paths, branches
 		}
-		return paths
-	}
-	if first, second := explore(), explore(); !slices.Equal(first, second) {
-		t.Errorf("the same seeds led to the paths %v and %v", first, second)
+		first, branches := explore()
+		if second, _ := explore(); !slices.Equal(first, second) {
+			t.Errorf("the same seeds led to the paths %v and %v", first, second)
+		}
+		if branches < 100 {
+			t.Errorf("%s: 100 histories have %d branches", sink, branches)
+		}
 	}
 }

@@ -50,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if result.Failed == nil {
 		return 0
 	}
-	fmt.Fprintf(stdout, "seed %s fails, after %d histories: %v\n", result.Failed.Path, result.Histories, result.Failed.Wrong)
+	fmt.Fprintf(stdout, "seed %s fails, after %d histories: %v\n", result.Failed.Path, result.After, result.Failed.Wrong)
 	if *story {
 		fmt.Fprintln(stdout, strings.Join(simulate.Shrink(*result.Failed), "\n"))
 	}
