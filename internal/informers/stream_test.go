@@ -211,12 +211,12 @@ func TestTheFirstListOfANewEpoch(t *testing.T) {
 		}
 	}), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}})
 	r.awaitView(t, "first epoch", o.key("one"), one)
-	if got := listed(); !slices.Equal(got, []string{"0"}) {
-		t.Errorf("the first epoch began with lists at versions %q, want 0, which is cheap", got)
+	if got := listed(); len(got) == 0 || got[0] != "0" {
+		t.Errorf("the first epoch began with lists at versions %q, want 0 first, because it is cheap", got)
 	}
 	r.RaiseEpoch(configMaps.GroupResource(), 1)
 	r.await(t, "second epoch", func() bool { v := r.views[o.key("one")]; return v.Epoch == 1 && v.Live != nil })
-	if got := listed(); !slices.Equal(got, []string{""}) {
+	if got := listed(); !slices.Contains(got, "") || slices.Contains(got, "0") {
 		t.Errorf("the second epoch began with lists at versions %q, want a consistent read", got)
 	}
 }
