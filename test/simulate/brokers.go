@@ -150,7 +150,7 @@ func (b *brokers) compact(now time.Time) {
 }
 
 // isKafka reports whether the bus is Kafka.
-func (w *world) isKafka() bool { return len(w.brokers.events) > 0 }
+func (w *world) isKafka() bool { return w.sink == Kafka }
 
 // hasStored reports whether the bus still has the event at a position. On Kafka, compaction can have
 // removed the record.

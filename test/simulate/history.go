@@ -11,7 +11,7 @@ import (
 // Steps is the number of steps in a history before its faults end.
 const Steps = 200
 
-// History is the result of one seed.
+// History is the result of one path.
 type History struct {
 	Sink   Sink
 	Path   Path
@@ -86,7 +86,7 @@ func (r Range) Run() (result Result) {
 	return result
 }
 
-// one runs the history of a seed.
+// one runs one history, whose path has the given last seed.
 func (r Range) one(seed uint64, e *explorer) History {
 	path := r.First.withLast(seed)
 	if !r.Explore {
@@ -107,7 +107,7 @@ func (w *world) close() {
 	}
 }
 
-// replayOf replays a subset of the actions in a seed's history.
+// replayOf replays a subset of the actions in a path's history.
 func replayOf(sink Sink, path Path, trace []action, settles bool, story *[]string) *world {
 	w := newWorld(sink, path)
 	w.story = story

@@ -163,12 +163,13 @@ func (o *oracle) lost() {
 // purged checks a purge and forgets the purged events. A purge that is in flight while the bus loses
 // its end can remove a forged message at a position that was used again.
 func (o *oracle) purged(object int, upTo uint64) {
-	isReused := o.lossy && o.forged[object] != nil
+	f := o.forged[object]
+	isReused := f != nil && f.Position <= o.world.bus.lost
 	if last := o.shown(object); last.Live() && last.Position <= upTo && !isReused {
 		o.world.violate(rulePurge, "%s is on the bus with version %s, and is purged", objectNames[object], last.ResourceVersion)
 	}
 	o.events[object] = slices.DeleteFunc(o.events[object], func(p published) bool { return p.Position <= upTo })
-	if f := o.forged[object]; f != nil && f.Position <= upTo {
+	if f != nil && f.Position <= upTo {
 		o.forged[object] = nil
 	}
 }

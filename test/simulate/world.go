@@ -15,6 +15,7 @@ const maxProcesses = 2
 
 // world is the state of one history: the models, the forwarders, and everything that happened.
 type world struct {
+	sink    Sink
 	rng     *rand.Rand
 	weights [kinds]int
 	objects int  // number of names that the history uses
@@ -83,7 +84,7 @@ func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b7562
 
 // newWorld creates the world for a path.
 func newWorld(sink Sink, path Path) *world {
-	w := &world{path: path, rng: newRNG(path[0].Seed), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
+	w := &world{sink: sink, path: path, rng: newRNG(path[0].Seed), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
 	w.oracle.init(w)
 	w.objects = []int{1, 1, 2, len(objectNames)}[w.rng.IntN(4)]
 	w.writers = []int{1, 1, 2}[w.rng.IntN(3)]
@@ -94,7 +95,7 @@ func newWorld(sink Sink, path Path) *world {
 	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
 	w.config = w.anyConfig()
 	w.drawWeights()
-	if sink == Kafka {
+	if w.isKafka() {
 		w.useKafka()
 	}
 	w.start(0)
@@ -118,6 +119,9 @@ func (w *world) drawWeights() {
 			w.weights[k] = 0
 		}
 	}
+	if w.isKafka() {
+		w.weights[proceed] *= 4 // a takeover sends many requests
+	}
 	// In some histories, messages stay in flight for a long time. In others, they arrive at once.
 	for _, k := range []kind{show, showSpace, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
@@ -129,7 +133,6 @@ func (w *world) useKafka() {
 	if w.foreign { // the tests of package takeover cover foreign records
 		w.foreign, w.plain = false, true
 	}
-	w.weights[proceed] *= 4 // a takeover sends many requests
 	w.brokers.tombstones = w.rng.IntN(2) == 0
 	for range 1 + w.rng.IntN(2) {
 		w.brokers.events = append(w.brokers.events, &topicLog[logged]{})
@@ -191,9 +194,6 @@ func (w *world) run(steps int) {
 func (w *world) branch(seed uint64) {
 	w.rng = newRNG(seed)
 	w.drawWeights()
-	if w.isKafka() {
-		w.weights[proceed] *= 4 // see useKafka
-	}
 }
 
 // step chooses and performs one of the possible actions.

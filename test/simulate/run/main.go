@@ -1,5 +1,5 @@
-// Run runs histories of the simulator for one seed, for a number of seeds, or for a given time. If a
-// history fails, it shrinks the history of the lowest failing seed, prints its log, and exits with
+// Run runs one history of the simulator, a number of histories, or histories for a given time. If a
+// history fails, it shrinks the failed history with the lowest seed, prints its log, and exits with
 // status 1.
 package main
 
@@ -36,7 +36,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	var err error
 	if r.First, err = simulate.ParsePath(*first); err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintf(stderr, "-seed: %v\n", err)
+		return 2
+	}
+	if r.Explore && r.Seeds == 0 && r.Time == 0 {
+		fmt.Fprintln(stderr, "-explore branches off from earlier histories: add -seeds (SEEDS=10000) or -time (SECONDS=60)")
 		return 2
 	}
 	if r.Seeds == 0 && r.Time == 0 {
