@@ -270,6 +270,28 @@ func TestRemovalIsFoundBeforeItsTimeout(t *testing.T) {
 	}
 }
 
+// TestLossIsFoundBeforeATimeout verifies that nothing stays unacknowledged if a load finds that the bus
+// has lost an event before a publish after that event times out. The bus refuses such a publish. An
+// earlier version remembered it, so Decide waited for the object, and the key stayed dirty.
+func TestLossIsFoundBeforeATimeout(t *testing.T) {
+	d, shown := newLedger(), event.Acked{UID: "A", Foreign: true, Position: 1}
+	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), &event.Change{Object: object("A", "11")}, wanted)
+	load(d.term, map[event.Key]event.Acked{testKey: shown}, func() {})
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Confirmed: true, Contradicts: 1})
+	load(d.term, nil, func() {}) // the bus has lost the event
+	d.term.Unanswered(testKey, shown, at(deleted("A", ""), 0), &event.Change{}, wanted)
+	var v event.View
+	d.Describe(testKey, &v)
+	c, reason := Decide(v)
+	if v.Acked != (event.Acked{}) || c != nil || reason != ReasonGone {
+		t.Fatalf("the entry is %+v, attempted %q, decided %+v, %s", v.Acked, v.Attempted, c, reason)
+	}
+	d.term.Settle(testKey, v.Acked, wanted, Shown{})
+	if d.IsDirty(testKey) {
+		t.Error("the key is still dirty")
+	}
+}
+
 // TestConflictAfterALoad verifies that a conflict has no effect if a load has changed the entry
 // since the decision.
 func TestConflictAfterALoad(t *testing.T) {
