@@ -4,7 +4,9 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
@@ -36,6 +38,19 @@ func TestTopicID(t *testing.T) {
 	}
 	if second := id(); second == first {
 		t.Errorf("the new topic has the ID of the old one")
+	}
+}
+
+// TestTopicIDBeforeKafka28 verifies that TopicID returns no ID, and no error, if the broker has no topic IDs.
+func TestTopicIDBeforeKafka28(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "topic"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	c := newClient(t, cluster.ListenAddrs()[0])
+	if id, err := c.TopicID(within(t), "topic"); err != nil || id != "" {
+		t.Errorf("got %x, %v, want no ID", id, err)
 	}
 }
 
