@@ -114,7 +114,7 @@ type writer struct {
 	putOther func(event.Key)     // writes a message that is not an event, on the subject or key of an object
 	open     func(t testing.TB) *Bus
 	restart  func()
-	recreate func() // deletes the stream and creates it again, empty
+	recreate func() // deletes the stream or topic and creates it again, empty
 	empty    func() // removes all messages
 }
 
@@ -252,8 +252,9 @@ func newKafka(t *testing.T) *writer {
 		})
 	}
 	return &writer{
-		points: points,
-		put:    func(m *event.Message) { w.Put(m) },
+		points:   points,
+		put:      func(m *event.Message) { w.Put(m) },
+		recreate: w.Recreate,
 		putOther: func(k event.Key) {
 			m := state{name: k.Name, namespace: k.Namespace}.message(t)
 			m.Attributes = []event.Attribute{{Name: "partitionkey", Value: m.Attribute("partitionkey")}}

@@ -89,7 +89,7 @@ func (f *feed) subscription() publish.SubscribeOptions {
 
 // caughtUp is called when the feed has read everything on the bus.
 func (f *feed) caughtUp(c publish.Cursor) error {
-	f.cursor.Stream = c.Stream
+	f.cursor.Stream, f.cursor.Topics = c.Stream, c.Topics
 	for log, position := range c.Positions { // the feed may already have read later messages
 		f.cursor.Positions[log] = max(position, f.cursor.Positions[log])
 	}

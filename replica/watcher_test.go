@@ -95,6 +95,20 @@ func TestLoss(t *testing.T) {
 	}
 }
 
+// TestRecreatedTopic verifies that a watch expires if the topic was recreated since the list, even if the
+// new topic is longer. In an earlier version, the watch continued at its position in the old topic.
+func TestRecreatedTopic(t *testing.T) {
+	w := newKafka(t)
+	w.sync(t)
+	w.puts(t, state{name: "a", version: 1})
+	lw := w.open(t).ListerWatcher(configMaps, Options{})
+	version, _, _ := list(t, lw)
+	w.recreate()
+	w.sync(t)
+	w.puts(t, state{name: "a", version: 1}, state{name: "a", version: 2})
+	watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version}).want("ERROR 410")
+}
+
 // TestListAfterALoss verifies that after a stream lost everything, a list waits until the forwarder has
 // published everything again, if the reader has seen a consistency point before. So an informer that
 // lists again does not lose existing objects.

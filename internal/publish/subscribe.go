@@ -48,8 +48,9 @@ const (
 
 // Cursor is a place on the bus.
 type Cursor struct {
-	Stream    time.Time      // creation time of the stream, which identifies it; zero on Kafka
-	Positions map[Log]uint64 // position of the last message in each log
+	Stream    time.Time         // creation time of the stream, which identifies it; zero on Kafka
+	Topics    map[string]string // ID of each topic, as far as it is known; empty on NATS
+	Positions map[Log]uint64    // position of the last message in each log
 }
 
 // SubscribeOptions configures a subscription. The subscription calls these functions and its yield

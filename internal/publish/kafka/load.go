@@ -130,8 +130,8 @@ func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error
 }
 
 // check reads the bounds of the topics' partitions into l. If a partition no longer holds the last
-// record that the session wrote to it, or the session's marker, check ends the session and returns
-// an error.
+// record that the session wrote to it, or the session's marker, or if a topic has new partitions, check
+// ends the session and returns an error.
 func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
 	defer cancel()
@@ -143,10 +143,15 @@ func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	}
 	err := broker.Each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
 		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
-		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
-			err = fmt.Errorf("%w: topic %q has fewer partitions than before", sender.ErrDataLost, topics[i].name)
+		switch n := len(topics[i].senders); {
+		case err != nil:
+			return err
+		case len(offsets[i].Start) < n:
+			return fmt.Errorf("%w: topic %q has fewer partitions than before", sender.ErrDataLost, topics[i].name)
+		case len(offsets[i].Start) > n && topics[i] != l.s.checkpoint:
+			return fmt.Errorf("%w: topic %q has new partitions, which need consistency points too", errRenew, topics[i].name)
 		}
-		return err
+		return nil
 	})
 	for i, t := range topics {
 		l.start[t.name], l.end[t.name] = offsets[i].Start, offsets[i].End

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,37 @@ func TestAPointIsInEveryPartition(t *testing.T) {
 		want[k] = position
 	}
 	w.wantLoaded(w.open(), want)
+}
+
+// TestAPointIsInNewPartitions verifies that the first load after the topic got more partitions begins a new
+// session, whose consistency points are in all partitions. In an earlier version, only a restart did so.
+func TestAPointIsInNewPartitions(t *testing.T) {
+	const before, after = 1, 3
+	w := newWriters(t, before)
+	b := w.open()
+	want := w.publishSome(b, "web-", 5)
+	w.addPartitions(after)
+	await(t, "a load finds the new partitions", func() error {
+		if _, err := w.acked(b); !errors.Is(err, errRenew) {
+			return fmt.Errorf("the load does not end the session: %w", err)
+		}
+		return nil
+	})
+	await(t, "the next session has begun", func() error {
+		_, err := w.publish(b, w.point(1))
+		return err
+	})
+	w.wantLoaded(b, want)
+	crash(b)
+	has := map[int32]bool{}
+	for _, r := range readTopic(t, w.opts.Broker.Addrs[0], w.opts.Topic) {
+		has[r.Partition] = has[r.Partition] || strings.Contains(string(r.Key), "/_control/resolved/")
+	}
+	for p := range int32(after) {
+		if !has[p] {
+			t.Errorf("partition %d has no point", p)
+		}
+	}
 }
 
 // TestAPointOfAFrozenPartition verifies consistency points while one partition does not respond.

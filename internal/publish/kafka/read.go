@@ -137,9 +137,9 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 }
 
 // admit checks whether this process may take over. It runs before the process writes any record,
-// because a takeover fences the current writer. If this process creates the checkpoint topic, the
-// cluster name has no owner, and admit reads nothing. Otherwise, it reads the claim, even from a topic
-// that another process has just created.
+// because a takeover fences the current writer. It reads the claim from the checkpoint topic, even if
+// another process has just created that topic. If this process creates the topic, admit reads nothing:
+// only the takeover finds a claim that the checkpoint topic has lost.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil

@@ -4,8 +4,12 @@ package readertest
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -14,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
 // limit bounds every wait. Only a failing test reaches it.
@@ -27,6 +32,7 @@ type Writer struct {
 	Valued     bool // give markers a value, as earlier releases do
 
 	t      testing.TB
+	addr   string
 	client *broker.Client
 }
 
@@ -38,7 +44,7 @@ func New(t testing.TB, addr, topic string, partitions int) *Writer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return &Writer{Topic: topic, Partitions: partitions, t: t, client: client}
+	return &Writer{Topic: topic, Partitions: partitions, t: t, addr: addr, client: client}
 }
 
 // NewTopic creates a topic for t and returns a writer for it.
@@ -127,4 +133,43 @@ func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) 
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Recreate deletes the topic and creates it again, without records. It doesn't keep the configuration of
+// the topic.
+func (w *Writer) Recreate() {
+	w.t.Helper()
+	admin := kafkabrokertest.Client(w.t, w.addr)
+	admin.Timeout = limit
+	before, err := w.client.TopicID(w.t.Context(), w.Topic)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	deleted, err := admin.DeleteTopics(w.t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.Topic}})
+	if err == nil {
+		err = deleted.Errors[w.Topic]
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	poll.Try(w.t, "the topic is recreated", func(ctx context.Context) error {
+		created, err := admin.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{
+			{Topic: w.Topic, NumPartitions: w.Partitions, ReplicationFactor: 1},
+		}})
+		if err == nil {
+			err = created.Errors[w.Topic]
+		}
+		if err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
+			return err
+		}
+		id, err := w.client.TopicID(ctx, w.Topic)
+		if err != nil {
+			return err
+		}
+		offsets, err := w.client.Offsets(ctx, w.Topic)
+		if err == nil && (id == before || slices.Max(offsets.End) > 0) {
+			err = errors.New("the broker has the earlier topic")
+		}
+		return err
+	})
 }

@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"golang.org/x/sync/errgroup"
 )
@@ -85,6 +87,19 @@ func (r *fetchRequest) RawExchange(connection io.ReadWriter) (protocol.Message, 
 	if err := protocol.WriteRequest(connection, r.version, correlationID, r.clientID, r.Request); err != nil {
 		return nil, err
 	}
+	body, err := readBody(connection)
+	if err != nil {
+		return nil, err
+	}
+	response := &fetchResponse{}
+	if err := protocol.Unmarshal(body, r.version, response); err != nil {
+		return nil, unexpected(err)
+	}
+	return response, nil
+}
+
+// readBody reads a response, and returns what follows its correlation ID.
+func readBody(connection io.Reader) ([]byte, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(connection, head[:]); err != nil {
 		return nil, err
@@ -98,11 +113,7 @@ func (r *fetchRequest) RawExchange(connection io.ReadWriter) (protocol.Message, 
 	if _, err := io.CopyN(&body, connection, size-4); err != nil {
 		return nil, unexpected(err)
 	}
-	response := &fetchResponse{}
-	if err := protocol.Unmarshal(body.Bytes(), r.version, response); err != nil {
-		return nil, unexpected(err)
-	}
-	return response, nil
+	return body.Bytes(), nil
 }
 
 func unexpected(err error) error {
@@ -137,6 +148,135 @@ type fetchPartition struct {
 	AbortedTransactions  []fetch.ResponseTransaction `kafka:"min=v4,max=v11"`
 	PreferredReadReplica int32                       `kafka:"min=v11,max=v11"`
 	Records              []byte                      `kafka:"min=v0,max=v11"`
+}
+
+// idRequest is a metadata request for one topic in idVersion, the first version with topic IDs.
+// kafka-go supports only earlier versions.
+type idRequest struct{ clientID, topic string }
+
+const idVersion = 10
+
+var (
+	_ protocol.BrokerMessage = (*idRequest)(nil)
+	_ protocol.RawExchanger  = (*idRequest)(nil)
+)
+
+// ApiKey implements [protocol.Message].
+func (*idRequest) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:staticcheck // kafka-go defines the name
+
+// Broker implements [protocol.BrokerMessage]. The leader of partition 0 receives the request.
+func (r *idRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
+	return (&fetch.Request{Topics: []fetch.RequestTopic{{Topic: r.topic, Partitions: make([]fetch.RequestPartition, 1)}}}).Broker(cluster)
+}
+
+// Required implements [protocol.RawExchanger].
+func (*idRequest) Required(map[protocol.ApiKey]int16) bool { return true }
+
+// RawExchange implements [protocol.RawExchanger]. It first asks for the versions that the broker
+// supports, because a broker closes the connection at a request of another version.
+func (r *idRequest) RawExchange(connection io.ReadWriter) (protocol.Message, error) {
+	versions, err := protocol.RoundTrip(connection, 0, correlationID, r.clientID, new(apiversions.Request))
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(versions.(*apiversions.Response).ApiKeys, func(k apiversions.ApiKeyResponse) bool {
+		return protocol.ApiKey(k.ApiKey) == protocol.Metadata && k.MinVersion <= idVersion && idVersion <= k.MaxVersion
+	}) {
+		return &idResponse{}, nil
+	}
+	if _, err := connection.Write(r.encode()); err != nil {
+		return nil, err
+	}
+	body, err := readBody(connection)
+	if err != nil {
+		return nil, err
+	}
+	return decodeID(body)
+}
+
+func (r *idRequest) encode() []byte {
+	b := make([]byte, 4, 64+len(r.clientID)+len(r.topic)) // the first four bytes are for the size
+	b = binary.BigEndian.AppendUint16(b, uint16(protocol.Metadata))
+	b = binary.BigEndian.AppendUint16(b, idVersion)
+	b = binary.BigEndian.AppendUint32(b, correlationID)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(r.clientID)))
+	b = append(append(b, r.clientID...), 0)       // 0 tagged fields
+	b = append(append(b, 2), make([]byte, 16)...) // a list of 1 topic, which the request names instead of an ID
+	b = binary.AppendUvarint(b, uint64(len(r.topic))+1)
+	b = append(append(b, r.topic...), 0)
+	b = append(b, 0, 0, 0, 0) // does not create the topic, requests no permissions, 0 tagged fields
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// idResponse is the ID of a topic, which is "" if the broker has no topic IDs, or the broker's error.
+type idResponse struct {
+	id  string
+	err error
+}
+
+// ApiKey implements [protocol.Message].
+func (*idResponse) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:staticcheck // kafka-go defines the name
+
+func decodeID(body []byte) (*idResponse, error) {
+	f := flexible{rest: body}
+	f.skipTagged() // of the header
+	f.take(4)      // throttle time
+	for n := f.length(); n > 0 && !f.short; n-- {
+		f.take(4) // ID of a broker
+		f.take(f.length())
+		f.take(4)
+		f.take(f.length())
+		f.skipTagged()
+	}
+	f.take(f.length()) // ID of the cluster
+	f.take(4)          // ID of the controller
+	topics, code := f.length(), f.take(2)
+	f.take(f.length())
+	id := f.take(16)
+	if f.short || topics != 1 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	res := &idResponse{}
+	if !bytes.Equal(id, make([]byte, len(id))) {
+		res.id = string(id)
+	}
+	if code := kafka.Error(int16(binary.BigEndian.Uint16(code))); code != 0 {
+		res.err = code
+	}
+	return res, nil
+}
+
+// flexible decodes the fields of a flexible version (KIP-482).
+type flexible struct {
+	rest  []byte
+	short bool // the response is too short; all further fields are empty
+}
+
+func (f *flexible) take(n uint64) []byte {
+	if f.short = f.short || n > uint64(len(f.rest)); f.short {
+		return nil
+	}
+	field := f.rest[:n]
+	f.rest = f.rest[n:]
+	return field
+}
+
+func (f *flexible) number() uint64 {
+	n, size := binary.Uvarint(f.rest)
+	f.short = f.short || size <= 0
+	f.take(uint64(max(0, size)))
+	return n
+}
+
+// length returns the length of a list or string, which is 0 for null.
+func (f *flexible) length() uint64 { return max(f.number(), 1) - 1 }
+
+func (f *flexible) skipTagged() {
+	for n := f.number(); n > 0 && !f.short; n-- {
+		f.number()
+		f.take(f.number())
+	}
 }
 
 // parallel limits the number of partitions that [Each] handles concurrently. Each partition uses one

@@ -137,3 +137,27 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 	slices.Sort(names)
 	return names, nil
 }
+
+// TopicID returns the ID of a topic. A topic that was deleted and recreated has another ID (KIP-516).
+// TopicID returns "" if the broker has no topic IDs, as before Kafka 2.8. It returns the same errors as
+// [Client.Offsets].
+func (c *Client) TopicID(ctx context.Context, name string) (id string, err error) {
+	err = c.persist(ctx, name, func() error {
+		asking, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
+		defer cancel()
+		started := time.Now()
+		res, err := c.requests.RoundTrip(asking, c.kafka.Addr, &idRequest{c.opts.ClientID, name})
+		if err == nil {
+			id, err = res.(*idResponse).id, res.(*idResponse).err
+		}
+		if err == nil {
+			return nil
+		}
+		c.transport.note(started, err)
+		return c.advisor.Denied(c.unrouted(ctx, err, name, "Describe"), advice.OnTopic("Describe", name))
+	})
+	if err != nil {
+		return "", fmt.Errorf("request the ID of topic %s: %w", name, err)
+	}
+	return id, nil
+}

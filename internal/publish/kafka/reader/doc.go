@@ -6,17 +6,18 @@
 //
 //   - It returns every record of each partition once and in order, even if connections break or
 //     brokers restart. It does not order records of different partitions.
-//   - It finds new topics and partitions within seconds and reads them from their start.
+//   - It finds new topics and partitions within seconds and reads them from their start. A topic that
+//     was deleted and recreated has another ID (KIP-516), and counts as new.
 //   - It separates records that are not Kuberelay events from events, and reports them.
 //
 // The package does not guarantee the following:
 //
 //   - It does not return records that compaction, retention, or a broker removed before it read
 //     them.
-//   - It can miss records of a topic that was deleted and recreated. It reads the new topic from
-//     the start when it finds that a partition is missing, or shorter than the part that it has
-//     read. If the new topic grows longer than that within moments, the package mistakes it for the
-//     old one.
+//   - Until it finds that a topic was recreated, which takes about a second, it can continue at its
+//     offset. It then returns these records twice.
+//   - Before Kafka 2.8, topics have no IDs, and it finds that a topic was recreated only if a
+//     partition is missing, or shorter than the part that was read.
 //
 // It writes nothing and joins no consumer group.
 package reader

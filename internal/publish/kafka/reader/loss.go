@@ -1,31 +1,58 @@
 package reader
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
+
+// errRecreated means that a topic was deleted and recreated under the same name.
+var errRecreated = fmt.Errorf("the topic was recreated: %w", broker.ErrNoTopic)
+
+// look looks up the ID of a topic, and then its offsets. If the topic is recreated in between, the next
+// look shows another ID.
+func (b *Bus) look(ctx context.Context, topic string) (id string, o broker.Offsets, err error) {
+	if id, err = b.client.TopicID(ctx, topic); err == nil {
+		o, err = b.client.Offsets(ctx, topic)
+	}
+	return id, o, err
+}
 
 // bounds are the first offset and the end of a partition at one moment.
 type bounds struct {
+	topic      string // ID of the topic; "" if unknown
 	start, end int64
 	at         time.Time // without the monotonic clock, which stops while the machine is suspended
 }
 
 // observe records the bounds of a partition. With UntilLost, it returns an error if the subscription
-// may have missed records.
+// may have missed records. Otherwise, it stops the reader of a partition whose topic was recreated.
 func (s *subscription) observe(log publish.Log, now bounds) error {
 	before, ok := s.seen[log]
-	s.seen[log] = now
 	position, resumed := s.target.opts.Cursor.Positions[log]
+	if !ok && resumed {
+		before.topic = s.target.opts.Cursor.Topics[log.Topic]
+	}
+	isRecreated := isOther(before.topic, now.topic)
+	now.topic = cmp.Or(now.topic, before.topic)
+	s.seen[log] = now
 	switch {
 	case !s.target.opts.UntilLost:
-	case ok && before.lost(now), !ok && resumed && now.misses(publish.Offset(position)+1):
+		if stop := s.known[log]; isRecreated && stop != nil {
+			stop(errRecreated)
+		}
+	case isRecreated, ok && before.lost(now), !ok && resumed && now.misses(publish.Offset(position)+1):
 		return fmt.Errorf("topic %s, partition %d: %w", log.Topic, log.Partition, publish.ErrLost)
 	}
 	return nil
 }
+
+// isOther reports whether a topic has another ID than before. An ID is "" if it is unknown.
+func isOther(before, now string) bool { return before != "" && now != "" && now != before }
 
 // lost reports whether records may have been removed between two observations: the log starts later,
 // it ends earlier, or the observations are more than [publish.MaxAway] apart. Compaction moves neither

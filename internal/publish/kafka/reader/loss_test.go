@@ -14,7 +14,7 @@ func TestLosses(t *testing.T) {
 	log := publish.Log{Topic: "t", Partition: 2}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	cursor := func(next int64) publish.Cursor {
-		return publish.Cursor{Positions: map[publish.Log]uint64{log: publish.PositionOf(2, next-1)}}
+		return publish.Cursor{Topics: map[string]string{"t": "id"}, Positions: map[publish.Log]uint64{log: publish.PositionOf(2, next-1)}}
 	}
 	for _, test := range []struct {
 		name   string
@@ -22,15 +22,19 @@ func TestLosses(t *testing.T) {
 		seen   []bounds
 		want   bool
 	}{
-		{"grown", publish.Cursor{}, []bounds{{0, 10, at}, {0, 20, at}}, false},
-		{"lost its end", publish.Cursor{}, []bounds{{0, 10, at}, {0, 9, at}}, true},
-		{"lost its start", publish.Cursor{}, []bounds{{0, 10, at}, {5, 10, at}}, true},
-		{"away", publish.Cursor{}, []bounds{{0, 10, at}, {0, 10, at.Add(publish.MaxAway + 1)}}, true},
-		{"started late", publish.Cursor{}, []bounds{{5, 10, at}}, false},
-		{"resumed", cursor(10), []bounds{{0, 10, at}, {0, 11, at}}, false},
-		{"resumed at the start", cursor(0), []bounds{{0, 10, at}}, false},
-		{"resumed after the end", cursor(11), []bounds{{0, 10, at}}, true},
-		{"resumed before the start", cursor(4), []bounds{{5, 10, at}}, true},
+		{"grown", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"id", 0, 20, at}}, false},
+		{"lost its end", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"id", 0, 9, at}}, true},
+		{"lost its start", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"id", 5, 10, at}}, true},
+		{"away", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"id", 0, 10, at.Add(publish.MaxAway + 1)}}, true},
+		{"recreated", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"other", 0, 20, at}}, true},
+		{"recreated after an answer without an ID", publish.Cursor{}, []bounds{{"id", 0, 10, at}, {"", 0, 10, at}, {"other", 0, 20, at}}, true},
+		{"without IDs at first", publish.Cursor{}, []bounds{{"", 0, 10, at}, {"id", 0, 10, at}}, false},
+		{"started late", publish.Cursor{}, []bounds{{"id", 5, 10, at}}, false},
+		{"resumed", cursor(10), []bounds{{"id", 0, 10, at}, {"id", 0, 11, at}}, false},
+		{"resumed in another topic", cursor(10), []bounds{{"other", 0, 10, at}}, true},
+		{"resumed at the start", cursor(0), []bounds{{"id", 0, 10, at}}, false},
+		{"resumed after the end", cursor(11), []bounds{{"id", 0, 10, at}}, true},
+		{"resumed before the start", cursor(4), []bounds{{"id", 5, 10, at}}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &subscription{target: target{opts: publish.SubscribeOptions{UntilLost: true, Cursor: test.cursor}}, seen: map[publish.Log]bounds{}}

@@ -22,6 +22,7 @@ type target struct {
 
 	behind  map[publish.Log]bool   // logs that are not read to their end yet; nil before the topics are found
 	reached map[publish.Log]uint64 // end positions of the logs that are read to their end
+	topics  map[string]string      // IDs of the topics at the start
 }
 
 // caughtUp records that a log was read to its end, and calls CaughtUp after the last log.
@@ -34,7 +35,7 @@ func (t *target) caughtUp(log publish.Log, next int64) error {
 	delete(t.behind, log)
 	t.reached[log] = publish.PositionOf(log.Partition, next-1)
 	if len(t.behind) == 0 {
-		t.err = t.opts.CaughtUp(publish.Cursor{Positions: t.reached})
+		t.err = t.opts.CaughtUp(publish.Cursor{Positions: t.reached, Topics: t.topics})
 	}
 	return t.err
 }

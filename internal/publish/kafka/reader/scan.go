@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,21 +13,22 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrChanged means that a partition now ends before a position that was already read, or that the
-// topic or partition no longer exists.
+// ErrChanged means that a topic was recreated, that a partition now ends before a position that was
+// already read, or that the topic or partition no longer exists.
 var ErrChanged = errors.New("a topic lost records or was recreated during the read")
 
 // Scan reads the topics from their start, in steps. It is not safe for concurrent use.
 type Scan struct {
 	b          *Bus
 	partitions map[publish.Log]*partition
+	topics     map[string]string // the ID of each topic, as far as it is known
 
 	patience time.Duration // the time without records after which a step fails
 }
 
 // Scan returns a new scan.
 func (b *Bus) Scan() *Scan {
-	return &Scan{b: b, partitions: map[publish.Log]*partition{}, patience: 15 * time.Second}
+	return &Scan{b: b, partitions: map[publish.Log]*partition{}, topics: map[string]string{}, patience: 15 * time.Second}
 }
 
 // Ends returns the last position that was read in each partition.
@@ -66,8 +68,8 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 	return nil
 }
 
-// ends returns the end of every partition. It returns [ErrChanged] if a partition no longer exists, or ends
-// before a position that was already read.
+// ends returns the end of every partition. It returns [ErrChanged] if a topic was recreated, or if a
+// partition no longer exists, or ends before a position that was already read.
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)
@@ -75,10 +77,14 @@ func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 		return nil, err
 	}
 	for _, t := range topics {
-		o, err := s.b.client.Offsets(ctx, t.Name)
-		if err != nil {
+		id, o, err := s.b.look(ctx, t.Name)
+		switch {
+		case err != nil:
 			return nil, err
+		case isOther(s.topics[t.Name], id):
+			return nil, fmt.Errorf("%w: %s", ErrChanged, t.Name)
 		}
+		s.topics[t.Name] = cmp.Or(id, s.topics[t.Name])
 		for p, end := range o.End {
 			ends[publish.Log{Topic: t.Name, Partition: p}] = end
 		}

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 // Marker, Attributes, and Data of a message. yield must not keep or change the message. A writer's
 // marker has no key.
 //
-// Subscribe neither misses nor repeats events, except for deleted topics as described in the package
+// Subscribe neither misses nor repeats events, except for recreated topics as described in the package
 // comment. With [publish.FromLast], it reads the topics twice up to their current ends, and yields
 // nothing for an object whose last record is a tombstone.
 //
@@ -26,7 +27,7 @@ import (
 // that has delivered records keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	s := &subscription{
-		b: b, target: target{opts: o, yield: yield, reached: map[publish.Log]uint64{}}, known: map[publish.Log]bool{},
+		b: b, target: target{opts: o, yield: yield, reached: map[publish.Log]uint64{}, topics: map[string]string{}}, known: map[publish.Log]context.CancelCauseFunc{},
 		seen:  map[publish.Log]bounds{},
 		ended: make(chan stopped), failed: make(chan struct{}, 1),
 	}
@@ -49,9 +50,9 @@ type subscription struct {
 	target  target
 	workers sync.WaitGroup
 
-	known   map[publish.Log]bool // partitions with a goroutine
-	started bool                 // topics were found
-	missing bool                 // the first poll found no topic
+	known   map[publish.Log]context.CancelCauseFunc // partitions with a goroutine, which the function stops
+	started bool                                    // topics were found
+	missing bool                                    // the first poll found no topic
 	seen    map[publish.Log]bounds
 	turn    int // index of the next topic to poll
 	stopped []stopped
@@ -125,13 +126,13 @@ func (s *subscription) poll(ctx context.Context) error {
 		if !s.hasNew(t) && i != s.turn%len(topics) {
 			continue
 		}
-		o, err := s.b.client.Offsets(timed, t.Name)
+		id, o, err := s.b.look(timed, t.Name)
 		if err != nil {
 			return errors.Join(err, s.resume(ctx))
 		}
 		for p, end := range o.End {
 			log := publish.Log{Topic: t.Name, Partition: p}
-			if err := s.observe(log, bounds{o.Start[p], end, time.Now().Round(0)}); err != nil {
+			if err := s.observe(log, bounds{id, o.Start[p], end, time.Now().Round(0)}); err != nil {
 				return err
 			}
 			ends[log] = end
@@ -149,10 +150,11 @@ func (s *subscription) poll(ctx context.Context) error {
 		s.target.behind = map[publish.Log]bool{}
 		for log := range ends {
 			s.target.behind[log] = true
+			s.target.topics[log.Topic] = s.seen[log].topic
 		}
 	}
 	for log, end := range ends {
-		if !s.known[log] {
+		if s.known[log] == nil {
 			s.begin(ctx, log, begins[log], end)
 		}
 	}
@@ -162,7 +164,7 @@ func (s *subscription) poll(ctx context.Context) error {
 
 func (s *subscription) hasNew(t broker.Topic) bool {
 	for p := range t.Partitions {
-		if !s.known[publish.Log{Topic: t.Name, Partition: p}] {
+		if s.known[publish.Log{Topic: t.Name, Partition: p}] == nil {
 			return true
 		}
 	}
@@ -224,7 +226,6 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 		case publish.FromStart:
 		}
 	}
-	s.known[log] = true
 	p := s.b.newPartition(log, from)
 	if s.target.opts.Past != nil {
 		p = s.b.newPartition(log, 0)
@@ -239,20 +240,24 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 // follow reads a partition. Below the offset until, it delivers only the last record of each key.
 // From there on, it delivers every record.
 func (s *subscription) follow(ctx context.Context, p *partition, until int64) {
+	reading, stop := context.WithCancelCause(ctx)
+	s.known[p.log] = stop
 	s.workers.Go(func() {
+		defer stop(nil)
 		var err error
 		if p.next < p.from {
-			err = p.readPast(ctx, &s.target)
+			err = p.readPast(reading, &s.target)
 		}
 		if err == nil && p.next < until {
-			err = p.readLasts(ctx, until, &s.target)
+			err = p.readLasts(reading, until, &s.target)
 		}
 		if err == nil && s.target.opts.CaughtUp != nil {
-			err = p.catchUp(ctx, &s.target)
+			err = p.catchUp(reading, &s.target)
 		}
 		if err == nil {
-			err = p.follow(ctx, &s.target)
+			err = p.follow(reading, &s.target)
 		}
+		err = cmp.Or(context.Cause(reading), err)
 		switch {
 		case ctx.Err() != nil:
 		case s.target.hasFailed():
