@@ -292,6 +292,19 @@ func TestLossIsFoundBeforeATimeout(t *testing.T) {
 	}
 }
 
+// TestPurgeBeforeATimeout verifies that a publish is remembered if retention purges the preceding event
+// before the publish times out. The bus may have stored the publish before the purge.
+func TestPurgeBeforeATimeout(t *testing.T) {
+	d, removed := newLedger(), at(deleted("A", "12"), 7)
+	load(d.term, map[event.Key]event.Acked{testKey: removed}, func() {})
+	d.term.Replace(testKey, removed, event.Acked{})
+	d.term.Unanswered(testKey, removed, message("B", "13"), &event.Change{Object: object("B", "13")}, wanted)
+	var v event.View
+	if d.Describe(testKey, &v); v.Attempted != "B" || v.Unanswered == nil {
+		t.Errorf("attempted %q, unanswered %v", v.Attempted, v.Unanswered)
+	}
+}
+
 // TestConflictAfterALoad verifies that a conflict has no effect if a load has changed the entry
 // since the decision.
 func TestConflictAfterALoad(t *testing.T) {

@@ -116,8 +116,8 @@ func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Chang
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
 			r.setAttempts(r.others().attempts.with(sent, acked, c))
-			if is := r.acked(); !is.Foreign {
-				r.dropRefused(is.Position) // a load has read the bus since the decision
+			if is := r.acked(); isLoss(acked, is) && !is.Foreign {
+				r.dropRefused(is.Position) // a load found the loss of acked meanwhile
 			}
 			if r.others().dirty == nil && r.others().attempts.hasChange() { // its informer ended while the event was in flight
 				t.ledger.makeDirty(of, r, c.Observed)
