@@ -146,7 +146,7 @@ func TestHeadersOfNATS(t *testing.T) {
 	s := natstest.Start(t)
 	for _, mode := range []nats.ContentMode{nats.Binary, nats.Structured} {
 		prefix := "kuberelay-" + string(mode)
-		bus, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: clusterName, Stream: strings.ToUpper(string(mode)), SubjectPrefix: prefix, ContentMode: mode})
+		bus, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{s.URL}, Cluster: clusterName, Stream: strings.ToUpper(string(mode)), SubjectPrefix: prefix}, ContentMode: mode})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ var _ publish.Bus = (*Bus)(nil)
 // Connect connects to the servers and returns a Bus. It handles errors and ctx as [stream.Connect]
 // does.
 func Connect(ctx context.Context, opts Options) (*Bus, error) {
-	opts = opts.withDefaults()
+	opts = opts.WithDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		opts: opts, log: opts.Logger, flights: newFlights(opts.MaxInFlight),
 		metrics: publish.NewMetrics(opts.Registerer, "nats", stream.ResultFull, stream.ResultDisconnected, stream.ResultNoStream),
 	}
-	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
+	conn, err := stream.Connect(ctx, opts.Connection, stream.Hooks{
 		Check:        b.ensureStream,
 		Disconnected: func() { b.failAll(errLost, func(*flight) bool { return true }) }, // the responses to these messages are lost
 		Pause:        b.pause,

@@ -62,7 +62,7 @@ type writer struct {
 func newWriter(t *testing.T) *writer {
 	t.Helper()
 	s := natstest.Start(t)
-	bus, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: clusterName, History: busDepth})
+	bus, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{s.URL}, Cluster: clusterName}, History: busDepth})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ type Hooks struct {
 // server is not an error: the Conn keeps retrying, [Conn.Ready] returns why it is not ready, and
 // [Conn.Wait] waits. ctx bounds only Connect.
 func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
-	opts = opts.withDefaults()
+	opts = opts.WithDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
