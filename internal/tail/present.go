@@ -91,7 +91,7 @@ func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error
 }
 
 func (p *Present) take(m *event.Message, d publish.Delivery) error {
-	e := eventOf(m, d)
+	e := Event{Delivery: d, Message: m}
 	if len(p.Filter.Clusters) == 0 || slices.Contains(p.Filter.Clusters, d.Cluster) {
 		p.unseen = slices.DeleteFunc(p.unseen, func(s Selector) bool { return s.match(m) })
 	}
@@ -136,7 +136,7 @@ func (p *progress) add(e Event) {
 		return
 	}
 	if asOf, err := time.Parse(time.RFC3339Nano, e.Message.Attribute("time")); err == nil {
-		p.points[e.log] = asOf
+		p.points[e.Log] = asOf
 	}
 }
 
@@ -150,7 +150,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	o = Object{
 		Cluster: e.Cluster, Key: m.Key, Kind: m.Attribute("kind"), Version: acked.ResourceVersion, Changed: e.Stored,
-		Truncated: m.Attribute("truncated") == "true", UID: acked.UID, Type: event.Type(m.Attribute("type")), Stored: e.delivery(),
+		Truncated: m.Attribute("truncated") == "true", UID: acked.UID, Type: event.Type(m.Attribute("type")), Stored: e.Delivery,
 	}
 	if at, err := time.Parse(time.RFC3339Nano, m.Attribute("time")); err == nil {
 		o.Changed = at
@@ -184,7 +184,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 // until the next event of the object.
 func (p *Present) foreign(d publish.Delivery, err error) {
 	cluster, k, ok := d.Object()
-	if ok && p.Filter.Match(Event{Message: &event.Message{Key: k}, Cluster: cluster}) {
+	if ok && p.Filter.Match(Event{Delivery: publish.Delivery{Cluster: cluster}, Message: &event.Message{Key: k}}) {
 		delete(p.objects, place{cluster, k})
 		p.hidden[d.Subject] = err
 	}
