@@ -162,11 +162,7 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	if err != nil {
 		return nil, err
 	}
-	path := "apis/" + r.Group + "/" + r.Version
-	if r.Group == "" {
-		path = "api/" + r.Version
-	}
-	of, ok := paths[path]
+	of, ok := paths[strings.Trim(r.Path(event.Key{}), "/")]
 	if !ok {
 		return nil, errors.New("the API server does not serve this document yet, or not at all")
 	}

@@ -10,7 +10,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -108,7 +107,7 @@ func (c *cluster) list(ctx context.Context, w config.Watch, r explain.Explained)
 		namespaces = r.Namespaces
 	}
 	for _, namespace := range namespaces {
-		request := c.discovery.RESTClient().Get().AbsPath(path(r, namespace)).Param("limit", strconv.Itoa(sampleSize))
+		request := c.discovery.RESTClient().Get().AbsPath(r.Resource.Path(r.Resource.Key(namespace, ""))).Param("limit", strconv.Itoa(sampleSize))
 		if w.LabelSelector != "" {
 			request.Param("labelSelector", w.LabelSelector)
 		}
@@ -125,16 +124,4 @@ func (c *cluster) list(ctx context.Context, w config.Watch, r explain.Explained)
 		}
 	}
 	return sum
-}
-
-// path returns the path of a list.
-func path(r explain.Explained, namespace string) string {
-	p := "/apis/" + r.Group + "/" + r.Version
-	if r.Group == "" {
-		p = "/api/" + r.Version
-	}
-	if namespace != "" {
-		p += "/namespaces/" + namespace
-	}
-	return p + "/" + schema.ParseGroupResource(r.Name).Resource
 }
