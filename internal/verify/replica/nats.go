@@ -124,7 +124,7 @@ func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end 
 	return end, nil
 }
 
-func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+func (s natsSource) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
 	m, found, err := s.RawAt(ctx, position)
 	if err != nil || !found {
 		return wire.Event{}, false, err
@@ -136,7 +136,7 @@ func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wir
 	return e, true, nil
 }
 
-func (s natsSource) has(ctx context.Context, k event.Key) (bool, error) {
+func (s natsSource) Has(ctx context.Context, k event.Key) (bool, error) {
 	_, found, err := s.last(ctx, k)
 	return found, err
 }
@@ -216,4 +216,4 @@ func (f *Follower) silence() error {
 
 func (s natsSource) partitions(schema.GroupResource) []int { return []int{0} }
 
-func (s natsSource) report(*report.Report) {}
+func (s natsSource) FormatPositions(*report.Report) {}
