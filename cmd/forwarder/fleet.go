@@ -45,7 +45,13 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 		return nil, err
 	}
 	endpoints.Status = func(url.Values) (any, error) { return statusOf(f), nil }
-	endpoints.Trace = func(query url.Values) (any, error) { return traceOf(f, query) }
+	endpoints.Trace = func(query url.Values) (any, error) {
+		k, err := tracedKey(query)
+		if err != nil {
+			return nil, err
+		}
+		return judgeTrace(f.Trace(k), k), nil
+	}
 	if c.Settings.Operations.StatusPage {
 		endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(f) }, Recent: published, Done: done})
 	}
@@ -131,16 +137,7 @@ func selectCluster(cfg *config.Config, name string) error {
 	return nil
 }
 
-// traceOf returns the trace document for the query of 'forwarder trace'.
-func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
-	k, err := tracedKey(query)
-	if err != nil {
-		return trace.Forwarder{}, err
-	}
-	return judgeTrace(f.Trace(k), k), nil
-}
-
-// tracedKey returns the key of the object in a query.
+// tracedKey returns the key of the object in a query of 'forwarder trace'.
 func tracedKey(query url.Values) (event.Key, error) {
 	gr := schema.ParseGroupResource(query.Get("resource"))
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}

@@ -220,14 +220,10 @@ func confirm(in io.Reader, out io.Writer, cluster string) error {
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if strings.TrimSpace(answer) != cluster {
-		return errors.Join(errors.New("not confirmed, nothing was deleted"), ignoreEOF(err))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return errors.Join(errors.New("not confirmed, nothing was deleted"), err)
 	}
 	return nil
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
