@@ -9,6 +9,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -58,7 +59,9 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		conn.Close()
 		return nil, err
 	}
-	b.workers.Go(b.sweepOften)
+	b.workers.Go(func() {
+		wait.Until(func() { b.sweep(time.Now()) }, max(b.opts.AckTimeout/8, time.Millisecond), b.conn.Closing())
+	})
 	return b, nil
 }
 
@@ -89,20 +92,6 @@ func (b *Bus) pause(ctx context.Context) (resume func()) {
 	return func() {
 		for _, slot := range held {
 			b.flights.free <- slot
-		}
-	}
-}
-
-// sweepOften completes messages that timed out. It runs until Close.
-func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(b.opts.AckTimeout/8, time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.conn.Closing():
-			return
-		case now := <-ticker.C:
-			b.sweep(now)
 		}
 	}
 }

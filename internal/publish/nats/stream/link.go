@@ -11,6 +11,8 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // Shared is a connection to the server that several Conns use, instead of one connection each. All
@@ -88,7 +90,7 @@ func connectLink(ctx context.Context, opts Options) (*link, error) {
 		l.close()
 		return nil, err
 	}
-	l.watching.Go(func() { l.watchFiles(l.ending) })
+	l.watching.Go(func() { credential.Watch(l.ending, l.CheckFiles) })
 	return l, nil
 }
 
