@@ -24,7 +24,7 @@ type Conn struct {
 	hooks   Hooks
 	log     *slog.Logger
 	metrics *metrics
-	state   state
+	state
 
 	kick    chan struct{}   // makes the supervisor check at once
 	working context.Context // ends when Stop is called

@@ -86,7 +86,7 @@ func (l *link) reconnect(ctx context.Context) {
 		resuming.Go(func() {
 			resume := c.pause(draining)
 			defer resume()
-			before, _, _ := c.state.get()
+			before, _, _ := c.State()
 			pausing.Done()
 			<-replaced
 			waiting, cancel := context.WithTimeout(connecting, reconnectTimeout)
