@@ -180,7 +180,7 @@ func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, readin
 		}
 		s.counts[len(s.counts)-1].objects++
 	}
-	s.total, s.newest = len(objects), p.Newest()
+	s.total, s.newest = len(objects), p.Newest
 	if s.total == 0 {
 		absent, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
 		if err != nil {

@@ -28,10 +28,14 @@ type Present struct {
 
 	Reading *longwork.Counter // counts the messages that Read reads from the bus; can be nil
 
+	// Newest is when the bus stored the newest object state, snapshot marker, or consistency point
+	// that Read found; zero if there is none. Only a forwarder that watches its cluster writes these
+	// events.
+	Newest time.Time
+
 	objects map[place]Object
 	hidden  map[string]error // by subject or record key: why its last message is not the state of an object
 	sources map[source]*progress
-	newest  time.Time // returned by Newest
 	unseen  []Selector
 	packer  *event.Packer
 }
@@ -98,8 +102,8 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	if !p.Filter.Match(e) {
 		return nil
 	}
-	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.newest) {
-		p.newest = d.Stored
+	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.Newest) {
+		p.Newest = d.Stored
 	}
 	from := source{d.Cluster, m.Key.GroupResource()}
 	if p.sources[from] == nil {
@@ -242,11 +246,6 @@ func (p *Present) Freshness() []Freshness {
 	})
 	return all
 }
-
-// Newest returns when the bus stored the newest object state, snapshot marker, or consistency
-// point. Only a forwarder that watches its cluster writes these events. If the bus has none, Newest
-// returns the zero time.
-func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter for the resources for which Read found no event. Pass it to [FindAbsent].
 func (p *Present) Unseen() Filter {
