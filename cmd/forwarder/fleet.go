@@ -62,7 +62,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	from, err := finder(c.Settings, "forwarder", c.Logger).Source()
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &config.Error{Err: err}
 	}
 	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics}, new(page.Recents)
 	if c.Settings.Operations.StatusPage {
@@ -131,7 +131,7 @@ func selectCluster(cfg *config.Config, name string) error {
 		return nil
 	}
 	if cfg.Fleet.Source() == "" {
-		return &usageError{fmt.Errorf("--cluster=%q requires a forwarder of several clusters, but no source of clusters is set; see docs/fleet.md", name)}
+		return &config.Error{Err: fmt.Errorf("--cluster=%q requires a forwarder of several clusters, but no source of clusters is set; see docs/fleet.md", name)}
 	}
 	cfg.Event.ClusterName = name
 	return nil
