@@ -100,7 +100,7 @@ func (f *Follower) askWith(ctx context.Context) {
 
 // Start records the position of each object's last message. Call it before Run and CatchUp.
 func (f *Follower) Start(ctx context.Context) error {
-	return f.source.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
+	return f.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
 }
 
 // Objects returns the number of objects that Start found.
@@ -110,14 +110,14 @@ func (f *Follower) Objects() int { return len(f.ends) }
 func (f *Follower) Cluster() string { return f.place.Cluster }
 
 // Run reads new messages, on a bus that pushes them, until ctx ends or the bus can't be read.
-func (f *Follower) Run(ctx context.Context) { f.source.run(ctx, f) }
+func (f *Follower) Run(ctx context.Context) { f.run(ctx, f) }
 
 // CatchUp reads up to the end of the bus at the time of the call.
-func (f *Follower) CatchUp(ctx context.Context) error { return f.source.catchUp(ctx, f) }
+func (f *Follower) CatchUp(ctx context.Context) error { return f.catchUp(ctx, f) }
 
 // CatchUpWith reads at least the events of one object that are on the bus at the time of the call.
 func (f *Follower) CatchUpWith(ctx context.Context, k event.Key) error {
-	_, err := f.source.catchUpWith(ctx, f, k)
+	_, err := f.catchUpWith(ctx, f, k)
 	return err
 }
 
@@ -143,7 +143,7 @@ func (f *Follower) ResolveDoubts(ctx context.Context) error {
 		open := f.openDoubts(upTo)
 		waiting := false
 		for _, k := range open {
-			more, err := f.source.catchUpWith(ctx, f, k)
+			more, err := f.catchUpWith(ctx, f, k)
 			if err != nil {
 				return err
 			}

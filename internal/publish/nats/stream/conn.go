@@ -65,7 +65,7 @@ func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
 	}
 	c := &Conn{Opts: opts, hooks: hooks, log: opts.Logger, metrics: newMetrics(opts.Registerer), kick: make(chan struct{}, 1)}
 	c.working, c.stop = context.WithCancel(context.WithoutCancel(ctx))
-	c.state.current.Store(&phase{err: errors.New("not connected yet"), over: make(chan struct{})})
+	c.current.Store(&phase{err: errors.New("not connected yet"), over: make(chan struct{})})
 	if err := cmp.Or(opts.Shared, &Shared{}).join(ctx, c); err != nil {
 		c.stop()
 		return nil, err

@@ -227,7 +227,7 @@ func (c *Conn) Check(ctx context.Context) error {
 	} else {
 		err = c.WhyNotConnected()
 	}
-	c.state.set(connection, err)
+	c.set(connection, err)
 	return err
 }
 
@@ -235,7 +235,7 @@ func (c *Conn) Check(ctx context.Context) error {
 // error that a callback of the client reported.
 func (c *Conn) WhyNotConnected() error {
 	c.state.mu.Lock()
-	err := c.state.noted
+	err := c.noted
 	c.state.mu.Unlock()
 	if last := c.NC.LastError(); last != nil {
 		err = last
