@@ -144,7 +144,7 @@ func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
 	}
-	if err := b.opts.permitted(); err != nil {
+	if err := b.opts.Permit.Check(); err != nil {
 		return err
 	}
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)

@@ -37,7 +37,7 @@ type Options struct {
 	// Permit, if set, is called before every request that changes the messages of the stream. An
 	// error prevents the request. Compare-and-set is not sufficient: it accepts messages from a
 	// replaced writer until the new writer publishes to the same subject.
-	Permit func() error
+	Permit publish.Permit
 
 	// MaxInFlight is the maximum number of messages without an acknowledgement
 	// (KUBERELAY_NATS_MAX_IN_FLIGHT). At the limit, Publish blocks. The default is 512.
@@ -56,13 +56,6 @@ func (o Options) WithDefaults() Options {
 	o.History = cmp.Or(o.History, 8)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, 512)
 	return o
-}
-
-func (o *Options) permitted() error {
-	if o.Permit == nil {
-		return nil
-	}
-	return o.Permit()
 }
 
 // inboxPrefix is the prefix of the forwarder's reply subjects. With this separate prefix, the
