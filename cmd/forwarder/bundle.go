@@ -52,12 +52,12 @@ Exit codes: 0 everything is in the bundle; 1 a part is missing, or nothing was w
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "-" && isTerminal(cmd.OutOrStdout()) {
-				return &usageError{errors.New("--output=-: standard output is a terminal; redirect it to a file")}
+				return &config.Error{Err: errors.New("--output=-: standard output is a terminal; redirect it to a file")}
 			}
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
 				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
-					return &usageError{err}
+					return &config.Error{Err: err}
 				}
 				b := bundle.Collector{
 					Forwarder: forwarder, Elsewhere: at.Forwarder != "", Settings: cfg, NoLogs: noLogs, Timeout: partTimeout, Command: versionLine(),
@@ -98,9 +98,9 @@ func writeFile(name string, b bundle.Bundle) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return &usageError{fmt.Errorf("--output=%q: the file exists; name another one", name)}
+		return &config.Error{Err: fmt.Errorf("--output=%q: the file exists; name another one", name)}
 	case err != nil:
-		return &usageError{fmt.Errorf("write the bundle: %w; set --output to a file in a writable directory, or to - for standard output", err)}
+		return &config.Error{Err: fmt.Errorf("write the bundle: %w; set --output to a file in a writable directory, or to - for standard output", err)}
 	}
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {

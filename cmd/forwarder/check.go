@@ -41,14 +41,14 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := check.Printers()[output]
 			if !ok {
-				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use table or json", output)}
 			}
 			if o.Forwarder.Timeout <= 0 {
-				return &usageError{errTimeout}
+				return &config.Error{Err: errTimeout}
 			}
 			limit, err := memoryLimit(memory, o.Pre)
 			if err != nil {
-				return &usageError{err}
+				return &config.Error{Err: err}
 			}
 			o.MemoryLimit, o.Writer = limit, writerName(os.Getenv)
 			o.Version, _ = builtFrom()
@@ -62,7 +62,7 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 			}
 			report := o.Report(cmd.Context(), finder(settings, "check", log), err)
 			if cmd.Context().Err() != nil {
-				return &usageError{fmt.Errorf("interrupted: %w", cmd.Context().Err())}
+				return &config.Error{Err: fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
 			if err := write(cmd.OutOrStdout(), report); err != nil {
 				return err

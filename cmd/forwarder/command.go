@@ -52,7 +52,7 @@ configure it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		return runCommand.RunE(cmd, args)
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
+		return &config.Error{Err: fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})
 	addGroup(root, groupForward, "Forward", runCommand, newConfigCommand(), newResourcesCommand(), newSchemaCommand())
 	addGroup(root, groupBus, "Read the bus", newGetCommand(), newTailCommand(), newVerifyCommand())
@@ -93,11 +93,11 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
-// usage wraps an argument check so that its error is a usageError.
+// usage wraps an argument check so that its error is a [config.Error].
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+			return &config.Error{Err: fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 		}
 		return nil
 	}
@@ -108,7 +108,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 func loadConfig(need config.Need) (config.Config, error) {
 	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
-		return config.Config{}, &usageError{fmt.Errorf("invalid configuration:\n%w\n'forwarder help environment' lists every variable", err)}
+		return config.Config{}, &config.Error{Err: fmt.Errorf("invalid configuration:\n%w\n'forwarder help environment' lists every variable", err)}
 	}
 	return cfg, nil
 }
@@ -196,7 +196,7 @@ Exit codes: 0 ok; 2 wrong command line or configuration.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := map[string]func(io.Writer, []config.Value) error{"text": writeText, "json": writeJSON}[output]
 			if !ok {
-				return &usageError{fmt.Errorf("--output=%q: use text or json", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use text or json", output)}
 			}
 			cfg, err := loadConfig(config.Forwarding)
 			if err != nil {

@@ -45,7 +45,13 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 		return nil, err
 	}
 	endpoints.Status = func(url.Values) (any, error) { return statusOf(f), nil }
-	endpoints.Trace = func(query url.Values) (any, error) { return traceOf(f, query) }
+	endpoints.Trace = func(query url.Values) (any, error) {
+		k, err := tracedKey(query)
+		if err != nil {
+			return nil, err
+		}
+		return judgeTrace(f.Trace(k), k), nil
+	}
 	if c.Settings.Operations.StatusPage {
 		endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(f) }, Recent: published, Done: done})
 	}
@@ -56,7 +62,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
 	from, err := finder(c.Settings, "forwarder", c.Logger).Source()
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &config.Error{Err: err}
 	}
 	of, recents := fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics}, new(page.Recents)
 	if c.Settings.Operations.StatusPage {
@@ -125,22 +131,13 @@ func selectCluster(cfg *config.Config, name string) error {
 		return nil
 	}
 	if cfg.Fleet.Source() == "" {
-		return &usageError{fmt.Errorf("--cluster=%q requires a forwarder of several clusters, but no source of clusters is set; see docs/fleet.md", name)}
+		return &config.Error{Err: fmt.Errorf("--cluster=%q requires a forwarder of several clusters, but no source of clusters is set; see docs/fleet.md", name)}
 	}
 	cfg.Event.ClusterName = name
 	return nil
 }
 
-// traceOf returns the trace document for the query of 'forwarder trace'.
-func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
-	k, err := tracedKey(query)
-	if err != nil {
-		return trace.Forwarder{}, err
-	}
-	return judgeTrace(f.Trace(k), k), nil
-}
-
-// tracedKey returns the key of the object in a query.
+// tracedKey returns the key of the object in a query of 'forwarder trace'.
 func tracedKey(query url.Values) (event.Key, error) {
 	gr := schema.ParseGroupResource(query.Get("resource"))
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}

@@ -63,11 +63,11 @@ Exit codes: 0 done; 1 refused or failed; 2 wrong command line or configuration.`
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := tail.ParseCluster(f.cluster)
 			if err != nil {
-				return &usageError{fmt.Errorf("--cluster=%q: %w; see '%s --help'", f.cluster, err, cmd.CommandPath())}
+				return &config.Error{Err: fmt.Errorf("--cluster=%q: %w; see '%s --help'", f.cluster, err, cmd.CommandPath())}
 			}
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				if own := cfg.Event.ClusterName; cfg.Kafka.TransactionalID != "" && own != "" && own != name {
-					return &usageError{fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set it and KUBERELAY_CLUSTER_NAME to the values of the forwarder of the cluster %s", own, name)}
+					return &config.Error{Err: fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set it and KUBERELAY_CLUSTER_NAME to the values of the forwarder of the cluster %s", own, name)}
 				}
 				cfg.Event.ClusterName = name
 				return f.run(ctx, cfg, cmd, log)
@@ -180,7 +180,7 @@ func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, readin
 		}
 		s.counts[len(s.counts)-1].objects++
 	}
-	s.total, s.newest = len(objects), p.Newest()
+	s.total, s.newest = len(objects), p.Newest
 	if s.total == 0 {
 		absent, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
 		if err != nil {
@@ -215,19 +215,15 @@ func (s survey) write(w io.Writer, now time.Time) error {
 // confirm asks the user to enter the name of the cluster. Without a terminal, it returns an error.
 func confirm(in io.Reader, out io.Writer, cluster string) error {
 	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
-		return &usageError{errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
+		return &config.Error{Err: errors.New("nothing was deleted: standard input is not a terminal, so you can't confirm; use --yes")}
 	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if strings.TrimSpace(answer) != cluster {
-		return errors.Join(errors.New("not confirmed, nothing was deleted"), ignoreEOF(err))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return errors.Join(errors.New("not confirmed, nothing was deleted"), err)
 	}
 	return nil
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

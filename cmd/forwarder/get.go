@@ -54,7 +54,7 @@ line or configuration.`,
 			f.resources, f.names = strings.Split(args[0], ","), args[1:]
 			p, err := f.present(cmd)
 			if err != nil {
-				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+				return &config.Error{Err: fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 			}
 			cfg, err := loadConfig(config.Subscribing)
 			if err != nil {
@@ -165,7 +165,7 @@ func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, 
 
 func (f *getFlags) print(w io.Writer, objects []tail.Object) error {
 	if tail.Clusters(objects) > 1 && f.output != "" && f.output != outputWide {
-		return &usageError{fmt.Errorf("the objects are of several clusters, which --output=%s does not show: name one with --cluster, or use 'forwarder tail --last --no-follow --output=json'", f.output)}
+		return &config.Error{Err: fmt.Errorf("the objects are of several clusters, which --output=%s does not show: name one with --cluster, or use 'forwarder tail --last --no-follow --output=json'", f.output)}
 	}
 	single := len(f.names) == 1
 	switch {

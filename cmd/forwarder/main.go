@@ -28,7 +28,10 @@ import (
 
 const (
 	exitFailure = 1
-	exitUsage   = 2
+	// exitUsage is the exit code of a [config.Error]. Only a change of the command line or
+	// configuration fixes it, except in verify, check, and trace, whose exit code 2 also means that
+	// they found no result.
+	exitUsage = 2
 )
 
 func main() {
@@ -69,8 +72,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 		return int(code)
 	}
 	fmt.Fprintf(stderr, "forwarder: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
-	var usage *usageError
-	if errors.As(err, &usage) || config.IsError(err) {
+	if config.IsError(err) {
 		return exitUsage
 	}
 	return exitFailure
@@ -84,14 +86,6 @@ func unlessStopped(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// usageError is an error with exit code 2. Only a change of the command line or configuration fixes
-// it, except in verify, check, and trace, whose exit code 2 also means that they found no result.
-// execute treats a [config.Error] in the same way.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
 
 // exitCode is an error that ends the process with a code. The command has already printed the reason.
 type exitCode int

@@ -94,7 +94,7 @@ func TestExitCode(t *testing.T) {
 	}{
 		{"done", nil, 0},
 		{"failed", errors.New("no"), exitFailure},
-		{"usage", &usageError{errors.New("no")}, exitUsage},
+		{"usage", &config.Error{Err: errors.New("no")}, exitUsage},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := newRootCommand()

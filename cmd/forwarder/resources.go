@@ -58,14 +58,14 @@ Exit codes: 0 success, even if nothing is watched; 1 the API server did not resp
 			}[output]
 			if len(args) > 0 {
 				if question.All {
-					return &usageError{errors.New("--all and the name of a resource cannot be used together")}
+					return &config.Error{Err: errors.New("--all and the name of a resource cannot be used together")}
 				}
 				if output == "table" {
 					write = explain.Explanation.WriteAnswers
 				}
 			}
 			if !ok {
-				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use table or json", output)}
 			}
 			for _, arg := range args {
 				question.Only = append(question.Only, strings.Split(arg, ",")...)
@@ -77,7 +77,7 @@ Exit codes: 0 success, even if nothing is watched; 1 the API server did not resp
 			return configured(cmd, need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				kube, err := finder(cfg, "resources", log).Config()
 				if err != nil {
-					return &usageError{err}
+					return &config.Error{Err: err}
 				}
 				x, err := relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, question)
 				if err != nil {
@@ -119,11 +119,11 @@ Exit codes: 0 success; 1 the cluster does not serve the resource, or did not res
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 				kube, err := finder(cfg, "schema", log).Config()
 				if err != nil {
-					return &usageError{err}
+					return &config.Error{Err: err}
 				}
 				client, err := kubediscovery.NewDiscoveryClientForConfig(kube)
 				if err != nil {
-					return &usageError{fmt.Errorf("find the cluster: %w", err)}
+					return &config.Error{Err: fmt.Errorf("find the cluster: %w", err)}
 				}
 				return writeSchema(ctx, client, args[0], apiVersion, event.DataForm(cfg.Content.Data), cmd.OutOrStdout())
 			})
@@ -162,11 +162,7 @@ func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Re
 	if err != nil {
 		return nil, err
 	}
-	path := "apis/" + r.Group + "/" + r.Version
-	if r.Group == "" {
-		path = "api/" + r.Version
-	}
-	of, ok := paths[path]
+	of, ok := paths[strings.Trim(r.Path(event.Key{}), "/")]
 	if !ok {
 		return nil, errors.New("the API server does not serve this document yet, or not at all")
 	}
@@ -180,7 +176,7 @@ func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resour
 	matched := catalog.Match(asked)
 	switch {
 	case len(matched) > 1 || strings.Contains(asked, "*"):
-		return event.Resource{}, &usageError{fmt.Errorf("%q selects several resources: name one", asked)}
+		return event.Resource{}, &config.Error{Err: fmt.Errorf("%q selects several resources: name one", asked)}
 	case len(matched) == 0:
 		return event.Resource{}, notServed(catalog, asked)
 	case version == "":

@@ -74,11 +74,11 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	support := bundle.Handler(recent, func(w io.Writer) error { return writeText(w, cfg.Effective()) })
 	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support}
 	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
-		return &usageError{err}
+		return &config.Error{Err: err}
 	}
 	server, err := operations.Listen(cfg.Operations.ListenAddr)
 	if err != nil {
-		return &usageError{err}
+		return &config.Error{Err: err}
 	}
 	built, commit := builtFrom()
 	operations.Register(registry, built, commit)
@@ -108,12 +108,12 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 	c := relay.Config{Settings: cfg, Writer: writerName(os.Getenv), Out: out, Logger: log, Registerer: r}
 	var err error
 	if c.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
-		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
+		return c, &config.Error{Err: fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
 	several := cfg.Fleet.Source() != ""
 	if !several || cfg.Operations.MetricsAuth { // with several clusters, this configuration only authorizes requests
 		if c.Kube, err = finder(cfg, "forwarder", log).Home(); err != nil {
-			return c, &usageError{err}
+			return c, &config.Error{Err: err}
 		}
 	}
 	if !cfg.Leader.Election {
@@ -121,11 +121,11 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 	}
 	if cfg.Leader.Namespace == "" && !several {
 		if c.Settings.Leader.Namespace, err = kubeconfig.Namespace(); err != nil {
-			return c, &usageError{fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)}
+			return c, &config.Error{Err: fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)}
 		}
 	}
 	if c.Identity, err = identity(os.Getenv, os.Hostname); err != nil {
-		return c, &usageError{fmt.Errorf("find an identity for the lease: %w; set POD_NAME", err)}
+		return c, &config.Error{Err: fmt.Errorf("find an identity for the lease: %w; set POD_NAME", err)}
 	}
 	return c, nil
 }

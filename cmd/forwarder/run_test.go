@@ -39,7 +39,7 @@ func TestEmptyKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := relayConfig(config.Config{Event: config.Event{RedactionKeyFile: file}}, io.Discard, slog.New(slog.DiscardHandler), nil)
-	var wrong *usageError
+	var wrong *config.Error
 	if !errors.As(err, &wrong) || c.RedactionKey != nil {
 		t.Errorf("got key %q, %v; want a wrong configuration", c.RedactionKey, err)
 	}

@@ -52,16 +52,16 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 			write, ok := status.Printers()[output]
 			switch {
 			case !ok:
-				return &usageError{fmt.Errorf("--output=%q: use table, json, nagios, or prometheus", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use table, json, nagios, or prometheus", output)}
 			case wait < 0:
-				return &usageError{fmt.Errorf("--wait=%s: use a time above 0", wait)}
+				return &config.Error{Err: fmt.Errorf("--wait=%s: use a time above 0", wait)}
 			case at.Timeout <= 0:
-				return &usageError{errTimeout}
+				return &config.Error{Err: errTimeout}
 			}
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
 				forwarder, err := at.Connect(cfg.Operations)
 				if err != nil {
-					return &usageError{err}
+					return &config.Error{Err: err}
 				}
 				d, refused := forwarder.Await(ctx, cluster, wait)
 				unknown := refused && output == "nagios"

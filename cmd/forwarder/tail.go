@@ -48,7 +48,7 @@ bus: on NATS when an object is first updated, on Kafka all of them before it pri
 			defer showProgress(cmd, longwork.Work{Name: "reading the earlier events", Unit: "records", Measure: f.past.Measure})()
 			p, err := f.printer(cmd)
 			if err != nil {
-				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+				return &config.Error{Err: fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 			}
 			cfg, err := loadConfig(config.Subscribing)
 			if err != nil {

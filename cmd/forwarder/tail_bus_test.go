@@ -37,7 +37,7 @@ type tailBus struct {
 
 func newTailBus(t *testing.T, url, cluster string, mode nats.ContentMode) *tailBus {
 	t.Helper()
-	bus, err := nats.Connect(t.Context(), nats.Options{URLs: []string{url}, Cluster: cluster, ContentMode: mode, AckTimeout: tailLimit})
+	bus, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{url}, Cluster: cluster, AckTimeout: tailLimit}, ContentMode: mode})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,16 +43,16 @@ them does not; 2 unknown, or wrong command line or configuration.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := trace.Printers()[output]
 			if !ok {
-				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use table or json", output)}
 			}
 			if flag := cmd.Flags().Lookup("consumer"); flag.Changed && o.Consumer == "" {
-				return &usageError{errors.New("--consumer is empty: name a NATS consumer or a Kafka group, or leave it out")}
+				return &config.Error{Err: errors.New("--consumer is empty: name a NATS consumer or a Kafka group, or leave it out")}
 			}
 			if at.Timeout <= 0 {
-				return &usageError{errTimeout}
+				return &config.Error{Err: errTimeout}
 			}
 			if _, err := tail.ParseNamespace(o.Namespace); err != nil {
-				return &usageError{fmt.Errorf("--namespace=%q: %w", o.Namespace, err)}
+				return &config.Error{Err: fmt.Errorf("--namespace=%q: %w", o.Namespace, err)}
 			}
 			cfg, err := loadConfig(config.Subscribing)
 			if err != nil {
@@ -65,10 +65,10 @@ them does not; 2 unknown, or wrong command line or configuration.`,
 			klogOnce.Do(func() { klog.SetSlogLogger(log) })
 			d, err := o.Trace(cmd.Context(), finder(cfg, "trace", log), at)
 			if err != nil {
-				return &usageError{err}
+				return &config.Error{Err: err}
 			}
 			if cmd.Context().Err() != nil {
-				return &usageError{fmt.Errorf("interrupted: %w", cmd.Context().Err())}
+				return &config.Error{Err: fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
 			if err := write(cmd.OutOrStdout(), d); err != nil {
 				return err

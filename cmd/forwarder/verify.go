@@ -53,9 +53,9 @@ the cluster, or wrong command line or configuration.`,
 			}[output]
 			switch {
 			case !ok:
-				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+				return &config.Error{Err: fmt.Errorf("--output=%q: use table or json", output)}
 			case settle <= 0:
-				return &usageError{fmt.Errorf("--settle=%s: use a time above 0", settle)}
+				return &config.Error{Err: fmt.Errorf("--settle=%s: use a time above 0", settle)}
 			}
 			var reading, comparing longwork.Counter
 			stop := showProgress(cmd,
@@ -92,7 +92,7 @@ the cluster, or wrong command line or configuration.`,
 }
 
 // cannotCompare returns the error of a verify that could not compare. Its exit code is 2.
-func cannotCompare(err error) error { return &usageError{fmt.Errorf("cannot compare: %w", err)} }
+func cannotCompare(err error) error { return &config.Error{Err: fmt.Errorf("cannot compare: %w", err)} }
 
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger, progress verify.Progress) (report.Report, error) {
 	o := verify.Options{
@@ -122,7 +122,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	}
 	o.Shape = shapes.Func()
 	if o.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
-		return report.Report{}, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
+		return report.Report{}, &config.Error{Err: fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
 	if o.Kube, err = finder(cfg, "verify", log).Config(); err != nil {
 		return report.Report{}, err

@@ -87,7 +87,7 @@ func register(c *catalogue) error {
 	c.MustRegister(fleet.New(fleet.Config{}))
 	publish.NewInvalid(c, log)
 
-	onNATS, err := nats.Connect(context.Background(), nats.Options{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c})
+	onNATS, err := nats.Connect(context.Background(), nats.Options{Connection: nats.Connection{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c}})
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func busCases() []decision {
 		{"another-writer", "no forwarder", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "without a running forwarder"},
 		{"another-writer", "took over", k, func(f *Facts) {
 			f.Settings.Leader.Election, f.Lease.Holder, f.Forwarder = false, "", nil
-			f.Writer, f.Kafka.Writer = "a/pod-1", kafka.Writer{Name: "b/pod-2", Since: "now"}
+			f.Writer, f.Kafka.Writer.Name, f.Kafka.Writer.Since = "a/pod-1", "b/pod-2", "now"
 		}, Failed, "b/pod-2 took over the topics at now"},
 		{"another-writer", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"forwarder-status", "token not reviewed", "", func(f *Facts) { f.Forwarder, f.TokenNotReviewed, f.ForwarderErr = nil, true, errFault }, Failed, "cannot review the token: fault"},

@@ -15,6 +15,7 @@
 package credential
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,11 +26,21 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// CheckEvery is the interval at which a bus checks its files for changes. A change must lead to a
+// checkEvery is the interval at which a bus checks its files for changes. A change must lead to a
 // reconnection within a minute, because the old credentials can be invalid after that.
-const CheckEvery = 10 * time.Second
+const checkEvery = 10 * time.Second
+
+// Watch calls check at intervals until ctx ends.
+func Watch(ctx context.Context, check func(context.Context)) {
+	_ = wait.PollUntilContextCancel(ctx, checkEvery, false, func(ctx context.Context) (bool, error) {
+		check(ctx)
+		return false, nil
+	}) // the error is that of ctx
+}
 
 // File is the content of one file, or of two files that belong together. It is safe for
 // concurrent use.

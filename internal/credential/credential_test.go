@@ -2,6 +2,7 @@ package credential
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"os"
@@ -142,4 +143,11 @@ func TestServerTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	serves("both are replaced", second)
+}
+
+// TestWatchEnds verifies that Watch ends with its context.
+func TestWatchEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	Watch(ctx, func(context.Context) { t.Error("checks") })
 }

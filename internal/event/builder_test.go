@@ -173,6 +173,7 @@ func TestResourcePath(t *testing.T) {
 		{"core", pods, "default", "web-0", "/api/v1/namespaces/default/pods/web-0"},
 		{"cluster-scoped", nodes, "", "a.b", "/api/v1/nodes/a.b"},
 		{"collection", deployments, "", "", "/apis/apps/v1/deployments"},
+		{"collection in a namespace", pods, "a", "", "/api/v1/namespaces/a/pods"},
 		{"colon", clusterRole, "", "system:node", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"},
 		{"version unknown", ResourceOf(deployments.Key("a", "b"), &Object{}), "a", "b", "/apis/apps/namespaces/a/deployments/b"},
 		{"slash", nodes, "", "a/b", "/api/v1/nodes/a%2Fb"},

@@ -46,7 +46,7 @@ func onBoth(t *testing.T, test func(t *testing.T, open bus)) {
 	t.Run("nats", func(t *testing.T) {
 		url := natstest.Start(t).URL
 		test(t, func(cluster string) publish.Bus {
-			b, err := nats.Connect(t.Context(), nats.Options{URLs: []string{url}, Cluster: cluster})
+			b, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{url}, Cluster: cluster}})
 			return opened(t, b, err)
 		})
 	})
@@ -215,7 +215,7 @@ func (w writing) Publish(ctx context.Context, m *event.Message, done func(uint64
 // TestSomebodyElseWrites verifies that Run does not overwrite the event of another writer, and ends.
 func TestSomebodyElseWrites(t *testing.T) {
 	s := natstest.Start(t)
-	old, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: "old"})
+	old, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{s.URL}, Cluster: "old"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func (c claimed) LastClaim(context.Context) (event.Claim, error) { return c.clai
 // TestForgetALaterFormat verifies that Run deletes nothing if a later release wrote to the bus in a
 // format that this release could misread.
 func TestForgetALaterFormat(t *testing.T) {
-	b, err := nats.Connect(t.Context(), nats.Options{URLs: []string{natstest.Start(t).URL}, Cluster: "old"})
+	b, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{natstest.Start(t).URL}, Cluster: "old"}})
 	if err != nil {
 		t.Fatal(err)
 	}

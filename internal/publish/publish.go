@@ -83,6 +83,18 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the bus has uid %s version %s at %d", e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }
 
+// Permit is called before each write to a bus. An error prevents the write. A nil Permit allows all
+// writes.
+type Permit func() error
+
+// Check returns the error of the permit.
+func (p Permit) Check() error {
+	if p == nil {
+		return nil
+	}
+	return p()
+}
+
 // Stored is an event of an object, read from a bus.
 type Stored = event.Stored
 

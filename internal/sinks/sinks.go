@@ -30,15 +30,21 @@ import (
 // StoreDir returns the directory in which the built-in NATS server stores its files.
 func StoreDir(s config.Server) string { return filepath.Join(s.DataDir, "nats") }
 
-// NATS returns the options for writing to the stream, without a logger.
-func NATS(cfg config.Config) nats.Options {
+func connection(cfg config.Config) nats.Connection {
 	n := cfg.NATS
-	return nats.Options{
+	return nats.Connection{
 		URLs: n.URLs, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Cluster: cfg.Event.ClusterName,
-		Replicas: n.Replicas, History: n.History, ContentMode: nats.ContentMode(cfg.Event.ContentMode),
 		User: n.User, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile, CredsFile: n.CredsFile, NkeyFile: n.NkeyFile,
 		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile, ServerName: n.ServerName, Domain: n.Domain,
-		AckTimeout: n.AckTimeout, MaxInFlight: n.MaxInFlight,
+		AckTimeout: n.AckTimeout,
+	}
+}
+
+// NATS returns the options for writing to the stream, without a logger.
+func NATS(cfg config.Config) nats.Options {
+	return nats.Options{
+		Connection: connection(cfg), Replicas: cfg.NATS.Replicas, History: cfg.NATS.History,
+		ContentMode: nats.ContentMode(cfg.Event.ContentMode), MaxInFlight: cfg.NATS.MaxInFlight,
 	}
 }
 
@@ -69,13 +75,7 @@ func brokerOptions(k config.Kafka) broker.Options {
 // NATSReader returns the options for reading the stream, without a logger. Without KUBERELAY_NATS_URL,
 // the options connect to the built-in server of a forwarder on this machine.
 func NATSReader(cfg config.Config) (natsreader.Options, error) {
-	n := cfg.NATS
-	o := natsreader.Options{
-		URLs: n.URLs, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Cluster: cfg.Event.ClusterName,
-		User: n.User, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile, CredsFile: n.CredsFile, NkeyFile: n.NkeyFile,
-		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile, ServerName: n.ServerName, Domain: n.Domain,
-		AckTimeout: n.AckTimeout,
-	}
+	o := connection(cfg)
 	if len(o.URLs) > 0 {
 		return o, nil
 	}
@@ -116,8 +116,8 @@ func KafkaReader(cfg config.Config) reader.Options {
 // server of a forwarder on this machine, with the permissions of a subscriber. It returns when ctx ends, even
 // if the client library ignores ctx.
 func InspectNATS(ctx context.Context, cfg config.Config) (nats.Inspection, error) {
-	o := NATS(cfg)
-	connection := o.Connection()
+	o := NATS(cfg).WithDefaults()
+	connection := o.Connection
 	if len(cfg.NATS.URLs) == 0 {
 		var err error
 		if connection, err = NATSReader(cfg); err != nil {

@@ -97,7 +97,9 @@ func (l look) absent(ctx context.Context, all []named) ([]Absent, error) {
 	for _, n := range all {
 		have := inventory{}
 		found := false
-		err := l.read(ctx, n.filter.Subjects(l.prefix), func(e Event) error {
+		o := publish.SubscribeOptions{Filters: n.filter.Subjects(l.prefix), From: publish.FromStart, Notify: func(error) {}}
+		err := readToEnd(ctx, l.bus, o, func(m *event.Message, d publish.Delivery) error {
+			e := Event{Delivery: d, Message: m}
 			if found = n.filter.Match(e); found {
 				return errEnough
 			}
@@ -117,11 +119,6 @@ func (l look) absent(ctx context.Context, all []named) ([]Absent, error) {
 	return absent, nil
 }
 
-func (l look) read(ctx context.Context, subjects []string, each func(Event) error) error {
-	o := publish.SubscribeOptions{Filters: subjects, From: publish.FromStart, Notify: func(error) {}}
-	return readToEnd(ctx, l.bus, o, func(m *event.Message, d publish.Delivery) error { return each(eventOf(m, d)) })
-}
-
 // lister is a bus that lists its subjects, such as NATS. A subscription to it yields only events
 // that match the filter, so [Absent.Have] needs the list.
 type lister interface {
@@ -132,7 +129,7 @@ func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	subjects, err := bus.Subjects(ctx)
 	for _, s := range subjects {
 		if _, cluster, k, marker, err := subject.Parse(s); err == nil {
-			have.add(Event{Message: &event.Message{Key: k, Marker: marker}, Cluster: cluster}, l.clusters)
+			have.add(Event{Delivery: publish.Delivery{Cluster: cluster}, Message: &event.Message{Key: k, Marker: marker}}, l.clusters)
 		}
 	}
 	return err

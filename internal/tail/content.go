@@ -28,7 +28,7 @@ func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	if root == nil {
 		return unshown
 	}
-	text, err := encode(root)
+	text, err := event.EncodeJSON(root)
 	if err != nil {
 		return fmt.Errorf("write as JSON: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -14,21 +13,10 @@ import (
 // Event is one event on the bus. The package uses only Key, Marker, Attributes, and Data of the
 // message, and ID in errors.
 type Event struct {
+	publish.Delivery
+
 	Message *event.Message
-	Cluster string
-	Stored  time.Time // when the bus stored it
-
-	// Subject and Position locate the event on the bus, for [States.Ask].
-	Subject  string
-	Position uint64
-	log      publish.Log
-
-	note string // a remark that [Text] adds to the line
-}
-
-// delivery returns the delivery that eventOf made the event from, without Whole.
-func (e Event) delivery() publish.Delivery {
-	return publish.Delivery{Subject: e.Subject, Cluster: e.Cluster, Log: e.log, Position: e.Position, Stored: e.Stored}
+	note    string // a remark that [Text] adds to the line
 }
 
 // JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at

@@ -98,7 +98,7 @@ func TestPointOnKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Data = nil
-	e := Event{Message: m, Cluster: "prod", Stored: someTime, log: publish.Log{Topic: "kuberelay", Partition: 2}}
+	e := Event{Delivery: publish.Delivery{Cluster: "prod", Stored: someTime, Log: publish.Log{Topic: "kuberelay", Partition: 2}}, Message: m}
 	b, err := e.JSON()
 	if err != nil || !json.Valid(b) || !strings.Contains(string(b), `"resourceversion":"7"`) || strings.Contains(string(b), `"data"`) {
 		t.Errorf("JSON = %s, %v", b, err)

@@ -1,7 +1,6 @@
 package tail
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -34,7 +33,7 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 			return fail(err)
 		}
 	}
-	data, err := encode(struct {
+	data, err := event.EncodeJSON(struct {
 		Object   json.RawMessage `json:"object"`
 		Previous json.RawMessage `json:"previous"`
 		Patch    json.RawMessage `json:"patch"`
@@ -49,15 +48,4 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	}
 	e.Message = &changed
 	return e.JSON()
-}
-
-// encode is json.Marshal without HTML escapes.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

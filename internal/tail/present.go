@@ -28,10 +28,14 @@ type Present struct {
 
 	Reading *longwork.Counter // counts the messages that Read reads from the bus; can be nil
 
+	// Newest is when the bus stored the newest object state, snapshot marker, or consistency point
+	// that Read found; zero if there is none. Only a forwarder that watches its cluster writes these
+	// events.
+	Newest time.Time
+
 	objects map[place]Object
 	hidden  map[string]error // by subject or record key: why its last message is not the state of an object
 	sources map[source]*progress
-	newest  time.Time // returned by Newest
 	unseen  []Selector
 	packer  *event.Packer
 }
@@ -91,15 +95,15 @@ func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error
 }
 
 func (p *Present) take(m *event.Message, d publish.Delivery) error {
-	e := eventOf(m, d)
+	e := Event{Delivery: d, Message: m}
 	if len(p.Filter.Clusters) == 0 || slices.Contains(p.Filter.Clusters, d.Cluster) {
 		p.unseen = slices.DeleteFunc(p.unseen, func(s Selector) bool { return s.match(m) })
 	}
 	if !p.Filter.Match(e) {
 		return nil
 	}
-	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.newest) {
-		p.newest = d.Stored
+	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.Newest) {
+		p.Newest = d.Stored
 	}
 	from := source{d.Cluster, m.Key.GroupResource()}
 	if p.sources[from] == nil {
@@ -136,7 +140,7 @@ func (p *progress) add(e Event) {
 		return
 	}
 	if asOf, err := time.Parse(time.RFC3339Nano, e.Message.Attribute("time")); err == nil {
-		p.points[e.log] = asOf
+		p.points[e.Log] = asOf
 	}
 }
 
@@ -150,7 +154,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	o = Object{
 		Cluster: e.Cluster, Key: m.Key, Kind: m.Attribute("kind"), Version: acked.ResourceVersion, Changed: e.Stored,
-		Truncated: m.Attribute("truncated") == "true", UID: acked.UID, Type: event.Type(m.Attribute("type")), Stored: e.delivery(),
+		Truncated: m.Attribute("truncated") == "true", UID: acked.UID, Type: event.Type(m.Attribute("type")), Stored: e.Delivery,
 	}
 	if at, err := time.Parse(time.RFC3339Nano, m.Attribute("time")); err == nil {
 		o.Changed = at
@@ -184,7 +188,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 // until the next event of the object.
 func (p *Present) foreign(d publish.Delivery, err error) {
 	cluster, k, ok := d.Object()
-	if ok && p.Filter.Match(Event{Message: &event.Message{Key: k}, Cluster: cluster}) {
+	if ok && p.Filter.Match(Event{Delivery: publish.Delivery{Cluster: cluster}, Message: &event.Message{Key: k}}) {
 		delete(p.objects, place{cluster, k})
 		p.hidden[d.Subject] = err
 	}
@@ -242,11 +246,6 @@ func (p *Present) Freshness() []Freshness {
 	})
 	return all
 }
-
-// Newest returns when the bus stored the newest object state, snapshot marker, or consistency
-// point. Only a forwarder that watches its cluster writes these events. If the bus has none, Newest
-// returns the zero time.
-func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter for the resources for which Read found no event. Pass it to [FindAbsent].
 func (p *Present) Unseen() Filter {

@@ -57,7 +57,7 @@ func readPresent(t *testing.T, p *Present, steps ...any) *Present {
 			switch step := step.(type) {
 			case Event:
 				subject := subject.Object("k", step.Cluster, step.Message.Key)
-				if err := yield(step.Message, publish.Delivery{Cluster: step.Cluster, Subject: subject, Position: uint64(i), Stored: step.Stored, Log: step.log}); err != nil {
+				if err := yield(step.Message, publish.Delivery{Cluster: step.Cluster, Subject: subject, Position: uint64(i), Stored: step.Stored, Log: step.Log}); err != nil {
 					return err
 				}
 			case func(publish.SubscribeOptions):
@@ -155,7 +155,7 @@ func TestPresentFreshness(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Event{Message: m, Cluster: "prod", log: publish.Log{Topic: "k", Partition: partition}}
+		return Event{Delivery: publish.Delivery{Cluster: "prod", Log: publish.Log{Topic: "k", Partition: partition}}, Message: m}
 	}
 	p := readPresent(t, &Present{Filter: Filter{Namespaces: []string{"shop"}, Resources: selectors(t, "deployments", "pods", "nodes")}},
 		point(time.Minute, 0), point(time.Second, 0), point(5*time.Second, 1),
@@ -189,8 +189,8 @@ func TestFreshnessOfAPartitionWithoutAPoint(t *testing.T) {
 	}
 	object := web(t, event.Created, "1", "{}").of("prod")
 	for partition, want := range []time.Time{someTime, {}} {
-		object.log = publish.Log{Topic: "k", Partition: partition}
-		p := readPresent(t, &Present{Filter: Filter{Resources: selectors(t, "deployments")}}, object, Event{Message: m, Cluster: "prod", log: publish.Log{Topic: "k"}})
+		object.Log = publish.Log{Topic: "k", Partition: partition}
+		p := readPresent(t, &Present{Filter: Filter{Resources: selectors(t, "deployments")}}, object, Event{Delivery: publish.Delivery{Cluster: "prod", Log: publish.Log{Topic: "k"}}, Message: m})
 		if got := p.Freshness(); len(got) != 1 || !got[0].AsOf.Equal(want) {
 			t.Errorf("partition %d: got %+v, want as of %v", partition, got, want)
 		}

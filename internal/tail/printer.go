@@ -89,11 +89,17 @@ func isClosedPipe(err error) bool {
 }
 
 func (p *Printer) print(m *event.Message, d publish.Delivery) error {
-	e := eventOf(m, d)
+	e := Event{Delivery: d, Message: m}
 	if !p.Filter.Match(e) {
 		return nil
 	}
-	line, err := p.show(e)
+	var line []byte
+	var err error
+	if p.states == nil {
+		line, err = p.line(e)
+	} else {
+		line, err = p.diff(e, p.states.Change(e))
+	}
 	if err != nil {
 		p.Status.skipped(d, err)
 		return nil
@@ -106,17 +112,6 @@ func (p *Printer) print(m *event.Message, d publish.Delivery) error {
 		return errEnough
 	}
 	return nil
-}
-
-func (p *Printer) show(e Event) ([]byte, error) {
-	if p.states == nil {
-		return p.line(e)
-	}
-	return p.diff(e, p.states.Change(e))
-}
-
-func eventOf(m *event.Message, d publish.Delivery) Event {
-	return Event{Message: m, Cluster: d.Cluster, Stored: d.Stored, Subject: d.Subject, Position: d.Position, log: d.Log}
 }
 
 // lookBack provides the state of each object before its first printed event, if the bus still has
@@ -144,7 +139,7 @@ func (p *Printer) lookBack(ctx context.Context, bus Bus, o *publish.SubscribeOpt
 	}
 	p.Status.Say("reading the earlier events of the %s first; --skip-past skips this", p.Status.Source)
 	o.Past = func(m *event.Message, d publish.Delivery) {
-		if e := eventOf(m, d); p.Filter.Match(e) {
+		if e := (Event{Delivery: d, Message: m}); p.Filter.Match(e) {
 			p.states.Keep(e)
 		}
 	}

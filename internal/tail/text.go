@@ -77,8 +77,8 @@ func (t *Text) Line(e Event) string {
 	case m.IsResolved():
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.end("v" + show(m.Attribute("resourceversion")) + "  " + objects(m.Attribute("objects")))
-		if e.log.Topic != "" { // the point covers the events before it in its partition
-			l.end(fmt.Sprintf("partition %d", e.log.Partition))
+		if e.Log.Topic != "" { // the point covers the events before it in its partition
+			l.end(fmt.Sprintf("partition %d", e.Log.Partition))
 		}
 	case m.IsClaim():
 		l.add(columnResource, show(e.Cluster), "")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
@@ -39,7 +40,7 @@ func change(t testing.TB, typ event.Type, r event.Resource, namespace, name, ver
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Event{Message: m, Cluster: "prod", Stored: someTime.Add(time.Second)}
+	return Event{Delivery: publish.Delivery{Cluster: "prod", Stored: someTime.Add(time.Second)}, Message: m}
 }
 
 func marker(t testing.TB, typ event.Type, r event.Resource, objects int) Event {
@@ -48,7 +49,7 @@ func marker(t testing.TB, typ event.Type, r event.Resource, objects int) Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Event{Message: m, Cluster: "prod", Stored: someTime}
+	return Event{Delivery: publish.Delivery{Cluster: "prod", Stored: someTime}, Message: m}
 }
 
 func writerStarted(t testing.TB, writer string) Event {
@@ -57,7 +58,7 @@ func writerStarted(t testing.TB, writer string) Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Event{Message: m, Cluster: "prod", Stored: someTime}
+	return Event{Delivery: publish.Delivery{Cluster: "prod", Stored: someTime}, Message: m}
 }
 
 func clusterClaimed(t testing.TB, replaces string) Event {
@@ -66,7 +67,7 @@ func clusterClaimed(t testing.TB, replaces string) Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Event{Message: m, Cluster: "prod", Stored: someTime}
+	return Event{Delivery: publish.Delivery{Cluster: "prod", Stored: someTime}, Message: m}
 }
 
 // of returns the event as an event of another cluster.
@@ -82,7 +83,7 @@ func foreign(typ, subject string) Event {
 			ID: "1", Key: event.Key{Resource: "pods", Namespace: "default", Name: "web"}, Data: []byte(`null`),
 			Attributes: []event.Attribute{{Name: "id", Value: "1"}, {Name: "specversion", Value: "1.0"}, {Name: "type", Value: typ}, {Name: "subject", Value: subject}},
 		},
-		Cluster: "prod", Stored: someTime.Add(time.Second),
+		Delivery: publish.Delivery{Cluster: "prod", Stored: someTime.Add(time.Second)},
 	}
 }
 
@@ -187,7 +188,7 @@ func FuzzLine(f *testing.F) {
 	f.Add("\x1b[2J", "\u009b", "io.kuberelay.\x1b", "\r", "\n", "\x9b", true)
 	f.Fuzz(func(t *testing.T, namespace, name, typ, cause, version, cluster string, isMarker bool) {
 		text := atNoon(&Text{cluster: "another"})
-		line := text.Line(Event{Cluster: cluster, Message: &event.Message{
+		line := text.Line(Event{Delivery: publish.Delivery{Cluster: cluster}, Message: &event.Message{
 			Key: event.Key{Group: cluster, Resource: version, Namespace: namespace, Name: name}, Marker: isMarker,
 			Attributes: []event.Attribute{
 				{Name: "type", Value: typ}, {Name: "cause", Value: cause}, {Name: "resourceversion", Value: version}, {Name: "time", Value: name},

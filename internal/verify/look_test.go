@@ -184,7 +184,7 @@ func TestForbiddenWithoutNamespaces(t *testing.T) {
 // TestStructured verifies that verify reads events in structured mode.
 func TestStructured(t *testing.T) {
 	w := newWorld(t)
-	o := nats.Options{URLs: w.opts.NATS.URLs, Cluster: clusterName, History: busDepth, ContentMode: nats.Structured}
+	o := nats.Options{Connection: nats.Connection{URLs: w.opts.NATS.URLs, Cluster: clusterName}, History: busDepth, ContentMode: nats.Structured}
 	bus, err := nats.Connect(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func TestHeadersOfNATS(t *testing.T) {
 	s := natstest.Start(t)
 	for _, mode := range []nats.ContentMode{nats.Binary, nats.Structured} {
 		prefix := "kuberelay-" + string(mode)
-		bus, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: clusterName, Stream: strings.ToUpper(string(mode)), SubjectPrefix: prefix, ContentMode: mode})
+		bus, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{s.URL}, Cluster: clusterName, Stream: strings.ToUpper(string(mode)), SubjectPrefix: prefix}, ContentMode: mode})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,11 +173,11 @@ func TestHeadersOfNATS(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatalf("%q: %v", name, err)
 			}
-			raw, found, err := written.LastRaw(t.Context(), wire.Subject(prefix, clusterName, k))
-			if err != nil || !found {
-				t.Fatalf("%q: found %t, %v", name, found, err)
+			raw, err := written.LastRaw(t.Context(), wire.Subject(prefix, clusterName, k))
+			if err != nil || raw == nil {
+				t.Fatalf("%q: found %t, %v", name, raw != nil, err)
 			}
-			got, err := wire.FromNATS(raw.Header, raw.Data)
+			got, err := wire.FromNATS(raw.Headers, raw.Data)
 			if err != nil {
 				t.Fatalf("%q: %v", name, err)
 			}
@@ -189,7 +189,7 @@ func TestHeadersOfNATS(t *testing.T) {
 			if text, err := got.Text("name"); err != nil || text != name {
 				t.Errorf("%q is read as %q, %v", name, text, err)
 			}
-			if !wire.IsEventOfObject(raw.Header) {
+			if !wire.IsEventOfObject(raw.Headers) {
 				t.Errorf("%q: it is not seen by its headers", name)
 			}
 		}

@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	if w.dynamic, err = dynamic.NewForConfig(w.kube); err != nil {
 		t.Fatal(err)
 	}
-	at := nats.Options{URLs: []string{w.server.URL}, Cluster: clusterName, History: busDepth}
+	at := nats.Options{Connection: nats.Connection{URLs: []string{w.server.URL}, Cluster: clusterName}, History: busDepth}
 	if w.bus, err = nats.Connect(t.Context(), at); err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -29,21 +28,15 @@ func (c *cluster) rights(ctx context.Context, rights []check.Right) map[check.Ri
 	answers := map[check.Right]check.Answer{}
 	client, err := authorizationclient.NewForConfig(c.rest)
 	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(askers)
-	for _, r := range rights {
-		g.Go(func() error {
-			answer := check.Answer{Err: err}
-			if err == nil {
-				answer = review(ctx, client, r)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers[r] = answer
-			return nil
-		})
-	}
-	_ = g.Wait() // no call returns an error
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), askers, len(rights), func(i int) { // if ctx ends, each request fails
+		answer := check.Answer{Err: err}
+		if err == nil {
+			answer = review(ctx, client, rights[i])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		answers[rights[i]] = answer
+	})
 	return answers
 }
 
@@ -89,15 +82,7 @@ func (c *cluster) lease(ctx context.Context, l config.Leader, namespace string) 
 func (c *cluster) lists(ctx context.Context, w config.Watch, x explain.Explanation) []check.List {
 	watched := x.Watched()
 	all := make([]check.List, len(watched))
-	var g errgroup.Group
-	g.SetLimit(askers)
-	for i, r := range watched {
-		g.Go(func() error {
-			all[i] = c.list(ctx, w, r)
-			return nil
-		})
-	}
-	_ = g.Wait() // no call returns an error
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), askers, len(watched), func(i int) { all[i] = c.list(ctx, w, watched[i]) })
 	return all
 }
 
@@ -108,7 +93,7 @@ func (c *cluster) list(ctx context.Context, w config.Watch, r explain.Explained)
 		namespaces = r.Namespaces
 	}
 	for _, namespace := range namespaces {
-		request := c.discovery.RESTClient().Get().AbsPath(path(r, namespace)).Param("limit", strconv.Itoa(sampleSize))
+		request := c.discovery.RESTClient().Get().AbsPath(r.Resource.Path(r.Resource.Key(namespace, ""))).Param("limit", strconv.Itoa(sampleSize))
 		if w.LabelSelector != "" {
 			request.Param("labelSelector", w.LabelSelector)
 		}
@@ -125,16 +110,4 @@ func (c *cluster) list(ctx context.Context, w config.Watch, r explain.Explained)
 		}
 	}
 	return sum
-}
-
-// path returns the path of a list.
-func path(r explain.Explained, namespace string) string {
-	p := "/apis/" + r.Group + "/" + r.Version
-	if r.Group == "" {
-		p = "/api/" + r.Version
-	}
-	if namespace != "" {
-		p += "/namespaces/" + namespace
-	}
-	return p + "/" + schema.ParseGroupResource(r.Name).Resource
 }

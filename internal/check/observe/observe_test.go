@@ -13,7 +13,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
@@ -107,20 +106,6 @@ func TestSkewOf(t *testing.T) {
 		if got := skewOf(at(c.date), at(c.sent), at(c.received)).Milliseconds(); got != c.want {
 			t.Errorf("%+v: got %d ms", c, got)
 		}
-	}
-}
-
-func TestPath(t *testing.T) {
-	for want, r := range map[string]explain.Explained{
-		"/api/v1/namespaces/a/pods":              {Name: "pods", Version: "v1"},
-		"/apis/apps/v1/namespaces/a/deployments": {Name: "deployments.apps", Group: "apps", Version: "v1"},
-	} {
-		if got := path(r, "a"); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	if got := path(explain.Explained{Name: "nodes", Version: "v1"}, ""); got != "/api/v1/nodes" {
-		t.Errorf("got %s", got)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -56,17 +56,11 @@ func (o Observer) Report(ctx context.Context, find kubeconfig.Finder, wrong erro
 		return check.Run(o.facts(ctx, settings, nil, func() (*rest.Config, error) { return nil, err }))
 	}
 	reports := make([]check.Report, len(all))
-	var observing errgroup.Group
-	observing.SetLimit(maxObserved)
-	for n, c := range all {
-		observing.Go(func() error {
-			f := o.facts(ctx, fleet.Settings(settings, c), nil, func() (*rest.Config, error) { return c.Kube, c.Err })
-			f.Cluster = c.Name
-			reports[n] = check.Run(f)
-			return nil
-		})
-	}
-	_ = observing.Wait() // the functions return no error; the reports have the errors
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), maxObserved, len(all), func(n int) {
+		f := o.facts(ctx, fleet.Settings(settings, all[n]), nil, func() (*rest.Config, error) { return all[n].Kube, all[n].Err })
+		f.Cluster = all[n].Name
+		reports[n] = check.Run(f)
+	})
 	if settings.Event.ClusterName != "" {
 		return reports[0]
 	}

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -89,19 +90,12 @@ func (p polled) Read(context.Context) ([]Cluster, error) {
 
 // Watch implements [Source].
 func (p polled) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		all, err := p.Read(ctx)
 		if failed(err); err == nil {
 			found(all)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	}, poll)
 }
 
 // unique sorts clusters by name. It replaces several clusters with the same name by one cluster

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/failure"
@@ -76,7 +78,9 @@ func Open(o Options) (*Bus, error) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	b.ctx, b.stop = ctx, func() { stop(errStopped) }
 	b.workers.Go(b.supervise)
-	b.workers.Go(b.sweepOften)
+	b.workers.Go(func() {
+		wait.UntilWithContext(b.ctx, func(context.Context) { b.sweep(time.Now()) }, max(min(o.AckTimeout/8, sweepEvery), time.Millisecond))
+	})
 	return b, nil
 }
 

@@ -64,20 +64,6 @@ func (s *flights) list() []*flight {
 // sweepEvery is the longest interval between two checks for messages that timed out.
 const sweepEvery = 500 * time.Millisecond
 
-// sweepOften completes messages that timed out. It runs until Close.
-func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(min(b.opts.AckTimeout/8, sweepEvery), time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case now := <-ticker.C:
-			b.sweep(now)
-		}
-	}
-}
-
 // sweep completes messages that timed out. A message in a batch may still be stored: the sender
 // keeps sending the batch. It sends no other event of the object before the batch is acknowledged.
 // Messages that wait behind a stalled batch fail at once, because they would use up the in-flight

@@ -63,7 +63,7 @@ type Options struct {
 	// prevents the write. Brokers cannot replace this check: they reject a writer only after another
 	// one took over, and they let any process take over. If [Options.Idempotent] is off, they reject
 	// no writer.
-	Permit func() error
+	Permit publish.Permit
 
 	AckTimeout  time.Duration // time after which a publish fails, even if the message may be stored; the default is 10 s
 	MaxInFlight int           // in messages; the default is 2048
@@ -103,13 +103,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.Broker.RequestTimeout = cmp.Or(o.Broker.RequestTimeout, o.AckTimeout)
 	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
 	return o, o.validate()
-}
-
-func (o *Options) permitted() error {
-	if o.Permit == nil {
-		return nil
-	}
-	return o.Permit()
 }
 
 // DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a template.

@@ -121,7 +121,7 @@ func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
 	last, err := b.stored.LastWriter(ctx)
-	if err != nil || last == (Writer{}) {
+	if err != nil || last == (stored.Writer{}) {
 		return ""
 	}
 	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
@@ -144,7 +144,7 @@ func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
 	}
-	if err := b.opts.permitted(); err != nil {
+	if err := b.opts.Permit.Check(); err != nil {
 		return err
 	}
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
@@ -167,9 +167,6 @@ type Inspection = topics.Inspection
 
 // TopicInspection is the state of one topic, as the brokers report it.
 type TopicInspection = topics.TopicInspection
-
-// Writer is a forwarder that took over the topics of a cluster.
-type Writer = stored.Writer
 
 // Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource,
 // it inspects the topics of the given resources. It returns an error if the options are invalid, or

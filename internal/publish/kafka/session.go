@@ -89,7 +89,7 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 		s.end(errRenew)
 		return 0, errRenew
 	}
-	if err := s.b.opts.permitted(); err != nil {
+	if err := s.b.opts.Permit.Check(); err != nil {
 		s.end(err)
 		return 0, err
 	}

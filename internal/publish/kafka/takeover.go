@@ -36,7 +36,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 			return nil, producer, err
 		}
 	}
-	if err := b.opts.permitted(); err != nil {
+	if err := b.opts.Permit.Check(); err != nil {
 		return nil, previous, err
 	}
 	if b.opts.Idempotent {

@@ -24,7 +24,7 @@ import (
 // and missed events that the leader had.
 func TestLoadFromAReplicaThatIsAhead_Slow(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
-	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
+	bus := connect(t, Options{Connection: Connection{URLs: c.URLs(), Cluster: publishtest.Cluster}, Replicas: 3})
 	want := map[event.Key]event.Acked{}
 	put := func(name string, version int) {
 		t.Helper()

@@ -14,7 +14,7 @@ func TestBefore(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			ns := natstest.Start(t)
-			w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3, ContentMode: mode})
+			w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}, History: 3, ContentMode: mode})
 			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // the stream keeps the last three events of a
 			bus := read(t, ns.URL)
 			poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })

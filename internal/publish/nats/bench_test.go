@@ -22,7 +22,7 @@ import (
 // benchBus returns a bus that is connected over TCP to a server of its own.
 func benchBus(b *testing.B, mode ContentMode) *Bus {
 	b.Helper()
-	bus, err := Connect(b.Context(), Options{URLs: []string{natstest.Start(b, func(o *server.Options) { o.MaxPayload = 8 << 20 }).URL}, Cluster: "bench", ContentMode: mode})
+	bus, err := Connect(b.Context(), Options{Connection: Connection{URLs: []string{natstest.Start(b, func(o *server.Options) { o.MaxPayload = 8 << 20 }).URL}, Cluster: "bench"}, ContentMode: mode})
 	if err != nil {
 		b.Fatal(err)
 	}

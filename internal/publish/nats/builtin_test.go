@@ -27,7 +27,7 @@ func builtIn(t *testing.T) *natsserver.Server {
 
 func TestInProcess(t *testing.T) {
 	s := builtIn(t)
-	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{InProcess: s, Cluster: publishtest.Cluster}})
 	position := publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	events := readEvents(t, s.ClientURL(), publishtest.Object{Name: "web"}.Key())
 	if len(events) != 1 || events[0].Position != position {
@@ -51,7 +51,7 @@ func TestReadersDoNotSeeAnswers(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{InProcess: s, Cluster: publishtest.Cluster}})
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	own := nc.NewInbox()
 	if err := nc.PublishRequest("$JS.API.STREAM.INFO.KUBERELAY", own, nil); err != nil {
@@ -74,7 +74,7 @@ func TestReadersDoNotSeeAnswers(t *testing.T) {
 // server.
 func TestBuiltInStreamIsChanged(t *testing.T) {
 	s := builtIn(t)
-	o := Options{InProcess: s, Cluster: publishtest.Cluster, History: 3}
+	o := Options{Connection: Connection{InProcess: s, Cluster: publishtest.Cluster}, History: 3}
 	before := connect(t, o)
 	position, first := publishOK(t, before, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)), firstOf(t, before)
 	before.Close()
@@ -108,12 +108,12 @@ func TestBuiltInStreamIsChanged(t *testing.T) {
 // built-in server.
 func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 	s := builtIn(t)
-	config := Options{}.withDefaults().streamConfig()
+	config := Options{}.WithDefaults().streamConfig()
 	config.Storage = jetstream.MemoryStorage
 	if _, err := observe(t, "", natsgo.InProcessServer(s)).CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	err := connectError(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	err := connectError(t, Options{Connection: Connection{InProcess: s, Cluster: publishtest.Cluster}})
 	if !errors.Is(err, ErrMisconfigured) {
 		t.Fatalf("error is %v, want ErrMisconfigured", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -36,7 +37,7 @@ var _ publish.Bus = (*Bus)(nil)
 // Connect connects to the servers and returns a Bus. It handles errors and ctx as [stream.Connect]
 // does.
 func Connect(ctx context.Context, opts Options) (*Bus, error) {
-	opts = opts.withDefaults()
+	opts = opts.WithDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		opts: opts, log: opts.Logger, flights: newFlights(opts.MaxInFlight),
 		metrics: publish.NewMetrics(opts.Registerer, "nats", stream.ResultFull, stream.ResultDisconnected, stream.ResultNoStream),
 	}
-	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
+	conn, err := stream.Connect(ctx, opts.Connection, stream.Hooks{
 		Check:        b.ensureStream,
 		Disconnected: func() { b.failAll(errLost, func(*flight) bool { return true }) }, // the responses to these messages are lost
 		Pause:        b.pause,
@@ -58,7 +59,9 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		conn.Close()
 		return nil, err
 	}
-	b.workers.Go(b.sweepOften)
+	b.workers.Go(func() {
+		wait.Until(func() { b.sweep(time.Now()) }, max(b.opts.AckTimeout/8, time.Millisecond), b.conn.Closing())
+	})
 	return b, nil
 }
 
@@ -89,20 +92,6 @@ func (b *Bus) pause(ctx context.Context) (resume func()) {
 	return func() {
 		for _, slot := range held {
 			b.flights.free <- slot
-		}
-	}
-}
-
-// sweepOften completes messages that timed out. It runs until Close.
-func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(b.opts.AckTimeout/8, time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-b.conn.Closing():
-			return
-		case now := <-ticker.C:
-			b.sweep(now)
 		}
 	}
 }

@@ -38,37 +38,37 @@ func TestMisconfigured(t *testing.T) {
 		says []string
 	}{
 		{"no server", Options{}, []string{"KUBERELAY_NATS_URL"}},
-		{"malformed URL", Options{URLs: []string{"nats://ho st:" + secret}}, []string{"KUBERELAY_NATS_URL"}},
-		{"URL of another kind", Options{URLs: []string{"http://localhost:4222"}}, []string{"KUBERELAY_NATS_URL", `"http"`}},
-		{"URL without host", Options{URLs: []string{"nats://"}}, []string{"KUBERELAY_NATS_URL"}},
-		{"password in the URL", Options{URLs: []string{"nats://me:" + secret + "@localhost:4222"}}, []string{"localhost:4222", "KUBERELAY_NATS_PASSWORD_FILE"}},
-		{"token in the URL", Options{URLs: []string{secret + "@localhost"}}, []string{"localhost", "KUBERELAY_NATS_TOKEN_FILE"}},
-		{"one of several URLs", Options{URLs: []string{plain, "x://y"}}, []string{`"x"`}},
-		{"no cluster", Options{URLs: []string{plain}, Cluster: "-"}, []string{"KUBERELAY_CLUSTER_NAME"}},
-		{"stream's name", Options{URLs: []string{plain}, Stream: "a.b"}, []string{"KUBERELAY_NATS_STREAM", `"a.b"`}},
-		{"prefix of two tokens", Options{URLs: []string{plain}, SubjectPrefix: "a.b"}, []string{"KUBERELAY_NATS_SUBJECT_PREFIX", `"a.b"`}},
-		{"no history", Options{URLs: []string{plain}, History: -1}, []string{"KUBERELAY_NATS_HISTORY", "-1"}},
-		{"replicas", Options{URLs: []string{plain}, Replicas: 7}, []string{"KUBERELAY_NATS_REPLICAS", "7"}},
-		{"replicas without a cluster", Options{URLs: []string{plain}, Replicas: 3}, []string{"KUBERELAY_NATS_REPLICAS", "3"}},
-		{"content mode", Options{URLs: []string{plain}, ContentMode: "xml"}, []string{"KUBERELAY_CONTENT_MODE", `"xml"`}},
-		{"password file", Options{URLs: []string{plain}, User: "me", PasswordFile: missing}, []string{"KUBERELAY_NATS_PASSWORD_FILE", missing}},
-		{"empty password file", Options{URLs: []string{plain}, User: "me", PasswordFile: file(t, "\n")}, []string{"KUBERELAY_NATS_PASSWORD_FILE", "empty"}},
-		{"user without password", Options{URLs: []string{plain}, User: "me"}, []string{"KUBERELAY_NATS_USER", "KUBERELAY_NATS_PASSWORD_FILE"}},
-		{"token file", Options{URLs: []string{plain}, TokenFile: missing}, []string{"KUBERELAY_NATS_TOKEN_FILE", missing}},
-		{"creds file", Options{URLs: []string{plain}, CredsFile: missing}, []string{"KUBERELAY_NATS_CREDS_FILE", missing}},
-		{"creds file of something else", Options{URLs: []string{plain}, CredsFile: file(t, secret)}, []string{"KUBERELAY_NATS_CREDS_FILE"}},
-		{"nkey file", Options{URLs: []string{plain}, NkeyFile: missing}, []string{"KUBERELAY_NATS_NKEY_FILE", missing}},
-		{"nkey file of something else", Options{URLs: []string{plain}, NkeyFile: file(t, secret)}, []string{"KUBERELAY_NATS_NKEY_FILE"}},
-		{"two kinds of credentials", Options{URLs: []string{plain}, User: "me", PasswordFile: file(t, secret), TokenFile: file(t, secret)}, []string{"more than one"}},
-		{"CA file", Options{URLs: []string{plain}, CAFile: missing}, []string{"KUBERELAY_NATS_TLS_CA_FILE", missing}},
-		{"CA file of something else", Options{URLs: []string{plain}, CAFile: file(t, secret)}, []string{"KUBERELAY_NATS_TLS_CA_FILE", "PEM"}},
-		{"certificate without key", Options{URLs: []string{plain}, CertFile: certFile}, []string{"KUBERELAY_NATS_TLS_KEY_FILE"}},
-		{"certificate and another's key", Options{URLs: []string{plain}, CertFile: certFile, KeyFile: otherKey}, []string{"KUBERELAY_NATS_TLS_CERT_FILE", certFile}},
-		{"TLS wanted, none there", Options{URLs: []string{"tls://" + strings.TrimPrefix(plain, "nats://")}}, []string{"secure"}},
-		{"no credentials", Options{URLs: []string{guarded}}, []string{"none are set", "KUBERELAY_NATS_TOKEN_FILE"}},
-		{"other credentials", Options{URLs: []string{guarded}, TokenFile: file(t, "other")}, []string{"rejects the credentials in KUBERELAY_NATS_TOKEN_FILE"}},
-		{"unknown authority", Options{URLs: []string{secured}, CAFile: tlstest.NewCA(t).File}, []string{"unknown authority", "KUBERELAY_NATS_TLS_CA_FILE"}},
-		{"no JetStream", Options{URLs: []string{noJetStream}}, []string{"JetStream is not enabled"}},
+		{"malformed URL", Options{Connection: Connection{URLs: []string{"nats://ho st:" + secret}}}, []string{"KUBERELAY_NATS_URL"}},
+		{"URL of another kind", Options{Connection: Connection{URLs: []string{"http://localhost:4222"}}}, []string{"KUBERELAY_NATS_URL", `"http"`}},
+		{"URL without host", Options{Connection: Connection{URLs: []string{"nats://"}}}, []string{"KUBERELAY_NATS_URL"}},
+		{"password in the URL", Options{Connection: Connection{URLs: []string{"nats://me:" + secret + "@localhost:4222"}}}, []string{"localhost:4222", "KUBERELAY_NATS_PASSWORD_FILE"}},
+		{"token in the URL", Options{Connection: Connection{URLs: []string{secret + "@localhost"}}}, []string{"localhost", "KUBERELAY_NATS_TOKEN_FILE"}},
+		{"one of several URLs", Options{Connection: Connection{URLs: []string{plain, "x://y"}}}, []string{`"x"`}},
+		{"no cluster", Options{Connection: Connection{URLs: []string{plain}, Cluster: "-"}}, []string{"KUBERELAY_CLUSTER_NAME"}},
+		{"stream's name", Options{Connection: Connection{URLs: []string{plain}, Stream: "a.b"}}, []string{"KUBERELAY_NATS_STREAM", `"a.b"`}},
+		{"prefix of two tokens", Options{Connection: Connection{URLs: []string{plain}, SubjectPrefix: "a.b"}}, []string{"KUBERELAY_NATS_SUBJECT_PREFIX", `"a.b"`}},
+		{"no history", Options{Connection: Connection{URLs: []string{plain}}, History: -1}, []string{"KUBERELAY_NATS_HISTORY", "-1"}},
+		{"replicas", Options{Connection: Connection{URLs: []string{plain}}, Replicas: 7}, []string{"KUBERELAY_NATS_REPLICAS", "7"}},
+		{"replicas without a cluster", Options{Connection: Connection{URLs: []string{plain}}, Replicas: 3}, []string{"KUBERELAY_NATS_REPLICAS", "3"}},
+		{"content mode", Options{Connection: Connection{URLs: []string{plain}}, ContentMode: "xml"}, []string{"KUBERELAY_CONTENT_MODE", `"xml"`}},
+		{"password file", Options{Connection: Connection{URLs: []string{plain}, User: "me", PasswordFile: missing}}, []string{"KUBERELAY_NATS_PASSWORD_FILE", missing}},
+		{"empty password file", Options{Connection: Connection{URLs: []string{plain}, User: "me", PasswordFile: file(t, "\n")}}, []string{"KUBERELAY_NATS_PASSWORD_FILE", "empty"}},
+		{"user without password", Options{Connection: Connection{URLs: []string{plain}, User: "me"}}, []string{"KUBERELAY_NATS_USER", "KUBERELAY_NATS_PASSWORD_FILE"}},
+		{"token file", Options{Connection: Connection{URLs: []string{plain}, TokenFile: missing}}, []string{"KUBERELAY_NATS_TOKEN_FILE", missing}},
+		{"creds file", Options{Connection: Connection{URLs: []string{plain}, CredsFile: missing}}, []string{"KUBERELAY_NATS_CREDS_FILE", missing}},
+		{"creds file of something else", Options{Connection: Connection{URLs: []string{plain}, CredsFile: file(t, secret)}}, []string{"KUBERELAY_NATS_CREDS_FILE"}},
+		{"nkey file", Options{Connection: Connection{URLs: []string{plain}, NkeyFile: missing}}, []string{"KUBERELAY_NATS_NKEY_FILE", missing}},
+		{"nkey file of something else", Options{Connection: Connection{URLs: []string{plain}, NkeyFile: file(t, secret)}}, []string{"KUBERELAY_NATS_NKEY_FILE"}},
+		{"two kinds of credentials", Options{Connection: Connection{URLs: []string{plain}, User: "me", PasswordFile: file(t, secret), TokenFile: file(t, secret)}}, []string{"more than one"}},
+		{"CA file", Options{Connection: Connection{URLs: []string{plain}, CAFile: missing}}, []string{"KUBERELAY_NATS_TLS_CA_FILE", missing}},
+		{"CA file of something else", Options{Connection: Connection{URLs: []string{plain}, CAFile: file(t, secret)}}, []string{"KUBERELAY_NATS_TLS_CA_FILE", "PEM"}},
+		{"certificate without key", Options{Connection: Connection{URLs: []string{plain}, CertFile: certFile}}, []string{"KUBERELAY_NATS_TLS_KEY_FILE"}},
+		{"certificate and another's key", Options{Connection: Connection{URLs: []string{plain}, CertFile: certFile, KeyFile: otherKey}}, []string{"KUBERELAY_NATS_TLS_CERT_FILE", certFile}},
+		{"TLS wanted, none there", Options{Connection: Connection{URLs: []string{"tls://" + strings.TrimPrefix(plain, "nats://")}}}, []string{"secure"}},
+		{"no credentials", Options{Connection: Connection{URLs: []string{guarded}}}, []string{"none are set", "KUBERELAY_NATS_TOKEN_FILE"}},
+		{"other credentials", Options{Connection: Connection{URLs: []string{guarded}, TokenFile: file(t, "other")}}, []string{"rejects the credentials in KUBERELAY_NATS_TOKEN_FILE"}},
+		{"unknown authority", Options{Connection: Connection{URLs: []string{secured}, CAFile: tlstest.NewCA(t).File}}, []string{"unknown authority", "KUBERELAY_NATS_TLS_CA_FILE"}},
+		{"no JetStream", Options{Connection: Connection{URLs: []string{noJetStream}}}, []string{"JetStream is not enabled"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.o.Cluster == "" {
@@ -98,7 +98,7 @@ func TestUnreachable(t *testing.T) {
 	var log strings.Builder
 	registry := prometheus.NewRegistry()
 	bus := open(t, Options{
-		URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
+		Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))},
 	})
 	if err := bus.Ready(); err == nil || errors.Is(err, ErrMisconfigured) {
 		t.Errorf("ready says %v of a server that is not there", err)
@@ -129,7 +129,7 @@ func TestUnreachable(t *testing.T) {
 // TestDomainThatDoesNotAnswer verifies that the bus waits for a JetStream domain that the leaf node
 // can't reach yet.
 func TestDomainThatDoesNotAnswer(t *testing.T) {
-	bus := open(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"})
+	bus := open(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Domain: "hub"}})
 	poll.Holds(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), "KUBERELAY_NATS_JETSTREAM_DOMAIN") })
 	if err := bus.Ready(); errors.Is(err, ErrMisconfigured) {
 		t.Errorf("ready says %v, which a retry can fix", err)
@@ -141,7 +141,7 @@ func TestDomainThatDoesNotAnswer(t *testing.T) {
 func TestRefusedLater(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "token" })
 	s.Stop()
-	bus := open(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, TokenFile: file(t, "wrong")})
+	bus := open(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, TokenFile: file(t, "wrong")}})
 	s.Restart()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -154,7 +154,7 @@ func TestRefusedLater(t *testing.T) {
 func TestSeveralServers(t *testing.T) {
 	s := natstest.Start(t)
 	dead := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
-	bus := connect(t, Options{URLs: []string{dead, s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{dead, s.URL}, Cluster: publishtest.Cluster}})
 	if err := bus.Ready(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
@@ -163,7 +163,7 @@ func TestSeveralServers(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	s := natstest.Start(t)
 	registry := prometheus.NewRegistry()
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry}})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	publishOK(t, bus, m)
 	publishOK(t, bus, m)

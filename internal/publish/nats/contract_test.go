@@ -42,7 +42,7 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	read := eventReader(t, server.URL)
 	return publishtest.Bus{
 		Open: func(t *testing.T, impatient bool) publish.Publisher {
-			o := Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: 30 * time.Second}
+			o := Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 30 * time.Second}, ContentMode: mode}
 			if impatient {
 				o.AckTimeout = time.Second
 			}

@@ -53,42 +53,42 @@ func ways(t *testing.T) map[string]access {
 	return map[string]access{
 		"user and password": {
 			func(o *server.Options) { o.Username, o.Password = "relay", secret },
-			Options{User: "relay", PasswordFile: file(t, secret+"\n")},
-			Options{User: "relay", PasswordFile: file(t, "wrong")},
+			Options{Connection: Connection{User: "relay", PasswordFile: file(t, secret+"\n")}},
+			Options{Connection: Connection{User: "relay", PasswordFile: file(t, "wrong")}},
 		},
 		"token": {
 			func(o *server.Options) { o.Authorization = secret },
-			Options{TokenFile: file(t, secret+"\r\n")},
-			Options{TokenFile: file(t, "wrong")},
+			Options{Connection: Connection{TokenFile: file(t, secret+"\r\n")}},
+			Options{Connection: Connection{TokenFile: file(t, "wrong")}},
 		},
 		"nkey": {
 			func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: nkey}} },
-			Options{NkeyFile: file(t, seed)},
-			Options{NkeyFile: file(t, otherSeed)},
+			Options{Connection: Connection{NkeyFile: file(t, seed)}},
+			Options{Connection: Connection{NkeyFile: file(t, otherSeed)}},
 		},
 		"JWT of an operator": {
 			operator,
-			Options{CredsFile: file(t, user())},
-			Options{CredsFile: file(t, otherCreds)},
+			Options{Connection: Connection{CredsFile: file(t, user())}},
+			Options{Connection: Connection{CredsFile: file(t, otherCreds)}},
 		},
 		"TLS": {
 			serverTLS(&tls.Config{}),
-			Options{CAFile: ca.File},
-			Options{CAFile: otherCA.File},
+			Options{Connection: Connection{CAFile: ca.File}},
+			Options{Connection: Connection{CAFile: otherCA.File}},
 		},
 		"TLS of both sides": {
 			serverTLS(&tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}),
-			Options{CAFile: ca.File, CertFile: clientCert, KeyFile: clientKey},
-			Options{CAFile: ca.File, CertFile: strangerCert, KeyFile: strangerKey},
+			Options{Connection: Connection{CAFile: ca.File, CertFile: clientCert, KeyFile: clientKey}},
+			Options{Connection: Connection{CAFile: ca.File, CertFile: strangerCert, KeyFile: strangerKey}},
 		},
 		"TLS of both sides, none given": {
 			serverTLS(&tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}),
-			Options{CAFile: ca.File, CertFile: clientCert, KeyFile: clientKey},
-			Options{CAFile: ca.File},
+			Options{Connection: Connection{CAFile: ca.File, CertFile: clientCert, KeyFile: clientKey}},
+			Options{Connection: Connection{CAFile: ca.File}},
 		},
 		"none given": {
 			func(o *server.Options) { o.Username, o.Password = "relay", secret },
-			Options{User: "relay", PasswordFile: file(t, secret)},
+			Options{Connection: Connection{User: "relay", PasswordFile: file(t, secret)}},
 			Options{},
 		},
 	}
@@ -200,7 +200,7 @@ func TestCredentials(t *testing.T) {
 func TestRotatedPassword(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
 	path := file(t, "old")
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: path})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: path}})
 	s.Configure(func(o *server.Options) { o.Password = "new" })
 	s.Restart()
 	poll.Holds(t, "refused", func() bool { return errors.Is(bus.Ready(), ErrMisconfigured) })

@@ -26,7 +26,7 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 	c := natstest.StartProcesses(t, 4)
 	var at []*Bus // one client for each server
 	for _, url := range c.URLs() {
-		at = append(at, connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, Replicas: 3}))
+		at = append(at, connect(t, Options{Connection: Connection{URLs: []string{url}, Cluster: publishtest.Cluster}, Replicas: 3}))
 	}
 	var (
 		changed, created     publishtest.Object

@@ -25,7 +25,7 @@ import (
 func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream.JetStream) {
 	t.Helper()
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	js := observe(t, s.URL)
 	config := bus.opts.streamConfig()
 	limit(&config)
@@ -91,7 +91,7 @@ func TestTooLargeForTheStream(t *testing.T) {
 // while other messages wait for the only in-flight slot.
 func TestTruncatedInDone(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 1})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, MaxInFlight: 1})
 	config := bus.opts.streamConfig()
 	config.MaxMsgSize = 4_000
 	if _, err := observe(t, s.URL).UpdateStream(t.Context(), config); err != nil {
@@ -143,7 +143,7 @@ func TestTooManyHeaders(t *testing.T) {
 // more byte is rejected.
 func TestPayloadLimit(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8_000 })
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	message := func(name string, data int) int { // returns the payload size
 		m := publishtest.Object{Name: name, Version: 1, Data: strings.Repeat("x", data)}.Message(t, 0)
 		msg, err := binding.Encode(m, false, binding.NewHeader())
@@ -176,7 +176,7 @@ func TestPermission(t *testing.T) {
 	t.Run("to create the stream", func(t *testing.T) {
 		s := natstest.Start(t, allow("kuberelay.>", "$JS.API.STREAM.INFO.>"))
 		err := connectError(t, Options{
-			URLs: []string{s.URL}, Cluster: "c", User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
+			Connection: Connection{URLs: []string{s.URL}, Cluster: "c", User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second},
 		})
 		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "$JS.API.STREAM.CREATE.KUBERELAY") || !strings.Contains(err.Error(), `stream "KUBERELAY" does not exist`) {
 			t.Errorf("error is %v, want ErrMisconfigured that names the subject and the stream", err)
@@ -186,8 +186,7 @@ func TestPermission(t *testing.T) {
 		s := natstest.Start(t, allow("$JS.API.>"))
 		var log strings.Builder
 		bus := connect(t, Options{
-			URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
-			Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
+			Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))},
 		})
 		waitDenied(t, bus)
 		var wg sync.WaitGroup
@@ -227,7 +226,7 @@ func TestPermissionIsGivenLater(t *testing.T) {
 	s := natstest.Start(t, allow("$JS.API.>"))
 	proxy := faultproxy.Start(t, s.Addr())
 	bus := connect(t, Options{
-		URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
+		Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second},
 	})
 	waitDenied(t, bus)
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)

@@ -18,7 +18,7 @@ import (
 func TestAServerThatHangs(t *testing.T) {
 	s := natstest.StartProcess(t)
 	registry := prometheus.NewRegistry()
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry}})
 	s.Freeze()
 	poll.Holds(t, "not ready", func() bool { return bus.Ready() != nil })
 	poll.Holds(t, "disconnected", func() bool {
@@ -48,7 +48,7 @@ func TestAServerThatHangs(t *testing.T) {
 // every reader rejects it.
 func TestAStreamThatHangs_Slow(t *testing.T) {
 	c := natstest.StartCluster(t, 3)
-	bus := connect(t, Options{URLs: c.URLs[:1], Cluster: publishtest.Cluster, Replicas: 3})
+	bus := connect(t, Options{Connection: Connection{URLs: c.URLs[:1], Cluster: publishtest.Cluster}, Replicas: 3})
 	c.Stop(1)
 	c.Stop(2)
 	poll.Holds(t, "not ready", func() bool { return bus.Ready() != nil })

@@ -81,7 +81,7 @@ func watched(t *testing.T, url string) (*Bus, *locked, *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
 	w := &locked{w: log}
-	bus := connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, Invalid: publish.NewInvalid(prometheus.NewRegistry(), slog.New(slog.NewTextHandler(w, nil)))})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{url}, Cluster: publishtest.Cluster}, Invalid: publish.NewInvalid(prometheus.NewRegistry(), slog.New(slog.NewTextHandler(w, nil)))})
 	waitReady(t, bus)
 	return bus, w, log
 }

@@ -21,7 +21,7 @@ import (
 // acknowledgements race, and that a late acknowledgement is harmless.
 func TestCompletedOnce_Slow(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	const objects = 1_000
 	var calls [objects]atomic.Int32
 	var failed atomic.Int32
@@ -78,7 +78,7 @@ func checkFree(t *testing.T, b *Bus) {
 // TestCloseWhilePublishing verifies that every publish completes if Close is called meanwhile.
 func TestCloseWhilePublishing(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 16})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, MaxInFlight: 16})
 	const publishers, each = 8, 500
 	var calls atomic.Int32
 	var wg sync.WaitGroup
@@ -110,7 +110,7 @@ func TestCloseWhilePublishing(t *testing.T) {
 func TestPublishBlocks(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
-	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, MaxInFlight: 2})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster}, MaxInFlight: 2})
 	proxy.Freeze()
 	results := make(chan error, 10)
 	message := func(i int) func(context.Context) {
@@ -151,7 +151,7 @@ func TestPublishBlocks(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
-	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 200 * time.Millisecond})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 200 * time.Millisecond}})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	if err := publishFrozen(t, bus, proxy, m); publish.ResultOf(err) != publish.ResultTimeout {
 		t.Errorf("error is %v, want that it timed out", err)
@@ -172,7 +172,7 @@ func TestTimeout(t *testing.T) {
 func TestDisconnected(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
-	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 10 * limit})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 10 * limit}})
 	proxy.Freeze()
 	result := make(chan error, 1)
 	bus.Publish(t.Context(), publishtest.Object{Name: "web", Version: 1}.Message(t, 0), func(_ uint64, err error) { result <- err })
@@ -192,7 +192,7 @@ func TestDisconnected(t *testing.T) {
 func TestPending(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
-	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster}})
 	if err := bus.flights.pending.Wait(t.Context()); err != nil {
 		t.Errorf("with nothing in flight: %v", err)
 	}
@@ -236,7 +236,7 @@ func TestFlights(t *testing.T) {
 // TestSweepDuringRejections verifies, with the race detector, that a sweep can read the messages in flight
 // while their rejections are handled.
 func TestSweepDuringRejections(t *testing.T) {
-	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster}})
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	sweeping, stop := context.WithCancel(t.Context())
 	var sweeper sync.WaitGroup

@@ -49,9 +49,9 @@ type Inspection struct {
 const connectTimeout = 8 * time.Second
 
 // Inspect reads the state of the server and of the stream. It writes nothing, and returns an error
-// only if it cannot connect. To connect as the forwarder's user, pass [Options.Connection].
-func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
-	want = want.withDefaults()
+// only if it cannot connect. want needs its defaults, see [Options.WithDefaults]. To connect as the
+// forwarder's user, pass its Connection.
+func Inspect(ctx context.Context, connection Connection, want Options) (Inspection, error) {
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
 	if err != nil {
 		return Inspection{}, err
@@ -73,9 +73,6 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 	i.inspectUser(ctx, c, want)
 	return i, nil
 }
-
-// Connection returns the options of the forwarder's own connection.
-func (o Options) Connection() stream.Options { return o.withDefaults().connection() }
 
 // inspectStream requests the account, the stream, and the claim.
 func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
@@ -130,7 +127,7 @@ func (i *Inspection) findOverlap(ctx context.Context, c *stream.Conn, want Optio
 	var names struct {
 		Streams []string `json:"streams"`
 	}
-	request, _ := json.Marshal(map[string]string{"subject": want.subjects()}) // strings always marshal
+	request, _ := json.Marshal(map[string]string{"subject": want.Subjects()}) // strings always marshal
 	if ask(ctx, c, c.Opts.API("STREAM.NAMES"), request, &names) == nil && len(names.Streams) > 0 {
 		i.Overlap = names.Streams[0]
 	}
@@ -180,7 +177,7 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 // missing returns the permissions that a forwarder needs and the user lacks. create says whether
 // the forwarder has to create the stream.
 func missing(has *server.Permissions, want Options, create bool) (denied []string) {
-	api := func(what, rest string) string { return want.connection().API(what + "." + want.Stream + rest) }
+	api := func(what, rest string) string { return want.API(what + "." + want.Stream + rest) }
 	subjects := []string{
 		api("STREAM.INFO", ""), api("STREAM.MSG.GET", ""), api("STREAM.PURGE", ""),
 		api("CONSUMER.CREATE", ".>"), api("CONSUMER.MSG.NEXT", ".*"), api("CONSUMER.DELETE", ".*"),

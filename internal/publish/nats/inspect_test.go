@@ -10,7 +10,7 @@ import (
 
 // TestMissing verifies that missing lists the permissions in docs/permissions.md that a user lacks.
 func TestMissing(t *testing.T) {
-	want := Options{Stream: "S", SubjectPrefix: "p", Cluster: "c"}
+	want := Options{Connection: Connection{Stream: "S", SubjectPrefix: "p", Cluster: "c"}}
 	allow := func(subjects ...string) *server.SubjectPermission { return &server.SubjectPermission{Allow: subjects} }
 	all := []string{
 		"p.c.>", "$JS.API.STREAM.INFO.S", "$JS.API.STREAM.MSG.GET.S", "$JS.API.STREAM.PURGE.S",

@@ -44,7 +44,7 @@ func TestSDK(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			s := natstest.Start(t)
-			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
+			bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: mode})
 			for _, m := range messages {
 				again := *m
 				again.Expected = 0

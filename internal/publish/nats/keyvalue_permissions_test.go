@@ -66,7 +66,7 @@ func documentedPermissions(t *testing.T) string {
 // a bucket.
 func TestKeyValuePermissions(t *testing.T) {
 	s := natstest.StartProcess(t, documentedPermissions(t))
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "forwarder", PasswordFile: file(t, "change-me")})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "forwarder", PasswordFile: file(t, "change-me")}})
 	waitReady(t, bus)
 	m := publishtest.Object{Name: "a", Version: 1}.Message(t, 0)
 	publishOK(t, bus, m)

@@ -50,7 +50,7 @@ func TestKeyValue(t *testing.T) {
 
 func testKeyValue(t *testing.T, mode ContentMode, how string) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: mode})
 	waitReady(t, bus)
 	js, config := observe(t, s.URL), bucketIn(t)
 	switch how {
@@ -79,7 +79,7 @@ func testKeyValue(t *testing.T, mode ContentMode, how string) {
 		publishOK(t, bus, m)
 	}
 	if how == "everything" {
-		other := connect(t, Options{URLs: []string{s.URL}, Cluster: "other", ContentMode: mode})
+		other := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: "other"}, ContentMode: mode})
 		waitReady(t, other)
 		for _, m := range control(t, "other") {
 			publishOK(t, other, m)
@@ -177,7 +177,7 @@ func control(t *testing.T, cluster string) (all []*event.Message) {
 // ignores the marker. When both are written again, they are no longer rows.
 func TestControlOfAnEarlierRelease(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	waitReady(t, bus)
 	js, all := observe(t, s.URL), control(t, publishtest.Cluster)
 	for _, m := range all[:3] {
@@ -234,7 +234,7 @@ func TestKeyValueControl(t *testing.T) {
 	}
 	config.Sources[0].SubjectTransforms = append(config.Sources[0].SubjectTransforms, more...)
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	waitReady(t, bus)
 	js := observe(t, s.URL)
 	for _, m := range control(t, publishtest.Cluster) {

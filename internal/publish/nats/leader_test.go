@@ -13,7 +13,7 @@ import (
 // messages.
 func TestElection(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
-	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3})
+	bus := connect(t, Options{Connection: Connection{URLs: c.URLs(), Cluster: publishtest.Cluster}, Replicas: 3})
 	before := bus.PossibleLosses()
 	poll.Holds(t, "stepped down", func() bool { return natstest.StepDown(t.Context(), bus.conn.NC, "KUBERELAY") == nil })
 	poll.Holds(t, "told of the election", func() bool { return bus.PossibleLosses() > before && bus.Ready() == nil })
@@ -24,7 +24,7 @@ func TestElection(t *testing.T) {
 // reads the checkpoint again.
 func TestAServerLosesAStreamWithOneReplica(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
-	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 1})
+	bus := connect(t, Options{Connection: Connection{URLs: c.URLs(), Cluster: publishtest.Cluster}, Replicas: 1})
 	put := func(name string) uint64 {
 		t.Helper()
 		return publishStored(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0))

@@ -38,7 +38,7 @@ func TestAccountLimits(t *testing.T) {
 			if name == "streams" {
 				addStream(t, s.URL)
 			}
-			err := connectError(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "a", PasswordFile: file(t, secret)})
+			err := connectError(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "a", PasswordFile: file(t, secret)}})
 			if !errors.Is(err, ErrMisconfigured) {
 				t.Fatalf("error is %v, want ErrMisconfigured", err)
 			}
@@ -72,7 +72,7 @@ func addStream(t *testing.T, url string) {
 // rejects an event.
 func TestAccountStorage(t *testing.T) {
 	s := natstest.StartProcess(t, account("max_file: 20K"))
-	b := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "a", PasswordFile: file(t, secret)})
+	b := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "a", PasswordFile: file(t, secret)}})
 	var err error
 	for n := 1; err == nil && n < 100; n++ {
 		_, err = publishNow(t, b, publishtest.Object{Name: fmt.Sprintf("web-%d", n), Version: n, Data: strings.Repeat("x", 5_000)}.Message(t, 0))
@@ -88,7 +88,7 @@ func TestServerName(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	certificate, _, _ := ca.IssueFor("nats.example.com")
 	s := natstest.Start(t, func(o *server.Options) { o.TLS, o.TLSConfig, o.TLSTimeout = true, ca.Config(certificate), 10 })
-	o := Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, CAFile: ca.File}
+	o := Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, CAFile: ca.File}}
 	for _, name := range []string{"", "other.example.com"} {
 		o.ServerName = name
 		if err := connectError(t, o); !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "KUBERELAY_NATS_TLS_SERVER_NAME") {

@@ -53,12 +53,12 @@ func TestLoad(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			s := natstest.Start(t)
-			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode, History: 2})
+			bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: mode, History: 2})
 			if got := load(t, bus); len(got) != 0 {
 				t.Errorf("an empty stream gives %v", got)
 			}
 			// Load skips other clusters, and messages that do not belong to an object.
-			other := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster + "2", History: 2})
+			other := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster + "2"}, History: 2})
 			fill(t, other, 3, 1)
 			marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s", 0, someTime)
 			if err != nil {
@@ -75,7 +75,7 @@ func TestLoad(t *testing.T) {
 			}
 			// A bus in the other mode reads the same, because the setting may change.
 			modes := map[ContentMode]ContentMode{Binary: Structured, Structured: Binary}
-			reader := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: modes[mode], History: 2})
+			reader := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: modes[mode], History: 2})
 			if diff := cmp.Diff(want, load(t, reader), whenever); diff != "" {
 				t.Errorf("loaded in the other mode (-want +got):\n%s", diff)
 			}
@@ -87,7 +87,7 @@ func TestLoad(t *testing.T) {
 // blocks its object forever.
 func TestLoadForeign(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	k := publishtest.Object{Name: "web"}.Key()
 	js := observe(t, s.URL)
 	for _, msg := range []*natsgo.Msg{
@@ -110,7 +110,7 @@ func TestLoadForeign(t *testing.T) {
 // TestLoadWhileWriting verifies that Load misses no object while objects are written.
 func TestLoadWhileWriting(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 1})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, History: 1})
 	want := fill(t, bus, 100, 1)
 	writing, stop := context.WithCancel(t.Context())
 	written := make(chan error, 1)
@@ -147,9 +147,9 @@ func TestLoadWhileWriting(t *testing.T) {
 func TestLoadPurged(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
-	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster}})
 	fill(t, bus, 20, 1)
-	admin := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	admin := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	n := 0
 	err := bus.Load(t.Context(), func(event.Key, event.Acked) error {
 		if n++; n == 1 {
@@ -184,7 +184,7 @@ func TestLoadBroken_Slow(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := natstest.Start(t)
 			proxy := faultproxy.Start(t, s.Addr())
-			bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+			bus := connect(t, Options{Connection: Connection{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster}})
 			const objects = 12_000 // more than one request returns
 			for i := range objects {
 				bus.Publish(t.Context(), publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0), func(_ uint64, err error) {
@@ -222,7 +222,7 @@ func TestLoadBroken_Slow(t *testing.T) {
 func TestLoadHeadersOnly(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		s := natstest.Start(t)
-		bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
+		bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: mode})
 		publishOK(t, bus, publishtest.Object{Name: "web", Version: 1, Data: strings.Repeat("x", 500_000)}.Message(t, 0))
 		before := bus.conn.NC.Stats().InBytes
 		if loaded := load(t, bus); len(loaded) != 1 {
@@ -238,7 +238,7 @@ func TestLoadHeadersOnly(t *testing.T) {
 // number of pending messages.
 func TestLoadIsCounted(t *testing.T) {
 	var reading longwork.Counter
-	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Reading: &reading})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Reading: &reading}})
 	const objects = 25
 	fill(t, bus, objects, 1)
 	var seen []int64

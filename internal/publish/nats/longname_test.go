@@ -16,7 +16,7 @@ import (
 // too large. A subject longer than a protocol line would permanently close the connection, and so
 // block every other object.
 func TestALongNameDoesNotCostTheConnection(t *testing.T) {
-	b := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: "test"})
+	b := connect(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: "test"}})
 	waitReady(t, b)
 	m := odd(t)
 	m.Key.Name = strings.Repeat(":", 1400)
@@ -32,7 +32,7 @@ func TestALongNameDoesNotCostTheConnection(t *testing.T) {
 // TestAConnectionThatEndsForGoodIsToldOf verifies that Ready reports a permanently closed
 // connection. The client does not reconnect after a server error that it does not know.
 func TestAConnectionThatEndsForGoodIsToldOf(t *testing.T) {
-	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster}})
 	waitReady(t, bus)
 	if err := bus.conn.NC.Publish(strings.Repeat("x", maxControlLine+100), nil); err != nil {
 		t.Fatal(err)

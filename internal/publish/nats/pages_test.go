@@ -31,7 +31,7 @@ func startPaged(t *testing.T, limit, objects int, before func(p *paged, page int
 	t.Helper()
 	s = natstest.Start(t)
 	p = &paged{at: map[event.Key]uint64{}, purged: map[event.Key]bool{}}
-	p.writer = connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 1})
+	p.writer = connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, History: 1})
 	for i := range objects {
 		o := web(i)
 		p.writer.Publish(t.Context(), o.Message(t, 0), func(position uint64, err error) {
@@ -95,7 +95,7 @@ func (p *paged) purge(t *testing.T, i int) {
 // verify loads the checkpoint and compares it with the bus.
 func (p *paged) verify(t *testing.T, s *natstest.Server) {
 	t.Helper()
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 1, Domain: p.domain})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Domain: p.domain}, History: 1})
 	got := load(t, bus)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func TestLoadPurgedAndCreated(t *testing.T) {
 // subjects, so the list seemed incomplete.
 func TestLoadInvalidSubjects(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	want := fill(t, bus, 3, 1)
 	js := observe(t, s.URL)
 	for _, token := range []string{"\xf0", "\xf1"} {

@@ -16,7 +16,7 @@ func TestPermit(t *testing.T) {
 	url := natstest.Start(t).URL
 	refusal := errors.New("another leads")
 	var permitted error
-	bus := connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, AckTimeout: 30 * time.Second, Permit: func() error { return permitted }})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{url}, Cluster: publishtest.Cluster, AckTimeout: 30 * time.Second}, Permit: func() error { return permitted }})
 	waitReady(t, bus)
 	first := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	position := publishOK(t, bus, first)

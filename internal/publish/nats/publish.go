@@ -45,7 +45,7 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 		return
 	}
 	b.metrics.InFlight.Inc()
-	if err := b.opts.permitted(); err != nil { // checked after the wait for the in-flight limit
+	if err := b.opts.Permit.Check(); err != nil { // checked after the wait for the in-flight limit
 		b.release(f)
 		b.reject(f, publish.Failure(publish.ResultNotReady, err))
 		return

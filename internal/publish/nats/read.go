@@ -49,7 +49,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		Filter   string `json:"filter"`
 		Sequence uint64 `json:"seq"` // exclusive
 	}{subject.Object(b.opts.SubjectPrefix, b.opts.Cluster, k), upTo + 1})
-	if err := b.opts.permitted(); err != nil {
+	if err := b.opts.Permit.Check(); err != nil {
 		return fail(err)
 	}
 	answer, err := b.conn.Request(ctx, "STREAM.PURGE", request)

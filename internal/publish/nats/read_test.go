@@ -19,7 +19,7 @@ func TestRead(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			s := natstest.Start(t)
-			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
+			bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, ContentMode: mode})
 			web := publishtest.Object{Name: "web"}
 			var want []publish.Stored
 			var position uint64
@@ -72,7 +72,7 @@ func wantStored(t *testing.T, bus *Bus, k event.Key, position uint64, want publi
 // the delete. The retention of the delete depends on that time.
 func TestStored(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	m := publishtest.Object{Name: "web", Version: 1, Deleted: true}.Message(t, 0)
 	position := publishOK(t, bus, m)
 	meta, err := readMessages(t, s.URL, subjectOf(m.Key))[0].Metadata()
@@ -100,7 +100,7 @@ func TestStored(t *testing.T) {
 
 func TestReadForeign(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	js := observe(t, s.URL)
 	m := publishtest.Object{Name: "web", Version: 5}.Message(t, 0)
 	body, err := m.Structured()
@@ -148,7 +148,7 @@ func withoutExpectation(h natsgo.Header) natsgo.Header {
 
 func TestPurge(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	k := publishtest.Object{Name: "web"}.Key()
 	var positions []uint64
 	for v := 1; v <= 4; v++ {
@@ -187,7 +187,7 @@ func TestPurge(t *testing.T) {
 // TestReadDisconnected verifies that reads without a connection fail at once.
 func TestReadDisconnected(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	s.Stop()
 	poll.Holds(t, "disconnected", func() bool { return bus.Ready() != nil })
 	k := publishtest.Object{Name: "web"}.Key()

@@ -33,7 +33,7 @@ const heldByAll = 3
 func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release func()) {
 	t.Helper()
 	c := natstest.StartCluster(t, 3)
-	bus = connect(t, Options{URLs: c.URLs, Cluster: publishtest.Cluster, Replicas: 3})
+	bus = connect(t, Options{Connection: Connection{URLs: c.URLs, Cluster: publishtest.Cluster}, Replicas: 3})
 	want = map[event.Key]event.Acked{}
 	put := func(o publishtest.Object) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestConflictWhileReplicasAreBehind(t *testing.T) {
 // that end, and never received the messages that the replica lacked.
 func TestSubscribeToAReplicaThatIsBehind(t *testing.T) {
 	bus, want, release := behind(t)
-	subscriber, err := reader.Connect(t.Context(), bus.opts.connection())
+	subscriber, err := reader.Connect(t.Context(), bus.opts.Connection)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestReplicated(t *testing.T) {
 	var bus *Bus
 	poll.Holds(t, "connected to the cluster", func() bool {
 		var err error
-		if bus, err = Connect(t.Context(), Options{URLs: []string{servers[0].URL}, Cluster: publishtest.Cluster, Replicas: 3}); err != nil {
+		if bus, err = Connect(t.Context(), Options{Connection: Connection{URLs: []string{servers[0].URL}, Cluster: publishtest.Cluster}, Replicas: 3}); err != nil {
 			return false
 		}
 		waitReady(t, bus)

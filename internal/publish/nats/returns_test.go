@@ -19,7 +19,7 @@ import (
 // of that server counts as a possible loss.
 func TestAMessageReturnsOnOneServer_Slow(t *testing.T) {
 	c := natstest.StartProcesses(t, 3)
-	bus := connect(t, Options{URLs: c.URLs(), Cluster: publishtest.Cluster, Replicas: 3, History: 1})
+	bus := connect(t, Options{Connection: Connection{URLs: c.URLs(), Cluster: publishtest.Cluster}, Replicas: 3, History: 1})
 	put := func(name string, version int, expected uint64) uint64 {
 		t.Helper()
 		return publishStored(t, bus, publishtest.Object{Name: name, Version: version}.Message(t, expected))

@@ -11,7 +11,7 @@ import (
 // and with three replicas.
 func TestRisks(t *testing.T) {
 	of := func(urls []string, replicas int) (settings []string, single bool) {
-		bus := connect(t, Options{URLs: urls, Cluster: publishtest.Cluster, Replicas: replicas})
+		bus := connect(t, Options{Connection: Connection{URLs: urls, Cluster: publishtest.Cluster}, Replicas: replicas})
 		if err := bus.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func TestChangedFiles(t *testing.T) {
 	t.Run("creds", func(t *testing.T) {
 		operator, user, stranger := operatorMode(t)
 		path := file(t, user())
-		r := newRotated(t, natstest.Start(t, operator), Options{CredsFile: path})
+		r := newRotated(t, natstest.Start(t, operator), Options{Connection: Connection{CredsFile: path}})
 		first := r.user()
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0) // nothing has changed
@@ -129,7 +129,7 @@ func TestChangedFiles(t *testing.T) {
 	t.Run("a server that learns of it later", func(t *testing.T) {
 		s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
 		path := file(t, "old")
-		r := newRotated(t, s, Options{User: "relay", PasswordFile: path})
+		r := newRotated(t, s, Options{Connection: Connection{User: "relay", PasswordFile: path}})
 		r.write(path, "new")
 		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0)
@@ -153,7 +153,7 @@ func TestChangedFiles(t *testing.T) {
 		s := natstest.Start(t, serverTLS(first))
 		_, cert, key := first.Issue("one")
 		_, nextCert, nextKey := second.Issue("two")
-		r := newRotated(t, s, Options{CAFile: first.File, CertFile: cert, KeyFile: key})
+		r := newRotated(t, s, Options{Connection: Connection{CAFile: first.File, CertFile: cert, KeyFile: key}})
 
 		r.write(cert, r.read(nextCert)) // the matching key is not written yet
 		r.conn.CheckFiles(t.Context())
@@ -177,7 +177,7 @@ func TestChangedFiles(t *testing.T) {
 		other, otherSeed := newUser(t)
 		s := natstest.Start(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}, {Nkey: other}} })
 		path := file(t, seed)
-		r := newRotated(t, s, Options{NkeyFile: path})
+		r := newRotated(t, s, Options{Connection: Connection{NkeyFile: path}})
 		r.write(path, otherSeed)
 		s.Restart()
 		waitReconnected(t, r.Bus) // with the key that the bus already has
@@ -193,7 +193,7 @@ func TestChangedFiles(t *testing.T) {
 func TestChangedFilesUnderLoad(t *testing.T) {
 	operator, user, _ := operatorMode(t)
 	path := file(t, user())
-	o := Options{CredsFile: path, MaxInFlight: 64, Shared: &Shared{}}
+	o := Options{Connection: Connection{CredsFile: path, Shared: &Shared{}}, MaxInFlight: 64}
 	r := newRotated(t, natstest.Start(t, operator), o)
 	o.URLs, o.Cluster = []string{r.s.URL}, "another"
 	other := connect(t, o)

@@ -16,7 +16,7 @@ import (
 // delete has the same ID as the first one. An earlier version treated it as already stored.
 func TestASecondDelete(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 8})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}, History: 8})
 	k := event.Key{Resource: "configmaps", Namespace: "default", Name: "web"}
 	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	message := func(ty event.Type, version string, expected, after uint64) *event.Message {

@@ -25,7 +25,7 @@ func TestSharedConnection(t *testing.T) {
 	buses := make([]*Bus, len(registries))
 	for n := range buses {
 		registries[n] = prometheus.NewRegistry()
-		buses[n] = open(t, Options{URLs: []string{s.URL}, Cluster: fmt.Sprintf("c%d", n), Shared: shared, Registerer: registries[n]})
+		buses[n] = open(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: fmt.Sprintf("c%d", n), Shared: shared, Registerer: registries[n]}})
 		waitReady(t, buses[n])
 		publishOK(t, buses[n], publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	}
@@ -58,7 +58,7 @@ func TestSharedConnection(t *testing.T) {
 		}
 	}
 
-	again := open(t, Options{URLs: []string{s.URL}, Cluster: "c0", Shared: shared})
+	again := open(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: "c0", Shared: shared}})
 	waitReady(t, again)
 	for _, b := range append(buses, again) {
 		b.Close()
@@ -70,15 +70,15 @@ func TestSharedConnection(t *testing.T) {
 // permanently, and that the next bus gets a new connection.
 func TestSharedConnectionThatEnded(t *testing.T) {
 	url, shared := natstest.Start(t).URL, &Shared{}
-	first := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
-	second := open(t, Options{URLs: []string{url}, Cluster: "second", Shared: shared})
+	first := open(t, Options{Connection: Connection{URLs: []string{url}, Cluster: "first", Shared: shared}})
+	second := open(t, Options{Connection: Connection{URLs: []string{url}, Cluster: "second", Shared: shared}})
 	if err := first.conn.NC.Publish(strings.Repeat("x", maxControlLine+100), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []*Bus{first, second} {
 		poll.Holds(t, "the bus says that it is gone", func() bool { return errors.Is(b.Ready(), publish.ErrGone) })
 	}
-	next := open(t, Options{URLs: []string{url}, Cluster: "first", Shared: shared})
+	next := open(t, Options{Connection: Connection{URLs: []string{url}, Cluster: "first", Shared: shared}})
 	first.Close()
 	waitReady(t, next)
 	publishOK(t, next, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
@@ -92,7 +92,7 @@ func TestPermissionOfAnotherCluster(t *testing.T) {
 			Publish: &server.SubjectPermission{Deny: []string{"kuberelay.second.>"}},
 		}}}
 	})
-	o := Options{URLs: []string{s.URL}, User: "relay", PasswordFile: file(t, "p"), Shared: &Shared{}}
+	o := Options{Connection: Connection{URLs: []string{s.URL}, User: "relay", PasswordFile: file(t, "p"), Shared: &Shared{}}}
 	o.Cluster = "first"
 	first := connect(t, o)
 	o.Cluster, o.AckTimeout = "second", limit/100

@@ -18,7 +18,7 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              o.Stream,
 		Description:       "The state of Kubernetes clusters, kept current by Kuberelay",
-		Subjects:          []string{o.subjects()},
+		Subjects:          []string{o.Subjects()},
 		Retention:         jetstream.LimitsPolicy,
 		Storage:           jetstream.FileStorage,
 		Replicas:          o.Replicas,
@@ -48,8 +48,6 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 //
 // JSON numbers are exact in every client up to 2^53, which is reached in the year 2255.
 func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
-
-func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 
 // ensureStream creates the stream, or checks the existing one. It corrects wrong settings only on
 // the built-in server. Several forwarders may call it concurrently. An error that wraps
@@ -126,8 +124,8 @@ func checkStream(is jetstream.StreamConfig, o Options) error {
 		}
 	}
 	want := o.streamConfig()
-	check(covers(is.Subjects, o.subjects()), "subjects", strings.Join(is.Subjects, ","), o.subjects(),
-		fmt.Sprintf("--subjects='%s'", strings.Join(append(is.Subjects, o.subjects()), ",")))
+	check(covers(is.Subjects, o.Subjects()), "subjects", strings.Join(is.Subjects, ","), o.Subjects(),
+		fmt.Sprintf("--subjects='%s'", strings.Join(append(is.Subjects, o.Subjects()), ",")))
 	check(is.Storage == want.Storage, "storage", is.Storage, want.Storage, "")
 	check(is.Retention == want.Retention, "retention", is.Retention, want.Retention, editUnless(is.Retention == jetstream.WorkQueuePolicy, "--retention=limits"))
 	check(is.MaxMsgsPerSubject == want.MaxMsgsPerSubject, "max_msgs_per_subject", is.MaxMsgsPerSubject, want.MaxMsgsPerSubject,

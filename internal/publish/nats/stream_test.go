@@ -23,7 +23,7 @@ import (
 
 func TestStreamIsCreated(t *testing.T) {
 	s := natstest.Start(t)
-	connect(t, Options{URLs: []string{s.URL}, Cluster: "c", Stream: "S", SubjectPrefix: "p", History: 3})
+	connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: "c", Stream: "S", SubjectPrefix: "p"}, History: 3})
 	stream, err := observe(t, s.URL).Stream(t.Context(), "S")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestStreamIsCreated(t *testing.T) {
 // before that.
 func TestAStreamThatComesBackEmpty(t *testing.T) {
 	s := natstest.StartProcess(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	identity, created := bus.Stream(), bus.PossibleLosses()
 	js := observe(t, s.URL)
 	consumer, err := js.OrderedConsumer(t.Context(), "KUBERELAY", jetstream.OrderedConsumerConfig{})
@@ -95,7 +95,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 // even if it publishes nothing.
 func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	created := bus.PossibleLosses()
 	if err := observe(t, s.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestStreamIsShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range forwarders {
 		wg.Go(func() {
-			bus, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: string(rune('a' + i))})
+			bus, err := Connect(t.Context(), Options{Connection: Connection{URLs: []string{s.URL}, Cluster: string(rune('a' + i))}})
 			if err == nil {
 				defer bus.Close()
 				err = bus.Wait(ctx)
@@ -143,7 +143,7 @@ func TestStreamIsDisputed(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range forwarders {
 		wg.Go(func() {
-			bus, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: "c", History: 8 + i%2})
+			bus, err := Connect(t.Context(), Options{Connection: Connection{URLs: []string{s.URL}, Cluster: "c"}, History: 8 + i%2})
 			if err == nil {
 				defer bus.Close()
 				err = bus.Wait(ctx)
@@ -163,7 +163,7 @@ func TestStreamIsDisputed(t *testing.T) {
 }
 
 func TestStreamIsChecked(t *testing.T) {
-	right := Options{}.withDefaults().streamConfig()
+	right := Options{}.WithDefaults().streamConfig()
 	for _, test := range []struct {
 		name   string
 		change func(*jetstream.StreamConfig)
@@ -224,7 +224,7 @@ func TestStreamIsChecked(t *testing.T) {
 			if _, err := observe(t, s.URL).CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			bus, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: "c"})
+			bus, err := Connect(t.Context(), Options{Connection: Connection{URLs: []string{s.URL}, Cluster: "c"}})
 			if err == nil {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
@@ -275,7 +275,7 @@ func TestCovers(t *testing.T) {
 func TestStreamIsLost(t *testing.T) {
 	s := natstest.Start(t)
 	store := s.StoreDir()
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	position := publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	s.Stop()
 	if err := os.RemoveAll(filepath.Join(store, "jetstream")); err != nil {
@@ -295,7 +295,7 @@ func TestStreamIsLost(t *testing.T) {
 // open.
 func TestStreamIsDeleted(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	if err := observe(t, s.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestStreamIsDeleted(t *testing.T) {
 // continues once the settings are corrected.
 func TestStreamIsSpoiled(t *testing.T) {
 	s := natstest.Start(t)
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 	js := observe(t, s.URL)
 	config := bus.opts.streamConfig()
 	config.Discard = jetstream.DiscardOld
@@ -343,7 +343,7 @@ func TestStreamIsSpoiled(t *testing.T) {
 func TestAStreamKeepsItsIdentity(t *testing.T) {
 	t.Run("restart", func(t *testing.T) {
 		s := natstest.Start(t)
-		bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+		bus := connect(t, Options{Connection: Connection{URLs: []string{s.URL}, Cluster: publishtest.Cluster}})
 		before := bus.Stream()
 		s.Restart()
 		waitReconnected(t, bus)
@@ -355,7 +355,7 @@ func TestAStreamKeepsItsIdentity(t *testing.T) {
 	t.Run("another leader", func(t *testing.T) {
 		c := natstest.StartCluster(t, 3)
 		var log strings.Builder
-		bus := connect(t, Options{URLs: c.URLs, Cluster: publishtest.Cluster, Replicas: 3, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))})
+		bus := connect(t, Options{Connection: Connection{URLs: c.URLs, Cluster: publishtest.Cluster, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil))}, Replicas: 3})
 		before := bus.Stream()
 		first := func() string {
 			stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")

@@ -92,7 +92,7 @@ func TestSubscribe(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			url := natstest.Start(t).URL
-			bus := connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, ContentMode: mode})
+			bus := connect(t, Options{Connection: Connection{URLs: []string{url}, Cluster: publishtest.Cluster}, ContentMode: mode})
 			marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s1", 0, someTime)
 			if err != nil {
 				t.Fatal(err)
@@ -129,7 +129,7 @@ func TestSubscribe(t *testing.T) {
 func TestSubscribeFromNow(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	w.put("a", "b")
 	s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromNow})
 	s.Reading()
@@ -145,7 +145,7 @@ func TestSubscribeFromNow(t *testing.T) {
 // while it reads a backlog and while it has nothing to read. The server keeps its port and files.
 func TestSubscribeRestart(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	backlog := w.put(names("web", 3*200)...)
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	s.want(backlog[:100]...)
@@ -154,7 +154,7 @@ func TestSubscribeRestart(t *testing.T) {
 	waitReconnected(t, w.bus)
 	s.want(w.put("web-1", "web-2")...)
 	ns.Restart()
-	again := newWriter(t, Options{URLs: []string{ns.URL}})
+	again := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	again.n, again.last = w.n, w.last
 	s.want(again.put("web-1", "web-3", "new")...)
 }
@@ -164,7 +164,7 @@ func TestSubscribeRestart(t *testing.T) {
 func TestSubscribeLast(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	all := names("web", 2*200)
 	w.put(all...)
 	w.put(all[:50]...)
@@ -207,7 +207,7 @@ func TestSubscribeLast(t *testing.T) {
 // first.
 func TestSubscribeLastOfNothing(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	w.put("a", "b")
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
 	s.Reading()
@@ -218,7 +218,7 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 // than the server looks up in one request elsewhere.
 func TestSubscribeFilters(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	many := names("web", 1100)
 	w.put(many...)
 	want := w.put(many...)
@@ -248,7 +248,7 @@ func TestSubscribeFilters(t *testing.T) {
 // deleted, for example after a leader election, and continues at its position.
 func TestSubscribeConsumerLost(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 	s.Reading()
 	s.want(w.put("a", "b")...)
@@ -279,7 +279,7 @@ func TestSubscribeNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The subscription yields the first events of the new stream.
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	s.want(w.put("a", "b")...)
 	s.Reading()
 
@@ -289,7 +289,7 @@ func TestSubscribeNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Notice("the stream is missing again", missing)
-	w = newWriter(t, Options{URLs: []string{ns.URL}})
+	w = newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	s.want(w.put("c")...)
 }
 
@@ -297,7 +297,7 @@ func TestSubscribeNoStream(t *testing.T) {
 // block events.
 func TestSubscribeForeign(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	js := observe(t, ns.URL)
 	for _, subject := range []string{"kuberelay.x", subjectOf(publishtest.Object{Name: "b"}.Key())} {
 		if _, err := js.Publish(t.Context(), subject, []byte("by hand")); err != nil {
@@ -316,7 +316,7 @@ func TestSubscribeForeign(t *testing.T) {
 
 func TestSubscribeEnds(t *testing.T) {
 	ns := natstest.Start(t)
-	newWriter(t, Options{URLs: []string{ns.URL}}).put("a")
+	newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}}).put("a")
 	end := func(t *testing.T, s *subscriber, want error) {
 		t.Helper()
 		if err := s.Ended(); !errors.Is(err, want) {
@@ -368,7 +368,7 @@ func TestSubscribeEnds(t *testing.T) {
 // TestReaderOfAnotherStream verifies that a reader does not check the settings of the stream.
 func TestReaderOfAnotherStream(t *testing.T) {
 	ns := natstest.Start(t)
-	newWriter(t, Options{URLs: []string{ns.URL}, History: 3}).put("a")
+	newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}, History: 3}).put("a")
 	bus := read(t, ns.URL)
 	poll.Holds(t, "ready", func() bool { return bus.Ready() == nil })
 }
@@ -378,7 +378,7 @@ func TestReaderOfAnotherStream(t *testing.T) {
 func TestSubscribeFromTime(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
-	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
 	positions := w.put("a", "b", "a", "c")
 	all := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	var stored []time.Time

@@ -207,15 +207,13 @@ var errBuiltIn = errors.New("KUBERELAY_NATS_URL is not set, and only its own for
 // permitted checks the permit before each write, for a sink that does not check it.
 type permitted struct {
 	publish.Publisher
-	permit func() error
+	permit publish.Permit
 }
 
 func (p permitted) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
-	if p.permit != nil {
-		if err := p.permit(); err != nil {
-			done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, err))
-			return
-		}
+	if err := p.permit.Check(); err != nil {
+		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, err))
+		return
 	}
 	p.Publisher.Publish(ctx, m, done)
 }

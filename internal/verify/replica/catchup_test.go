@@ -20,15 +20,15 @@ type outrun struct {
 	m natsreader.Raw // the last message
 }
 
-func (o *outrun) LoadRaw(_ context.Context, _ string, yield func(natsreader.Raw) error) error {
-	m, _, err := o.LastRaw(context.Background(), "")
+func (o *outrun) LoadRaw(_ context.Context, _ string, yield func(*natsreader.Raw) error) error {
+	m, err := o.LastRaw(context.Background(), "")
 	return errors.Join(err, yield(m))
 }
 
-func (o *outrun) LastRaw(context.Context, string) (natsreader.Raw, bool, error) {
-	o.m.Position += 100
+func (o *outrun) LastRaw(context.Context, string) (*natsreader.Raw, error) {
+	o.m.Sequence += 100
 	time.AfterFunc(time.Millisecond, func() { o.f.change(func() { o.f.read[publish.Log{}] += 60 }) })
-	return o.m, true, nil
+	return &o.m, nil
 }
 
 // TestCatchUpOnABusyStream verifies that a follower reads up to the end at the time of the call. An
@@ -59,9 +59,9 @@ type ending struct {
 	lookups int
 }
 
-func (e *ending) LoadRaw(_ context.Context, _ string, yield func(natsreader.Raw) error) error {
+func (e *ending) LoadRaw(_ context.Context, _ string, yield func(*natsreader.Raw) error) error {
 	e.lookups++
-	return yield(natsreader.Raw{Position: e.ends[min(e.lookups, len(e.ends))-1]})
+	return yield(&natsreader.Raw{Sequence: e.ends[min(e.lookups, len(e.ends))-1]})
 }
 
 // TestLookupsOfTheEnd verifies that a follower looks up the end of a stream, for which it reads the last

@@ -28,15 +28,18 @@ type source interface {
 	// that is read on demand, it returns false.
 	catchUp(ctx context.Context, f *Follower) error
 	catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error)
-	// at reads the message of an object at a position. found reports whether there is one. A
+	// EventAt reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
-	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// has reports whether the bus has a message of an object now.
-	has(ctx context.Context, k event.Key) (bool, error)
+	EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
+	// Has reports whether the bus has a message of an object now. Only a stream can lose all messages
+	// of an object that was read, when they are purged.
+	Has(ctx context.Context, k event.Key) (bool, error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
-	// report adds the end of the read to r, and formats the positions for people.
-	report(r *report.Report)
+	// FormatPositions adds the end of the read to a report, and formats its positions for people, in
+	// the notation of the bus. Call it last, because the positions can't be used afterwards.
+	FormatPositions(r *report.Report)
+	// Close closes the connection to the bus.
 	Close() error
 }
 
@@ -54,11 +57,12 @@ type Options struct {
 
 // Follower reads the bus from its oldest message on. Its methods are safe for concurrent use.
 type Follower struct {
-	bus   source
+	source
+
 	place place
 	form  normal.Form
 
-	at func(k event.Key, position uint64) (wire.Event, bool, error) // see source
+	at func(k event.Key, position uint64) (wire.Event, bool, error) // see [source.EventAt]
 
 	// ends contains the position of each object's last message before reading began. The data of
 	// earlier messages isn't compared.
@@ -74,7 +78,7 @@ type Follower struct {
 
 func newFollower(bus source, p place, f normal.Form, depth int, retention time.Duration) *Follower {
 	return &Follower{
-		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
+		source: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
 		history: &history{
 			depth: depth, retention: retention, now: time.Now, show: decimal,
 			objects: map[event.Key]*object{}, markers: map[markerLog]string{}, points: newPoints(),
@@ -87,7 +91,7 @@ func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
 
 // askWith sets the context of the reads that the follower may need in order to process a message.
 func (f *Follower) askWith(ctx context.Context) {
-	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.bus.at(ctx, k, position) }
+	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.EventAt(ctx, k, position) }
 	f.history.kept = func(k event.Key, position uint64) (bool, error) {
 		_, found, err := f.at(k, position)
 		return found, err
@@ -96,7 +100,7 @@ func (f *Follower) askWith(ctx context.Context) {
 
 // Start records the position of each object's last message. Call it before Run and CatchUp.
 func (f *Follower) Start(ctx context.Context) error {
-	return f.bus.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
+	return f.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
 }
 
 // Objects returns the number of objects that Start found.
@@ -105,32 +109,15 @@ func (f *Follower) Objects() int { return len(f.ends) }
 // Cluster returns the name of the cluster on the bus.
 func (f *Follower) Cluster() string { return f.place.Cluster }
 
-// Close closes the connection to the bus.
-func (f *Follower) Close() error { return f.bus.Close() }
-
 // Run reads new messages, on a bus that pushes them, until ctx ends or the bus can't be read.
-func (f *Follower) Run(ctx context.Context) { f.bus.run(ctx, f) }
+func (f *Follower) Run(ctx context.Context) { f.run(ctx, f) }
 
 // CatchUp reads up to the end of the bus at the time of the call.
-func (f *Follower) CatchUp(ctx context.Context) error { return f.bus.catchUp(ctx, f) }
-
-// EventAt reads the message of an object at a position. found reports whether there is one. A
-// message that isn't an event has no attributes.
-func (f *Follower) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
-	return f.bus.at(ctx, k, position)
-}
-
-// Has reports whether the bus has a message of an object now. Only a stream can lose all messages of
-// an object that was read, when they are purged.
-func (f *Follower) Has(ctx context.Context, k event.Key) (bool, error) { return f.bus.has(ctx, k) }
-
-// FormatPositions formats the positions of a report for people, in the notation of the bus. Call it
-// last, because the positions can't be used afterwards.
-func (f *Follower) FormatPositions(r *report.Report) { f.bus.report(r) }
+func (f *Follower) CatchUp(ctx context.Context) error { return f.catchUp(ctx, f) }
 
 // CatchUpWith reads at least the events of one object that are on the bus at the time of the call.
 func (f *Follower) CatchUpWith(ctx context.Context, k event.Key) error {
-	_, err := f.bus.catchUpWith(ctx, f, k)
+	_, err := f.catchUpWith(ctx, f, k)
 	return err
 }
 
@@ -156,7 +143,7 @@ func (f *Follower) ResolveDoubts(ctx context.Context) error {
 		open := f.openDoubts(upTo)
 		waiting := false
 		for _, k := range open {
-			more, err := f.bus.catchUpWith(ctx, f, k)
+			more, err := f.catchUpWith(ctx, f, k)
 			if err != nil {
 				return err
 			}

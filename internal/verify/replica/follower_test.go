@@ -34,10 +34,10 @@ type slow struct {
 	once   sync.Once
 }
 
-func (s *slow) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(natsreader.Raw) error) error {
-	return s.Bus.SubscribeRaw(ctx, o, func(m natsreader.Raw) error {
+func (s *slow) SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(*natsreader.Raw) error) error {
+	return s.Bus.SubscribeRaw(ctx, o, func(m *natsreader.Raw) error {
 		err := yield(m)
-		if id := m.Header["ce-id"]; len(id) > 0 && strings.Contains(id[0], s.at) {
+		if id := m.Headers["ce-id"]; len(id) > 0 && strings.Contains(id[0], s.at) {
 			s.once.Do(func() { close(s.seen); <-s.resume })
 		}
 		return err
@@ -62,7 +62,7 @@ type writer struct {
 func newWriter(t *testing.T) *writer {
 	t.Helper()
 	s := natstest.Start(t)
-	bus, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: clusterName, History: busDepth})
+	bus, err := nats.Connect(t.Context(), nats.Options{Connection: nats.Connection{URLs: []string{s.URL}, Cluster: clusterName}, History: busDepth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func newPod() *unstructured.Unstructured {
 // lostStream is a stream whose subscription can't continue after an outage.
 type lostStream struct{ stream }
 
-func (lostStream) SubscribeRaw(context.Context, publish.SubscribeOptions, func(natsreader.Raw) error) error {
+func (lostStream) SubscribeRaw(context.Context, publish.SubscribeOptions, func(*natsreader.Raw) error) error {
 	return publish.ErrLost
 }
 

@@ -17,18 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// topics reads raw records.
-type topics interface {
-	RawAt(ctx context.Context, topic string, position uint64) (reader.Record, bool, error)
-	Scan() *reader.Scan
-	Close() error
-}
-
-var _ topics = (*reader.Bus)(nil)
-
 // kafkaSource reads topics on demand. Each read goes to the ends of the partitions.
 type kafkaSource struct {
-	topics
+	*reader.Bus
 	place
 	scan *reader.Scan
 }
@@ -138,7 +129,7 @@ func (s kafkaSource) catchUp(ctx context.Context, f *Follower) error {
 	return nil
 }
 
-func (s kafkaSource) at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+func (s kafkaSource) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
 	r, found, err := s.RawAt(ctx, wire.Topic(s.Topic, wire.Object(k)), position)
 	if err != nil || !found || r.Value == nil {
 		return wire.Event{}, false, err
@@ -157,9 +148,9 @@ func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) 
 	return false, s.catchUp(ctx, f)
 }
 
-// has always returns true: a key that was read keeps at least a tombstone for some time, which
+// Has always returns true: a key that was read keeps at least a tombstone for some time, which
 // catchUp reads.
-func (s kafkaSource) has(context.Context, event.Key) (bool, error) { return true, nil }
+func (s kafkaSource) Has(context.Context, event.Key) (bool, error) { return true, nil }
 
 // partitions omits the partitions that were added since the last catchUp.
 func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
@@ -172,8 +163,8 @@ func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
 	return all
 }
 
-// report splits each position into partition and offset.
-func (s kafkaSource) report(r *report.Report) {
+// FormatPositions splits each position into partition and offset.
+func (s kafkaSource) FormatPositions(r *report.Report) {
 	for log, end := range s.scan.Ends() {
 		r.Partitions = append(r.Partitions, report.Partition{Topic: log.Topic, Partition: log.Partition, Offset: publish.Offset(end) + 1})
 	}

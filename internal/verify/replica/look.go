@@ -88,7 +88,7 @@ func (f *Follower) Looks(keys iter.Seq[event.Key]) map[event.Key]Look {
 		gr := k.GroupResource()
 		point, ok := points[gr]
 		if !ok {
-			point = f.history.points.of(gr, f.bus.partitions(gr))
+			point = f.history.points.of(gr, f.partitions(gr))
 			points[gr] = point
 		}
 		o := f.history.objects[k]

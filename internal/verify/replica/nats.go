@@ -19,12 +19,12 @@ import (
 // stream reads raw messages.
 type stream interface {
 	// SubscribeRaw delivers every message.
-	SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(natsreader.Raw) error) error
+	SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(*natsreader.Raw) error) error
 	// LoadRaw, LastRaw, and RawAt return the current content of the stream: the last message of
 	// each subject, the last of one subject, and the message at one position.
-	LoadRaw(ctx context.Context, filter string, yield func(natsreader.Raw) error) error
-	LastRaw(ctx context.Context, subject string) (natsreader.Raw, bool, error)
-	RawAt(ctx context.Context, position uint64) (natsreader.Raw, bool, error)
+	LoadRaw(ctx context.Context, filter string, yield func(*natsreader.Raw) error) error
+	LastRaw(ctx context.Context, subject string) (*natsreader.Raw, error)
+	RawAt(ctx context.Context, position uint64) (*natsreader.Raw, error)
 	Close() error
 }
 
@@ -87,9 +87,9 @@ func (s natsSource) run(ctx context.Context, f *Follower) {
 		From:      publish.FromStart,
 		UntilLost: true,
 		Notify:    func(err error) { f.change(func() { f.trouble = err }) },
-	}, func(m natsreader.Raw) error {
-		return f.take(publish.Delivery{Subject: m.Subject, Position: m.Position, Stored: m.Stored},
-			func() (wire.Event, error) { return wire.FromNATS(m.Header, m.Data) })
+	}, func(m *natsreader.Raw) error {
+		return f.take(publish.Delivery{Subject: m.Subject, Position: m.Sequence, Stored: m.Time},
+			func() (wire.Event, error) { return wire.FromNATS(m.Headers, m.Data) })
 	})
 	if errors.Is(err, publish.ErrLost) {
 		err = ErrChanged
@@ -110,11 +110,11 @@ func (s natsSource) lasts(ctx context.Context, each func(event.Key, uint64)) err
 // end returns the position of the last message. If each is not nil, end calls it with the position
 // of each object's last message, if that is an event.
 func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
-	err = s.LoadRaw(ctx, s.filter(), func(m natsreader.Raw) error {
-		end = max(end, m.Position)
+	err = s.LoadRaw(ctx, s.filter(), func(m *natsreader.Raw) error {
+		end = max(end, m.Sequence)
 		a, err := s.address(publish.Delivery{Subject: m.Subject})
-		if each != nil && err == nil && a.Kind == wire.OfObject && wire.IsEventOfObject(m.Header) {
-			each(event.Key(a.Object), m.Position)
+		if each != nil && err == nil && a.Kind == wire.OfObject && wire.IsEventOfObject(m.Headers) {
+			each(event.Key(a.Object), m.Sequence)
 		}
 		return nil //nolint:nilerror // the subject is checked when the message is read
 	})
@@ -124,30 +124,33 @@ func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end 
 	return end, nil
 }
 
-func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
-	m, found, err := s.RawAt(ctx, position)
-	if err != nil || !found {
+func (s natsSource) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+	m, err := s.RawAt(ctx, position)
+	if err != nil || m == nil {
 		return wire.Event{}, false, err
 	}
 	if want := wire.Subject(s.Prefix, s.Cluster, wire.Object(k)); m.Subject != want {
 		return wire.Event{}, false, fmt.Errorf("read the event of %s at %d: its subject is %s", k, position, m.Subject)
 	}
-	e, _ = wire.FromNATS(m.Header, m.Data) // without attributes if it isn't an event
+	e, _ = wire.FromNATS(m.Headers, m.Data) // without attributes if it isn't an event
 	return e, true, nil
 }
 
-func (s natsSource) has(ctx context.Context, k event.Key) (bool, error) {
-	_, found, err := s.last(ctx, k)
-	return found, err
+func (s natsSource) Has(ctx context.Context, k event.Key) (bool, error) {
+	last, err := s.last(ctx, k)
+	return last != 0, err
 }
 
-// last returns the last message of an object on the stream.
-func (s natsSource) last(ctx context.Context, k event.Key) (natsreader.Raw, bool, error) {
-	m, found, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
-	if err != nil {
-		err = fmt.Errorf("read the bus: %w", err)
+// last returns the position of the last message of an object on the stream, or 0 if there is none.
+func (s natsSource) last(ctx context.Context, k event.Key) (uint64, error) {
+	m, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("read the bus: %w", err)
+	case m == nil:
+		return 0, nil
 	}
-	return m, found, err
+	return m.Sequence, nil
 }
 
 func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
@@ -157,10 +160,7 @@ func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
 
 // catchUpWith is cheaper than catchUp, because it waits only for the messages of one object.
 func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
-	return s.await(ctx, f, func(ctx context.Context) (uint64, error) {
-		last, _, err := s.last(ctx, k)
-		return last.Position, err
-	})
+	return s.await(ctx, f, func(ctx context.Context) (uint64, error) { return s.last(ctx, k) })
 }
 
 // await waits until the follower has read up to the position that end returns, and reports whether
@@ -216,4 +216,4 @@ func (f *Follower) silence() error {
 
 func (s natsSource) partitions(schema.GroupResource) []int { return []int{0} }
 
-func (s natsSource) report(*report.Report) {}
+func (s natsSource) FormatPositions(*report.Report) {}

@@ -76,7 +76,7 @@ func (p points) of(gr schema.GroupResource, partitions []int) (all Point) {
 
 // Point returns the latest consistency point of a resource that was read.
 func (f *Follower) Point(gr schema.GroupResource) Point {
-	partitions := f.bus.partitions(gr)
+	partitions := f.partitions(gr)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.history.points.of(gr, partitions)

@@ -120,7 +120,7 @@ func wantError(t testing.TB, err error, kind failure.Kind, parts ...string) {
 		t.Fatal("no error")
 	}
 	if got := failure.KindOf(err); got != kind {
-		t.Errorf("got kind %s, want %s, of: %v", got, kind, err)
+		t.Errorf("got kind %d, want %d, of: %v", got, kind, err)
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {

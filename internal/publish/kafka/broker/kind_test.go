@@ -9,7 +9,7 @@ import (
 func TestKindsOfOwnErrors(t *testing.T) {
 	for err, want := range map[error]failure.Kind{ErrNoTopic: failure.Retry, errThrottled: failure.Retry, ErrPastEnd: failure.Never} {
 		if got := failure.KindOf(err); got != want {
-			t.Errorf("%v: got %s, want %s", err, got, want)
+			t.Errorf("%v: got kind %d, want %d", err, got, want)
 		}
 	}
 }

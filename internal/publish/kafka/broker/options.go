@@ -143,14 +143,6 @@ func validateAddr(a string) error {
 // brokers names the brokers for errors and commands.
 func (o Options) brokers() string { return strings.Join(o.Addrs, ",") }
 
-// loginTLS returns the TLS configuration, or nil without TLS.
-func (o Options) loginTLS() (*login.TLS, error) {
-	if !o.TLS {
-		return nil, nil
-	}
-	return login.NewTLS(o.CAFile, o.CertFile, o.KeyFile, o.ServerName, o.Logger)
-}
-
 // mechanism returns the configured SASL mechanism, or nil without SASL.
 func (o Options) mechanism() (login.Mechanism, error) {
 	switch o.SASLMechanism {

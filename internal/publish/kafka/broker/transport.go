@@ -79,8 +79,10 @@ var _ kafka.RoundTripper = (*transport)(nil)
 func newTransport(opts Options) (*transport, error) {
 	t := &transport{opts: opts, log: opts.Logger, conns: make(map[*conn]struct{}), files: opts.files()}
 	var err error
-	if t.tls, err = opts.loginTLS(); err != nil {
-		return nil, err
+	if opts.TLS {
+		if t.tls, err = login.NewTLS(opts.CAFile, opts.CertFile, opts.KeyFile, opts.ServerName, opts.Logger); err != nil {
+			return nil, err
+		}
 	}
 	if t.auth, err = opts.mechanism(); err != nil {
 		return nil, err
@@ -96,7 +98,12 @@ func newTransport(opts Options) (*transport, error) {
 		first.SASL = t.auth
 	}
 	t.pool.Store(first)
-	t.workers.Go(func() { t.watch(t.closing) })
+	t.workers.Go(func() {
+		credential.Watch(t.closing, func(ctx context.Context) {
+			t.checkFiles()
+			t.renewToken(ctx)
+		})
+	})
 	return t, nil
 }
 
@@ -213,21 +220,6 @@ func (t *transport) forgetPool() {
 	p := t.pool.Load()
 	p.warm.Store(false)
 	p.CloseIdleConnections()
-}
-
-// watch checks the credential files periodically until ctx ends.
-func (t *transport) watch(ctx context.Context) {
-	tick := time.NewTicker(credential.CheckEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			t.checkFiles()
-			t.renewToken(ctx)
-		}
-	}
 }
 
 // checkFiles replaces all connections if a file changed.

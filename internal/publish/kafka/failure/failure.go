@@ -61,14 +61,6 @@ const (
 	TooLarge
 )
 
-func (k Kind) String() string {
-	names := [...]string{"never", "retry", "duplicate", "out_of_order", "fenced", "denied", "too_large"}
-	if k < 0 || int(k) >= len(names) {
-		return fmt.Sprintf("Kind(%d)", int(k))
-	}
-	return names[k]
-}
-
 // KindOf classifies an error of a request to the brokers. A context that ended is Retry,
 // because it says nothing about the cluster. err must not be nil.
 func KindOf(err error) Kind {

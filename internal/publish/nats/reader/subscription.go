@@ -27,7 +27,7 @@ type subscription struct {
 	b     *Bus
 	opts  publish.SubscribeOptions
 	yield func(*event.Message, publish.Delivery) error
-	raw   func(Raw) error // replaces yield for undecoded messages
+	raw   func(*Raw) error // replaces yield for undecoded messages
 
 	reading  bool      // a consumer was created
 	started  bool      // the stream was found; the fields below are valid
@@ -256,7 +256,7 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 // take yields one message, or reports that it is not an event.
 func (s *subscription) take(msg *stream.Message) error {
 	if s.raw != nil {
-		return s.raw(rawOf(msg))
+		return s.raw(msg)
 	}
 	d := publish.Delivery{Subject: msg.Subject, Position: msg.Sequence, Stored: msg.Time}
 	_, cluster, key, marker, err := subject.Parse(msg.Subject)

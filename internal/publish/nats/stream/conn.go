@@ -24,7 +24,7 @@ type Conn struct {
 	hooks   Hooks
 	log     *slog.Logger
 	metrics *metrics
-	state   state
+	state
 
 	kick    chan struct{}   // makes the supervisor check at once
 	working context.Context // ends when Stop is called
@@ -59,13 +59,13 @@ type Hooks struct {
 // server is not an error: the Conn keeps retrying, [Conn.Ready] returns why it is not ready, and
 // [Conn.Wait] waits. ctx bounds only Connect.
 func Connect(ctx context.Context, opts Options, hooks Hooks) (*Conn, error) {
-	opts = opts.withDefaults()
+	opts = opts.WithDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
 	c := &Conn{Opts: opts, hooks: hooks, log: opts.Logger, metrics: newMetrics(opts.Registerer), kick: make(chan struct{}, 1)}
 	c.working, c.stop = context.WithCancel(context.WithoutCancel(ctx))
-	c.state.current.Store(&phase{err: errors.New("not connected yet"), over: make(chan struct{})})
+	c.current.Store(&phase{err: errors.New("not connected yet"), over: make(chan struct{})})
 	if err := cmp.Or(opts.Shared, &Shared{}).join(ctx, c); err != nil {
 		c.stop()
 		return nil, err

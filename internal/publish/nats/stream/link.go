@@ -11,6 +11,8 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // Shared is a connection to the server that several Conns use, instead of one connection each. All
@@ -88,7 +90,7 @@ func connectLink(ctx context.Context, opts Options) (*link, error) {
 		l.close()
 		return nil, err
 	}
-	l.watching.Go(func() { l.watchFiles(l.ending) })
+	l.watching.Go(func() { credential.Watch(l.ending, l.CheckFiles) })
 	return l, nil
 }
 
@@ -105,7 +107,7 @@ func (l *link) add(c *Conn) bool {
 	if l.connected {
 		c.metrics.connected.Set(1)
 	} else if l.failed != nil {
-		c.state.note(l.failed)
+		c.note(l.failed)
 	}
 	return true
 }
@@ -195,7 +197,7 @@ func (l *link) noteFailure(err error) {
 	l.failed = err
 	l.mu.Unlock()
 	for _, c := range l.all() {
-		c.state.note(err)
+		c.note(err)
 	}
 }
 
@@ -225,7 +227,7 @@ func (l *link) onDisconnect(_ *natsgo.Conn, err error) {
 	l.setConnected(false)
 	users := l.all()
 	for _, c := range users {
-		c.state.disconnected(err)
+		c.disconnected(err)
 	}
 	if l.ending.Err() == nil {
 		l.log.Warn("connection to the bus lost", "err", err)
@@ -246,7 +248,7 @@ func (l *link) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	isNew := false
 	for _, c := range l.all() {
 		if c.concerns(err) {
-			isNew = c.state.note(err) || isNew
+			isNew = c.note(err) || isNew
 		}
 	}
 	if isNew {

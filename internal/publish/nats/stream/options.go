@@ -61,7 +61,8 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for no metrics
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with defaults in place of zero values.
+func (o Options) WithDefaults() Options {
 	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
 	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")
 	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)

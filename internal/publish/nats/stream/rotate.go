@@ -20,20 +20,6 @@ type rotation struct {
 	stale bool       // the connection may be older than the files
 }
 
-// watchFiles checks the files periodically. It runs until ctx ends.
-func (l *link) watchFiles(ctx context.Context) {
-	ticker := time.NewTicker(credential.CheckEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			l.CheckFiles(ctx)
-		}
-	}
-}
-
 // CheckFiles reconnects if a file changed. Without the reconnect, the server would accept the old
 // credentials for the lifetime of the connection, because it checks credentials only at connect. If
 // the server rejects the new credentials, the connection stays: the server may learn about them
@@ -100,7 +86,7 @@ func (l *link) reconnect(ctx context.Context) {
 		resuming.Go(func() {
 			resume := c.pause(draining)
 			defer resume()
-			before, _, _ := c.state.get()
+			before, _, _ := c.State()
 			pausing.Done()
 			<-replaced
 			waiting, cancel := context.WithTimeout(connecting, reconnectTimeout)

@@ -70,13 +70,15 @@ func (s *state) note(err error) (isNew bool) {
 	return true
 }
 
-func (s *state) get() (connection int, changed <-chan struct{}, err error) {
+// State returns the number of the connection, a channel that is closed when the state changes, and
+// the reason why the stream is not ready, or nil if it is ready.
+func (s *state) State() (connection int, changed <-chan struct{}, err error) {
 	is := s.current.Load()
 	return is.connection, is.over, is.err
 }
 
-// found records the stream that a check found, and reports whether it replaces another stream.
-func (s *state) found(is *jetstream.StreamInfo) (another bool) {
+// Found records the stream that a check found, and reports whether it replaces another stream.
+func (s *state) Found(is *jetstream.StreamInfo) (another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	isFirst, led := s.created.IsZero(), leadershipOf(is.Cluster)
@@ -115,7 +117,7 @@ func (c *Conn) Ready() error {
 	if c.gone.Load() {
 		return publish.ErrGone
 	}
-	_, _, err := c.state.get()
+	_, _, err := c.State()
 	return err
 }
 
@@ -124,28 +126,28 @@ func (c *Conn) Ready() error {
 // after Connect, the stream may have lost messages. For example, somebody deleted the stream and a
 // forwarder created it again, the server crashed, or the new leader lacks messages that the
 // previous one acknowledged.
-func (c *Conn) PossibleLosses() uint64 {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	return c.state.losses
+func (s *state) PossibleLosses() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.losses
 }
 
 // Stream returns the creation time of the stream, which identifies it. It returns "" until a stream
 // is found.
-func (c *Conn) Stream() string {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	if c.state.created.IsZero() {
+func (s *state) Stream() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.created.IsZero() {
 		return ""
 	}
-	return c.state.created.UTC().Format(time.RFC3339Nano)
+	return s.created.UTC().Format(time.RFC3339Nano)
 }
 
 // Wait blocks until the stream is ready or ctx ends. It returns early with an error that a retry
 // cannot fix ([ErrMisconfigured]).
 func (c *Conn) Wait(ctx context.Context) error {
 	for {
-		_, changed, err := c.state.get()
+		_, changed, err := c.State()
 		if err == nil || errors.Is(err, ErrMisconfigured) {
 			return err
 		}
@@ -206,7 +208,7 @@ func (c *Conn) Kick() {
 // Check calls [Hooks.Check] and records the result for Ready. It ignores a check that times out
 // while publishes receive responses, because the server is only busy.
 func (c *Conn) Check(ctx context.Context) error {
-	connection, _, before := c.state.get()
+	connection, _, before := c.State()
 	timeout, responses := c.RequestTimeout(), c.responses()
 	if before == nil {
 		timeout = min(timeout, checkTimeout)
@@ -225,7 +227,7 @@ func (c *Conn) Check(ctx context.Context) error {
 	} else {
 		err = c.WhyNotConnected()
 	}
-	c.state.set(connection, err)
+	c.set(connection, err)
 	return err
 }
 
@@ -233,7 +235,7 @@ func (c *Conn) Check(ctx context.Context) error {
 // error that a callback of the client reported.
 func (c *Conn) WhyNotConnected() error {
 	c.state.mu.Lock()
-	err := c.state.noted
+	err := c.noted
 	c.state.mu.Unlock()
 	if last := c.NC.LastError(); last != nil {
 		err = last
@@ -248,10 +250,10 @@ func (c *Conn) WhyNotConnected() error {
 }
 
 // PermissionError returns the last permission error of the connection.
-func (c *Conn) PermissionError() error {
-	c.state.mu.Lock()
-	defer c.state.mu.Unlock()
-	return c.state.denied
+func (s *state) PermissionError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.denied
 }
 
 func (c *Conn) responses() uint64 {
@@ -260,13 +262,6 @@ func (c *Conn) responses() uint64 {
 	}
 	return c.hooks.Responses()
 }
-
-// State returns the number of the connection, a channel that is closed when the state changes, and
-// the reason why the stream is not ready, or nil if it is ready.
-func (c *Conn) State() (connection int, changed <-chan struct{}, err error) { return c.state.get() }
-
-// Found records the stream that a check found, and reports whether it replaces another stream.
-func (c *Conn) Found(is *jetstream.StreamInfo) (another bool) { return c.state.found(is) }
 
 // UntilLost blocks until the connection with the given number is lost, the Conn closes, or ctx ends.
 func (c *Conn) UntilLost(ctx context.Context, connection int) {
@@ -277,7 +272,7 @@ func (c *Conn) UntilLost(ctx context.Context, connection int) {
 // connection, and the reason why the stream is not ready, or nil.
 func (c *Conn) until(ctx context.Context, done func(connection int, err error) bool) {
 	for {
-		connection, changed, err := c.state.get()
+		connection, changed, err := c.State()
 		if done(connection, err) {
 			return
 		}

@@ -33,11 +33,11 @@ func TestLateLook(t *testing.T) {
 	s.set(0, nil)
 	s.disconnected(errors.New("broken"))
 	s.set(0, nil)
-	if _, _, err := s.get(); err == nil {
+	if _, _, err := s.State(); err == nil {
 		t.Error("ready, by a look at the connection before")
 	}
 	s.set(1, nil)
-	if _, _, err := s.get(); err != nil {
+	if _, _, err := s.State(); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
 }
