@@ -32,7 +32,7 @@ func newSnapshots(b *bus.Bus, builder event.Builder) *snapshots {
 }
 
 func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if s.bus.Source == nil { // the bus cannot be read
+	if !s.bus.Readable {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.finished[gr], nil

@@ -97,16 +97,18 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	}
 	t.checkpoint.PossibleLosses = b.PossibleLosses
 	t.checkpoint.Register(metrics)
-	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.Source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
-	if b.Purger != nil {
+	var source checkpoint.Source
+	if b.Readable {
+		source = b
 		t.retention = &checkpoint.Retention{
-			Checkpoint: t.checkpoint, Bus: b.Purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Checkpoint: t.checkpoint, Bus: b, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
 			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
 		}
 		t.retention.Register(metrics)
 	}
+	t.reconciler = checkpoint.NewReconciler(t.checkpoint, source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
 	t.forwarder = forward.New(forward.Config{
-		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.History,
+		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
 		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
@@ -138,12 +140,12 @@ func (t *term) close() error {
 // load loads the checkpoint from the bus. It blocks until it succeeds, ctx ends, or a retry cannot
 // succeed.
 func (t *term) load(ctx context.Context) error {
-	if t.bus.Source == nil {
+	if !t.bus.Readable {
 		return nil
 	}
 	return retry.Until(ctx, func() error {
 		start := time.Now()
-		if _, err := t.checkpoint.Load(ctx, t.bus.Source); err != nil {
+		if _, err := t.checkpoint.Load(ctx, t.bus); err != nil {
 			return err
 		}
 		t.raiseEpochs()

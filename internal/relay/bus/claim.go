@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -180,11 +179,14 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 // renew publishes the claim again if the bus lost it, and detects whether another cluster took the
 // name. It does nothing before acquire has succeeded.
 func (c *claim) renew(ctx context.Context) error {
+	if lost := c.taken(); c == nil || lost != nil {
+		return lost
+	}
 	c.mu.Lock()
 	held := c.held
 	c.mu.Unlock()
-	if lost := c.taken(); held.UID == "" || lost != nil {
-		return lost
+	if held.UID == "" {
+		return nil
 	}
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
@@ -236,18 +238,4 @@ func (c *claim) renewRegularly(ctx context.Context) {
 		}
 		return false, nil
 	})
-}
-
-// renewing is a checkpoint source that renews the claim before each load. The bus may have lost the
-// claim together with other messages, and the claim must be published again before those messages.
-type renewing struct {
-	checkpoint.Source
-	claim *claim
-}
-
-func (r renewing) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
-	if err := r.claim.renew(ctx); err != nil {
-		return err
-	}
-	return r.Source.Load(ctx, yield)
 }

@@ -28,7 +28,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	}
 	load := func() {
 		t.Helper()
-		if err := c.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+		if err := c.bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
