@@ -122,11 +122,10 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 }
 
 func newQueue(s config.Config, metrics prometheus.Registerer) *workqueue.Queue {
-	limits := bus.LimitsOf(s)
-	return workqueue.New(workqueue.Config{
-		Workers: s.Work.Workers, MaxInFlight: limits.All, MaxLowPriorityInFlight: limits.LowPriority, MaxLowPriorityDelay: limits.LowPriorityDelay,
-		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
-	})
+	c := bus.LimitsOf(s)
+	c.Workers, c.BaseDelay, c.MaxDelay = s.Work.Workers, s.Work.RetryBaseDelay, s.Work.RetryMaxDelay
+	c.MetricsProvider = operations.WorkqueueMetrics(metrics)
+	return workqueue.New(c)
 }
 
 // close ends the term and closes the connection to the bus. Events in flight fail.

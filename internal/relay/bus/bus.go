@@ -129,31 +129,18 @@ func (b *Bus) shutDown(ctx context.Context) (err error) {
 // limit on keys alone would allow 2048 events in flight on Kafka, of up to 1 MB each.
 const maxBytesInFlight = 16 << 20
 
-// Limits limits the events in flight on a bus.
-type Limits struct {
-	All workqueue.Limit
-
-	// LowPriority limits the events of a first sync, a resync, or a comparison. A bus processes
-	// messages roughly in order, so a change waits behind these events.
-	LowPriority workqueue.Limit
-
-	// LowPriorityDelay is how long a low-priority event may wait on the bus for other low-priority
-	// events. For Kafka, it is 0, which means no limit, because events wait for a batch by design.
-	LowPriorityDelay time.Duration
-}
-
-// LimitsOf returns the limits of the configured sink.
-func LimitsOf(cfg config.Config) Limits {
-	keys, part, delay := cfg.NATS.MaxInFlight, 2, time.Duration(0)
+// LimitsOf returns a configuration with the limits of the configured sink.
+func LimitsOf(cfg config.Config) workqueue.Config {
+	keys, part, delay := cfg.NATS.MaxInFlight, 2, time.Duration(0) // Kafka has no delay limit, because events wait for a batch by design
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
 		keys, part = cfg.Kafka.MaxInFlight, 8 // Kafka has a higher limit, which fills batches
 	case config.SinkNATS:
 		delay = 500 * time.Microsecond
 	}
-	return Limits{
-		All:              workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight},
-		LowPriority:      workqueue.Limit{Keys: max(1, keys/part), Bytes: maxBytesInFlight / 2},
-		LowPriorityDelay: delay,
+	return workqueue.Config{
+		MaxInFlight:            workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight},
+		MaxLowPriorityInFlight: workqueue.Limit{Keys: max(1, keys/part), Bytes: maxBytesInFlight / 2},
+		MaxLowPriorityDelay:    delay,
 	}
 }
