@@ -158,7 +158,7 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 	// changes that happened in that time.
 	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
 	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
-	of.Compare, of.Discovered, of.Markers = r.compare, r.discovered, leaderSnapshots{r}
+	of.Compare, of.Discovered, of.Markers = r.compare, r.discovered, markers{r}
 	of.InformerMetrics, of.Now, of.Logger, of.Registerer = operations.InformerMetrics(r.Registerer), time.Now, r.Logger, r.Registerer
 	return informers.New(of)
 }

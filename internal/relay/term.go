@@ -39,7 +39,8 @@ type term struct {
 	checkpoint       *checkpoint.Checkpoint
 	reconciler       *checkpoint.Reconciler
 	retention        *checkpoint.Retention // nil on a bus that cannot be purged
-	snapshots        *snapshots
+	builder          event.Builder
+	snapshots        snapshots
 	resolver         *resolve.Resolver
 	metrics          *termRegisterer
 	unavailableSince atomic.Int64           // when the bus became unavailable, in Unix nanoseconds; 0 while it is ready
@@ -88,9 +89,12 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 // assemble connects the parts of a term, except its queue.
 func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	s := r.Settings
-	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)}
 	acked := r.ledger.NewTerm()
-	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
+	t := &term{
+		Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), metrics: metrics,
+		builder:   event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)},
+		snapshots: snapshots{sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}},
+	}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
 		gr := k.GroupResource().String() // together with the position, identifies the event on NATS and on Kafka
 		b.Invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
@@ -111,10 +115,10 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
-		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
+		Builder: t.builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
 	})
 	t.resolver = resolve.New(resolve.Config{
-		Informers: r.informers, Checkpoint: acked, Losses: t.checkpoint.Losses, Publish: t.snapshots.resolved, Compare: t.compare,
+		Informers: r.informers, Checkpoint: acked, Losses: t.checkpoint.Losses, Publish: t.resolved, Compare: t.compare,
 		Interval: s.Work.ResolvedInterval, Now: time.Now, Logger: r.Logger,
 	})
 	metrics.MustRegister(t.resolver)
