@@ -10,15 +10,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
-
-// AccessReviews creates SelfSubjectAccessReviews. client-go's SelfSubjectAccessReviewInterface
-// implements it.
-type AccessReviews interface {
-	Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
-}
 
 // ReviewInterval is the time for which the result of an access review stays valid.
 const ReviewInterval = 30 * time.Second
@@ -32,7 +27,7 @@ var neededVerbs = [...]string{"list", "watch"}
 
 // Access checks which resources the forwarder may read. It is safe for concurrent use.
 type Access struct {
-	reviews AccessReviews
+	reviews authorizationclient.SelfSubjectAccessReviewInterface
 	rules   rules
 	now     func() time.Time
 
@@ -46,7 +41,7 @@ type Access struct {
 
 // NewAccess returns an Access. If reviews is nil, the Access denies nothing, like a nil Access. If
 // r is nil, the Access reviews each resource separately.
-func NewAccess(reviews AccessReviews, r RulesReviews, now func() time.Time) *Access {
+func NewAccess(reviews authorizationclient.SelfSubjectAccessReviewInterface, r authorizationclient.SelfSubjectRulesReviewInterface, now func() time.Time) *Access {
 	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
 }
 

@@ -82,13 +82,13 @@ func TestRulesOfANamespace(t *testing.T) {
 }
 
 type countedRules struct {
-	RulesReviews
+	authorizationclient.SelfSubjectRulesReviewInterface
 	asked *int
 }
 
 func (c countedRules) Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error) {
 	*c.asked++
-	return c.RulesReviews.Create(ctx, review, o)
+	return c.SelfSubjectRulesReviewInterface.Create(ctx, review, o)
 }
 
 func TestPermits(t *testing.T) {

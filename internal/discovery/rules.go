@@ -8,20 +8,15 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// RulesReviews creates SelfSubjectRulesReviews. client-go's SelfSubjectRulesReviewInterface
-// implements it.
-type RulesReviews interface {
-	Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error)
-}
-
 // rules reads the permissions for a whole namespace. This takes one request instead of two for each
 // resource.
 type rules struct {
-	reviews RulesReviews // nil if rules reviews are not available
+	reviews authorizationclient.SelfSubjectRulesReviewInterface // nil if rules reviews are not available
 
 	mu      sync.Mutex
 	answers map[string]rulesAnswer

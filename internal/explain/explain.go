@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -30,7 +31,7 @@ import (
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery kubediscovery.DiscoveryInterface
-	Reviews   discovery.AccessReviews // nil to skip permissions
+	Reviews   authorizationclient.SelfSubjectAccessReviewInterface // nil to skip permissions
 
 	Selection     discovery.Selection
 	Namespaces    discovery.NamespaceSelection

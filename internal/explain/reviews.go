@@ -7,13 +7,12 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kuberelay/kuberelay/internal/discovery"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 // cachedReviews remembers the answer to each review. After the first error, it sends no more reviews.
 type cachedReviews struct {
-	next discovery.AccessReviews
+	next authorizationclient.SelfSubjectAccessReviewInterface
 
 	mu        sync.Mutex
 	answers   map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
@@ -21,9 +20,9 @@ type cachedReviews struct {
 	undecided string // why the API server could not decide a question
 }
 
-var _ discovery.AccessReviews = (*cachedReviews)(nil)
+var _ authorizationclient.SelfSubjectAccessReviewInterface = (*cachedReviews)(nil)
 
-// Create implements [discovery.AccessReviews].
+// Create implements [authorizationclient.SelfSubjectAccessReviewInterface].
 func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
 	about := *review.Spec.ResourceAttributes
 	a.mu.Lock()

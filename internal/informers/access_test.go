@@ -21,7 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-func reviews(t *testing.T, config *rest.Config) discovery.AccessReviews {
+func reviews(t *testing.T, config *rest.Config) authorizationclient.SelfSubjectAccessReviewInterface {
 	t.Helper()
 	client, err := authorizationclient.NewForConfig(config)
 	if err != nil {

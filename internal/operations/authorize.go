@@ -17,17 +17,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
-
-// TokenReviews is the part of the API client that identifies the user of a token.
-type TokenReviews interface {
-	Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
-}
-
-// AccessReviews is the part of the API client that checks the permissions of a user.
-type AccessReviews interface {
-	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
-}
 
 // Limits of the authorization: the lifetime of a verdict, the number of cached verdicts, and the time
 // of a review.
@@ -45,8 +37,8 @@ const NotReviewed = "the API server does not review tokens"
 // Authorizer admits a request if the API server accepts its bearer token and lets the user get
 // the path. The metrics server of controller-runtime does the same.
 type Authorizer struct {
-	Tokens  TokenReviews
-	Reviews AccessReviews
+	Tokens  authenticationclient.TokenReviewInterface
+	Reviews authorizationclient.SubjectAccessReviewInterface
 	Now     func() time.Time
 	Log     *slog.Logger
 

@@ -32,7 +32,7 @@ type cluster struct {
 	dynamic   dynamic.Interface // for other lists and watches
 	reads     dynamic.Interface // for single objects
 	discovery kubediscovery.DiscoveryInterface
-	reviews   discovery.AccessReviews
+	reviews   authorizationclient.SelfSubjectAccessReviewInterface
 	access    *discovery.Access
 	denials   int // how often the API server denied access to its /readyz
 }
