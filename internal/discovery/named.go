@@ -168,11 +168,11 @@ func (n *Namespaces) Looked() bool {
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return len(n.include) == 0 || n.looked
+	return len(n.include) == 0 || n.missing != nil
 }
 
 func (n *Namespaces) noteMissing(missing map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.missing, n.looked = missing, true
+	n.missing = missing
 }
