@@ -219,15 +219,11 @@ func confirm(in io.Reader, out io.Writer, cluster string) error {
 	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := bufio.NewReader(in).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	if strings.TrimSpace(answer) != cluster {
-		return errors.Join(errors.New("not confirmed, nothing was deleted"), ignoreEOF(err))
+		return errors.Join(errors.New("not confirmed, nothing was deleted"), err)
 	}
 	return nil
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
