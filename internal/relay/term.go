@@ -61,7 +61,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 	metrics := &termRegisterer{Registerer: r.Registerer}
 	b, err := bus.Open(ctx, bus.Config{
 		Settings: r.Settings, Cluster: r.cluster.name, UID: r.cluster.uid, Writer: r.Writer, Permit: permit, WaitFor: r.state.waitFor,
-		Server: r.Server, Connections: r.Connections, Takeover: r.takeover, Loading: r.loading, Out: r.Out, Logger: r.Logger, Registerer: metrics,
+		Server: r.Server, Connections: r.Connections, Takeover: &r.takeover, Loading: &r.loading, Out: r.Out, Logger: r.Logger, Registerer: metrics,
 	})
 	if err != nil {
 		metrics.unregisterAll()

@@ -60,7 +60,7 @@ func TestMeasureResend(t *testing.T) {
 
 // TestMeasureBefore verifies that no long work is reported before it begins.
 func TestMeasureBefore(t *testing.T) {
-	r := &Relay{Config: Config{takeover: &longwork.Counter{}, loading: &longwork.Counter{}}}
+	r := &Relay{}
 	for _, w := range r.longWork() {
 		if a, is := w.Measure(); is {
 			t.Errorf("%s: %+v", w.Name, a)
