@@ -17,7 +17,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
@@ -33,7 +32,7 @@ type Bus struct {
 	Readable bool
 	Invalid  *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
 
-	claim  *claim             // nil if the sink cannot be read back
+	*claim                    // nil if the sink cannot be read back
 	server *natsserver.Server // nil without the built-in server
 
 	closing sync.Once
@@ -45,7 +44,7 @@ var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 // Ready returns nil while the bus is reachable, unless this process has read on the bus that another
 // cluster took the name or that a later release took over.
 func (b *Bus) Ready() error {
-	if err := b.claim.taken(); err != nil {
+	if err := b.taken(); err != nil {
 		return err
 	}
 	return b.Bus.Ready()
@@ -54,7 +53,7 @@ func (b *Bus) Ready() error {
 // Publish publishes, unless this process has read on the bus that another cluster took the name or
 // that a later release took over.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
-	if err := b.claim.taken(); err != nil {
+	if err := b.taken(); err != nil {
 		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
 		return
 	}
@@ -64,35 +63,11 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 // Load renews the claim and then loads the checkpoint. The bus may have lost the claim together with
 // other messages, and the claim must be published again before those messages.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
-	if err := b.claim.renew(ctx); err != nil {
+	if err := b.renew(ctx); err != nil {
 		return err
 	}
 	return b.Bus.Load(ctx, yield)
 }
-
-// Acquire claims the name on the bus with the settings of this process, unless the bus already has
-// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
-// another cluster owns the name. After that, every load renews the claim, in case the bus has lost it.
-//
-// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
-func (b *Bus) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
-	if b.claim == nil {
-		return 0, nil
-	}
-	return b.claim.acquire(ctx, loaded)
-}
-
-// KeepClaim renews the claim regularly until ctx ends, and detects whether another cluster took the
-// name.
-func (b *Bus) KeepClaim(ctx context.Context) {
-	if b.claim != nil {
-		b.claim.renewRegularly(ctx)
-	}
-}
-
-// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names another cluster than the one that this
-// cluster replaced, according to the claim.
-func (b *Bus) ReplacesNobody() bool { return b.claim != nil && b.claim.replacesNobody() }
 
 // CloseTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to
 // close the bus. It includes no wait for the cluster or for acknowledgements.

@@ -94,7 +94,7 @@ func TestALostClaimKeepsWhatItReplaced(t *testing.T) {
 	if err := c.claim.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.last(); got.Replaces != "uid-0" || c.claim.replacesNobody() {
+	if got := c.last(); got.Replaces != "uid-0" || c.claim.ReplacesNobody() {
 		t.Errorf("after a loss the bus says %+v", got)
 	}
 }
