@@ -11,12 +11,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations/client"
-	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
-
-// statusOf returns the status document of a relay, with its verdict.
-func statusOf(f *relay.Relay) status.Document { return judged(f.Status()) }
 
 // judged adds the version of this process and the verdict to a status document.
 func judged(d status.Document) status.Document {
