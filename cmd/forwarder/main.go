@@ -98,6 +98,14 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
+// exit returns the result of a command whose result has an exit code, and that printed it with err.
+func exit(code int, err error) error {
+	if err != nil || code == 0 {
+		return err
+	}
+	return exitCode(code)
+}
+
 // The linker sets version and commit (Makefile). If they are empty, for example after go install,
 // builtFrom uses the build information.
 var version, commit string

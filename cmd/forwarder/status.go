@@ -60,20 +60,11 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 					return &usageError{err}
 				}
 				d, refused := forwarder.Await(ctx, cluster, wait)
-				unknown := refused && output == "nagios"
-				if unknown {
-					d.Verdict.Level = status.Unknown
+				code := d.Verdict.Level.Code()
+				if refused && output == "nagios" {
+					d.Verdict.Level, code = status.Unknown, 3
 				}
-				if err := write(cmd.OutOrStdout(), d); err != nil {
-					return err
-				}
-				switch code := d.Verdict.Level.Code(); {
-				case unknown:
-					return exitCode(3)
-				case code > 0:
-					return exitCode(code)
-				}
-				return nil
+				return exit(code, write(cmd.OutOrStdout(), d))
 			})
 		},
 	}
