@@ -141,19 +141,11 @@ func builtFrom() (v, c string) {
 	return cmp.Or(v, "(devel)"), cmp.Or(c, "unknown")
 }
 
-// Groups of commands, in the order of --help.
-const (
-	groupForward = "forward"
-	groupBus     = "bus"
-	groupOperate = "operate"
-	groupOther   = "other"
-)
-
-// addGroup adds commands under a heading.
-func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
-	root.AddGroup(&cobra.Group{ID: id, Title: title + ":"})
+// addGroup adds commands under a heading. --help lists the groups in the order of the calls.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 	for _, c := range commands {
-		c.GroupID = id
+		c.GroupID = title
 	}
 	root.AddCommand(commands...)
 }
