@@ -191,13 +191,11 @@ func openKafka(c Config, claim *claim, invalid *publish.Invalid) (*Bus, error) {
 // a [config.Error] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (*Bus, error) {
 	if c.Settings.BuiltInServer() {
-		return nil, &config.Error{Err: errBuiltIn}
+		return nil, &config.Error{Err: errors.New("KUBERELAY_NATS_URL is not set, and only its own forwarder can write to a built-in server")}
 	}
 	c.Cluster, c.WaitFor = c.Settings.Event.ClusterName, func(func() error) {}
 	return open(ctx, c, &claim{name: c.Cluster, log: c.Logger})
 }
-
-var errBuiltIn = errors.New("KUBERELAY_NATS_URL is not set, and only its own forwarder can write to a built-in server")
 
 // unreadable is a sink that cannot be read back, and that does not check the permit by itself.
 type unreadable struct {
