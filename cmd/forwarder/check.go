@@ -64,13 +64,7 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 			if cmd.Context().Err() != nil {
 				return &config.Error{Err: fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
-			if err := write(cmd.OutOrStdout(), report); err != nil {
-				return err
-			}
-			if code := report.Status.Code(); code > 0 {
-				return exitCode(code)
-			}
-			return nil
+			return exit(report.Status.Code(), write(cmd.OutOrStdout(), report))
 		},
 	}
 	cmd.Flags().SortFlags = false

@@ -54,12 +54,12 @@ configure it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &config.Error{Err: fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})
-	addGroup(root, groupForward, "Forward", runCommand, newConfigCommand(), newResourcesCommand(), newSchemaCommand())
-	addGroup(root, groupBus, "Read the bus", newGetCommand(), newTailCommand(), newVerifyCommand())
-	addGroup(root, groupOperate, "Operate", newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newForgetCommand())
-	addGroup(root, groupOther, "Other", newVersionCommand())
-	root.SetHelpCommandGroupID(groupOther)
-	root.SetCompletionCommandGroupID(groupOther)
+	addGroup(root, "Forward", runCommand, newConfigCommand(), newResourcesCommand(), newSchemaCommand())
+	addGroup(root, "Read the bus", newGetCommand(), newTailCommand(), newVerifyCommand())
+	addGroup(root, "Operate", newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newForgetCommand())
+	addGroup(root, "Other", newVersionCommand())
+	root.SetHelpCommandGroupID("Other")
+	root.SetCompletionCommandGroupID("Other")
 	root.AddCommand(newTopics()...)
 	listTopics(root)
 	return root

@@ -44,7 +44,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 	if err != nil {
 		return nil, err
 	}
-	endpoints.Status = func(url.Values) (any, error) { return statusOf(f), nil }
+	endpoints.Status = func(url.Values) (any, error) { return judged(f.Status()), nil }
 	endpoints.Trace = func(query url.Values) (any, error) {
 		k, err := tracedKey(query)
 		if err != nil {
@@ -53,7 +53,7 @@ func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan stru
 		return judgeTrace(f.Trace(k), k), nil
 	}
 	if c.Settings.Operations.StatusPage {
-		endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(f) }, Recent: published, Done: done})
+		endpoints.Page = page.New(page.Config{View: func(string) (status.Document, *page.Recent) { return judged(f.Status()), published }, Done: done})
 	}
 	return f, nil
 }
@@ -73,24 +73,26 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 	}
 	f := fleet.New(of)
 	endpoints.Metrics = f
-	endpoints.Status = func(query url.Values) (any, error) {
-		if name := query.Get("cluster"); name != "" {
-			return memberStatus(f, name)
+	statusAt := func(cluster string) (status.Document, error) {
+		if cluster == "" {
+			return judged(f.Status()), nil
 		}
-		return judged(f.Status()), nil
+		d, err := f.ClusterStatus(cluster)
+		return judged(d), err
 	}
+	endpoints.Status = func(query url.Values) (any, error) { return statusAt(query.Get("cluster")) }
 	if c.Settings.Operations.StatusPage {
 		none := new(page.Recent)
-		endpoints.Page = page.New(page.Config{
-			Status: func() status.Document { return judged(f.Status()) }, Done: done,
-			Cluster: func(name string) (status.Document, *page.Recent) {
-				d, err := memberStatus(f, name)
-				if err != nil { // the document contains the error
-					return d, none
-				}
-				return d, recents.Of(name)
-			},
-		})
+		endpoints.Page = page.New(page.Config{Several: true, Done: done, View: func(cluster string) (status.Document, *page.Recent) {
+			d, err := statusAt(cluster)
+			switch {
+			case cluster == "":
+				return d, nil
+			case err != nil: // the document contains the error
+				return d, none
+			}
+			return d, recents.Of(cluster)
+		}})
 	}
 	endpoints.Trace = func(query url.Values) (any, error) {
 		name := query.Get("cluster")
@@ -105,12 +107,6 @@ func newFleet(c relay.Config, endpoints *operations.Endpoints, done <-chan struc
 		return judgeTrace(t, k), err
 	}
 	return f, nil
-}
-
-// memberStatus returns the status document of one of several clusters, with its verdict.
-func memberStatus(f *fleet.Fleet, name string) (status.Document, error) {
-	d, err := f.ClusterStatus(name)
-	return judged(d), err
 }
 
 // finder returns the Finder that a command uses to connect to the cluster.

@@ -108,7 +108,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 	if err != nil {
 		return err
 	}
-	writer, closeBus, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(os.Getenv), Logger: log, Registerer: prometheus.NewRegistry()})
+	writer, err := bus.OpenWriter(ctx, bus.Config{Settings: cfg, Writer: "forget@" + writerName(os.Getenv), Logger: log, Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 		Bus: writer, Builder: builder,
 		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
-	if err = errors.Join(err, closeBus()); err != nil {
+	if err = errors.Join(err, writer.Close()); err != nil {
 		return fmt.Errorf("only %d objects were deleted: %w", done.Deleted, err)
 	}
 	fmt.Fprintf(out, "%d objects deleted, and the events of %d previously deleted objects removed\n", done.Deleted, done.Purged)
@@ -219,10 +219,10 @@ func confirm(in io.Reader, out io.Writer, cluster string) error {
 	}
 	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
 	answer, err := bufio.NewReader(in).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	if strings.TrimSpace(answer) != cluster {
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
 		return errors.Join(errors.New("not confirmed, nothing was deleted"), err)
 	}
 	return nil

@@ -92,6 +92,14 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
+// exit returns the result of a command whose result has an exit code, and that printed it with err.
+func exit(code int, err error) error {
+	if err != nil || code == 0 {
+		return err
+	}
+	return exitCode(code)
+}
+
 // The linker sets version and commit (Makefile). If they are empty, for example after go install,
 // builtFrom uses the build information.
 var version, commit string
@@ -127,19 +135,11 @@ func builtFrom() (v, c string) {
 	return cmp.Or(v, "(devel)"), cmp.Or(c, "unknown")
 }
 
-// Groups of commands, in the order of --help.
-const (
-	groupForward = "forward"
-	groupBus     = "bus"
-	groupOperate = "operate"
-	groupOther   = "other"
-)
-
-// addGroup adds commands under a heading.
-func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
-	root.AddGroup(&cobra.Group{ID: id, Title: title + ":"})
+// addGroup adds commands under a heading. --help lists the groups in the order of the calls.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 	for _, c := range commands {
-		c.GroupID = id
+		c.GroupID = title
 	}
 	root.AddCommand(commands...)
 }

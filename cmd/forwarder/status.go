@@ -11,12 +11,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations/client"
-	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
-
-// statusOf returns the status document of a relay, with its verdict.
-func statusOf(f *relay.Relay) status.Document { return judged(f.Status()) }
 
 // judged adds the version of this process and the verdict to a status document.
 func judged(d status.Document) status.Document {
@@ -64,20 +60,11 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 					return &config.Error{Err: err}
 				}
 				d, refused := forwarder.Await(ctx, cluster, wait)
-				unknown := refused && output == "nagios"
-				if unknown {
-					d.Verdict.Level = status.Unknown
+				code := d.Verdict.Level.Code()
+				if refused && output == "nagios" {
+					d.Verdict.Level, code = status.Unknown, 3
 				}
-				if err := write(cmd.OutOrStdout(), d); err != nil {
-					return err
-				}
-				switch code := d.Verdict.Level.Code(); {
-				case unknown:
-					return exitCode(3)
-				case code > 0:
-					return exitCode(code)
-				}
-				return nil
+				return exit(code, write(cmd.OutOrStdout(), d))
 			})
 		},
 	}

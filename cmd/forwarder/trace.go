@@ -70,13 +70,7 @@ them does not; 2 unknown, or wrong command line or configuration.`,
 			if cmd.Context().Err() != nil {
 				return &config.Error{Err: fmt.Errorf("interrupted: %w", cmd.Context().Err())}
 			}
-			if err := write(cmd.OutOrStdout(), d); err != nil {
-				return err
-			}
-			if d.Verdict.Code > 0 {
-				return exitCode(d.Verdict.Code)
-			}
-			return nil
+			return exit(d.Verdict.Code, write(cmd.OutOrStdout(), d))
 		},
 	}
 	flags := cmd.Flags()

@@ -22,6 +22,9 @@ type part struct {
 	skip string
 	// collect returns the files of the part.
 	collect func(context.Context) ([]file, error)
+	// files and err are the result of collect.
+	files []file
+	err   error
 }
 
 // file is a file of a bundle.
@@ -30,40 +33,31 @@ type file struct {
 	content []byte
 }
 
-// collected is a part with its files, or with the error that prevented the collection.
-type collected struct {
-	part
-	files []file
-	err   error
-}
-
-// collect collects all parts concurrently and returns them in the given order. If a part fails, collect
-// still collects the others.
-func collect(ctx context.Context, parts ...part) []collected {
-	all := make([]collected, len(parts))
+// collect collects all parts concurrently and returns them. If a part fails, collect still collects
+// the others.
+func collect(ctx context.Context, parts ...part) []part {
 	var collecting sync.WaitGroup
-	for i, p := range parts {
-		all[i].part = p
+	for i := range parts {
+		p := &parts[i]
 		if p.skip != "" {
 			continue
 		}
 		collecting.Go(func() {
-			files, err := p.collect(ctx)
+			p.files, p.err = p.collect(ctx)
 			var late *deadline.Error
-			if errors.As(err, &late) { // its text names the flag --timeout, which the command doesn't have
-				err = fmt.Errorf("no response within %s: %w", late.Timeout, late.Err)
+			if errors.As(p.err, &late) { // its text names the flag --timeout, which the command doesn't have
+				p.err = fmt.Errorf("no response within %s: %w", late.Timeout, late.Err)
 			}
-			all[i].files, all[i].err = files, err
 		})
 	}
 	collecting.Wait()
-	return all
+	return parts
 }
 
 // Bundle contains the files of all parts, and the index of the files.
 type Bundle struct {
 	Manifest
-	parts []collected
+	parts []part
 }
 
 // Manifest is the index of a bundle. It is the bundle's first file, manifest.json.
@@ -94,9 +88,8 @@ type FileEntry struct {
 }
 
 // index returns the manifest with an entry for each collected part.
-func (m Manifest) index(all []collected) Manifest {
+func (m Manifest) index(all []part) Manifest {
 	m.Format = 1
-	m.Parts = nil
 	for _, c := range all {
 		e := Entry{Part: c.name, Skipped: c.skip}
 		if c.err != nil {

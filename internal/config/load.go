@@ -123,8 +123,8 @@ func (v variable) check() error {
 	case time.Duration:
 		return inBounds(v, x, time.ParseDuration)
 	case string:
-		if values := v.oneOf(); values != nil {
-			return checkOneOf(x, values)
+		if values := v.oneOf(); values != nil && !slices.Contains(values, x) {
+			return errors.New("use " + Alternatives(values))
 		}
 	}
 	switch v.kind {
@@ -157,13 +157,6 @@ func inBounds[T int | time.Duration](v variable, x T, parse func(string) (T, err
 		}
 	}
 	return nil
-}
-
-func checkOneOf(value string, values []string) error {
-	if slices.Contains(values, value) {
-		return nil
-	}
-	return errors.New("use " + Alternatives(values))
 }
 
 // List is a comma-separated list. Spaces around an item are ignored.

@@ -39,17 +39,17 @@ type Access struct {
 	}
 }
 
-// NewAccess returns an Access. If reviews is nil, the Access denies nothing, like a nil Access. If
-// r is nil, the Access reviews each resource separately.
+// NewAccess returns an Access. If r is nil, the Access reviews each resource separately.
 func NewAccess(reviews authorizationclient.SelfSubjectAccessReviewInterface, r authorizationclient.SelfSubjectRulesReviewInterface, now func() time.Time) *Access {
 	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
 }
 
 // Denied returns an error if the forwarder lacks permission to list or to watch a resource in a
 // namespace. The namespace "" means all namespaces. The error is a Forbidden error, like one from the
-// API server, and names the first missing permission. A failed review denies nothing.
+// API server, and names the first missing permission. A failed review denies nothing, and neither
+// does a nil Access.
 func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
-	if a == nil || a.reviews == nil || a.allowsAll(ctx) {
+	if a == nil || a.allowsAll(ctx) {
 		return nil
 	}
 	rules := a.rules.in(ctx, namespace, a.now())

@@ -102,7 +102,7 @@ func (w Watcher) listNames(ctx context.Context, a *Access) (names []string) {
 
 // allows reports whether a verb is allowed on a namespace. The namespace "" means all namespaces.
 func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, error) {
-	if a == nil || a.reviews == nil {
+	if a == nil {
 		return true, nil
 	}
 	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can also allow this
@@ -168,11 +168,11 @@ func (n *Namespaces) Looked() bool {
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return len(n.include) == 0 || n.looked
+	return len(n.include) == 0 || n.missing != nil
 }
 
 func (n *Namespaces) noteMissing(missing map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.missing, n.looked = missing, true
+	n.missing = missing
 }

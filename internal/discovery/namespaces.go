@@ -39,8 +39,7 @@ type Namespaces struct {
 	mu      sync.RWMutex
 	known   map[string]bool
 	failing error             // error of the last list or watch, nil if it succeeded
-	missing map[string]string // result of Missing if namespaces are not watched
-	looked  bool              // missing is known
+	missing map[string]string // result of Missing if namespaces are not watched; nil until it is known
 	similar map[string]string // cache: similar names in known, by missing name; nil after a change
 
 	listed chan struct{} // closed when known is complete for the first time

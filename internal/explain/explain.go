@@ -31,7 +31,7 @@ import (
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery kubediscovery.DiscoveryInterface
-	Reviews   authorizationclient.SelfSubjectAccessReviewInterface // nil to skip permissions
+	Reviews   authorizationclient.SelfSubjectAccessReviewInterface
 
 	Selection     discovery.Selection
 	Namespaces    discovery.NamespaceSelection
@@ -56,10 +56,7 @@ const (
 // now. An error means that the API server did not respond, or refused the credentials.
 func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	reviews := &cachedReviews{next: c.Reviews, answers: map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview{}}
-	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}
-	if c.Reviews != nil {
-		e.access = discovery.NewAccess(reviews, nil, time.Now)
-	}
+	e := &explainer{config: c, access: discovery.NewAccess(reviews, nil, time.Now), namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}
 	var err error
 	if e.catalog, _, err = discovery.Discover(ctx, c.Discovery, nil); err != nil {
 		return Explanation{}, fmt.Errorf("discover the resources: %w", err)
@@ -94,8 +91,6 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	switch {
 	case ctx.Err() != nil:
 		return Explanation{}, ctx.Err()
-	case c.Reviews == nil:
-		x.Warnings = append(x.Warnings, "permissions were not checked, so access to a resource that is shown as watched may be denied")
 	case reviews.undecided != "":
 		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.undecided)
 	}
@@ -257,9 +252,6 @@ func (e *explainer) refusals(ctx context.Context, x *Explained, namespaces []str
 // allowed reports whether the user may use the verb. Like the informers, it returns true if the API
 // server can't decide.
 func (e *explainer) allowed(ctx context.Context, verb string, r event.Resource, namespace string) (allowed bool, why string) {
-	if e.access == nil {
-		return true, ""
-	}
 	if all, _, err := e.access.Review(ctx, verb, "*", "*", ""); all && err == nil {
 		return true, ""
 	}

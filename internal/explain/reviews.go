@@ -22,7 +22,7 @@ type cachedReviews struct {
 
 var _ authorizationclient.SelfSubjectAccessReviewInterface = (*cachedReviews)(nil)
 
-// Create sends a review, unless its answer is known.
+// Create implements [authorizationclient.SelfSubjectAccessReviewInterface].
 func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
 	about := *review.Spec.ResourceAttributes
 	a.mu.Lock()

@@ -198,9 +198,7 @@ func (f *Fleet) Gather() ([]*dto.MetricFamily, error) {
 	own.MustRegister(f)
 	all := prometheus.Gatherers{f.Metrics, own}
 	for _, m := range f.sorted() {
-		if r := m.metrics(); r != nil {
-			all = append(all, r)
-		}
+		all = append(all, m.metrics())
 	}
 	return all.Gather()
 }

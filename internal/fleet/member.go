@@ -34,7 +34,7 @@ type member struct {
 	wanted   source.Cluster
 	unusable error                // the error of a kubeconfig that is newer than wanted
 	relay    *relay.Relay         // nil while none runs
-	registry *prometheus.Registry // of the Relay
+	registry *prometheus.Registry // of the Relay; empty while none runs
 	failed   error                // why no Relay runs
 	last     string               // text of the last failure, also while a Relay runs
 	failedAt time.Time            // when that failure first occurred; zero after a Relay that ran longer than maxDelay
@@ -43,7 +43,7 @@ type member struct {
 func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
 	return &member{
 		fleet: f, name: c.Name, log: f.Relay.Logger.With("cluster", c.Name), leave: leave,
-		since: time.Now(), changed: make(chan struct{}, 1), wanted: c,
+		since: time.Now(), changed: make(chan struct{}, 1), wanted: c, registry: prometheus.NewRegistry(),
 	}
 }
 
@@ -156,7 +156,7 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.relay, m.registry = nil, nil; time.Since(began) > maxDelay {
+		if m.relay, m.registry = nil, prometheus.NewRegistry(); time.Since(began) > maxDelay {
 			m.failedAt = time.Time{}
 		}
 	}()
@@ -197,13 +197,10 @@ func (m *member) fail(err error) {
 	m.log.Error("cannot copy the cluster, retrying", "err", err)
 }
 
-// metrics returns the metrics of the Relay, or nil if none runs.
+// metrics returns the metrics of the Relay.
 func (m *member) metrics() prometheus.Gatherer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.registry == nil {
-		return nil
-	}
 	return m.registry
 }
 

@@ -172,6 +172,7 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	if c.Dynamic == nil {
 		c.Dynamic = stubCluster{}
 	}
+	c.Reads = c.Dynamic
 	if c.Markers == nil {
 		c.Markers = stubMarkers{}
 	}

@@ -80,6 +80,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 		completed: map[schema.GroupResource]int{}, started: map[schema.GroupResource]bool{}, bus: map[event.Key]event.Acked{},
 	}
 	c.Dynamic, c.Discovery = clients(t, config)
+	c.Reads = c.Dynamic
 	var err error
 	if c.Streams, err = apistream.New(config); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // onAdd, onUpdate, and onDelete handle the notifications of client-go. initial means that the
 // object was in the first list.
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
-	k := i.resource.Key(o.Namespace, o.Name)
+	k := i.of.resource.Key(o.Namespace, o.Name)
 	i.count.Change(nil, o)
 	s.references.Update(k)
 	enqueue := s.enqueue
@@ -48,7 +48,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 }
 
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
-	k := i.resource.Key(o.Namespace, o.Name)
+	k := i.of.resource.Key(o.Namespace, o.Name)
 	if old.UID != o.UID { // a delete and a create, merged by the watch cache or by a relist
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
@@ -84,10 +84,10 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	if !ok { // client-go lost the object; reconciliation finds the delete
 		i.count.Change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
 		s.reselect(i.of)
-		s.config.Compare(i.resource.GroupResource())
+		s.config.Compare(i.of.resource.GroupResource())
 		return
 	}
-	k := i.resource.Key(o.Namespace, o.Name)
+	k := i.of.resource.Key(o.Namespace, o.Name)
 	i.count.Change(o, nil)
 	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
@@ -104,7 +104,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 	i.history.Doubt()
 	err = refusal.Explain(err)
 	switch {
-	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:
+	case apierrors.IsForbidden(err) && i.namespace == "" && i.of.resource.Namespaced:
 		err = fmt.Errorf("%w; if only some namespaces are readable, name them in KUBERELAY_NAMESPACES", err)
 	case apierrors.IsBadRequest(err) && s.config.FieldSelector != "":
 		err = fmt.Errorf("%w; every watched resource must support the fields in KUBERELAY_FIELD_SELECTOR", err)
@@ -121,5 +121,5 @@ func (s *Set) watchFailed(i *informer, err error) {
 	if s.references.FollowsOwners() && !i.synced() {
 		s.EnqueueAll() // objects may wait for owners that this list would have contained
 	}
-	s.log.Warn("watch failed, retrying", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
+	s.log.Warn("watch failed, retrying", "resource", i.of.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
 }

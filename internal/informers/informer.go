@@ -24,18 +24,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// scope identifies the objects that one informer covers.
-type scope struct {
-	resource  event.Resource
-	namespace string // "" for all namespaces, or for a cluster-scoped resource
-	followed  bool   // selected by reference, so the label and field selectors do not apply
-}
-
 // informer is a shared informer with its own context. It does not come from a client-go factory,
 // because a factory can neither stop nor forget a single informer.
 type informer struct {
-	scope
 	of           *watched
+	namespace    string // "" for all namespaces, or for a cluster-scoped resource
 	packer       *event.Packer
 	name         *cache.InformerName // released when the informer has ended
 	shared       cache.SharedIndexInformer
@@ -56,15 +49,14 @@ type informer struct {
 // newInformer returns an informer that does not run yet. It adds the handler before the informer
 // runs, so that the handler misses no notification.
 func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
-	sc := scope{resource: w.resource, namespace: namespace, followed: w.followed}
-	i := &informer{scope: sc, of: w, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
+	i := &informer{of: w, namespace: namespace, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
 	i.history = history.New(history.Config{
-		Resource: sc.resource.GroupResource(), Client: s.config.Dynamic.Resource(sc.resource.GroupVersionResource()),
-		Selected: s.selected(sc, metav1.ListOptions{}), Server: s.server,
-		MayBeRedefined: func() bool { return s.mayBeRedefined(sc.resource.Group) }, Now: s.config.Now,
+		Resource: w.resource.GroupResource(), Client: s.config.Dynamic.Resource(w.resource.GroupVersionResource()),
+		Selected: s.selected(w, metav1.ListOptions{}), Server: s.server,
+		MayBeRedefined: func() bool { return s.mayBeRedefined(w.resource.Group) }, Now: s.config.Now,
 	})
 	// client-go accepts each name only once, so each informer gets a unique name.
-	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
+	name, err := cache.NewInformerName(w.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +66,9 @@ func (s *Set) newInformer(w *watched, namespace string) (*informer, error) {
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
 			Indexers:          s.indexers(),
-			ObjectDescription: sc.resource.GroupVersionResource().String(),
+			ObjectDescription: w.resource.GroupVersionResource().String(),
 
-			Identifier:              name.WithResource(sc.resource.GroupVersionResource()),
+			Identifier:              name.WithResource(w.resource.GroupVersionResource()),
 			InformerMetricsProvider: s.config.InformerMetrics,
 		})
 	if err := i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.watchFailed(i, err) }); err != nil {
@@ -106,16 +98,16 @@ func (i *informer) synced() bool { return i.registration.HasSynced() }
 
 // key returns the key of an object from its name in the indexer.
 func (i *informer) key(name string) event.Key {
-	if !i.resource.Namespaced {
-		return i.resource.Key("", name)
+	if !i.of.resource.Namespaced {
+		return i.of.resource.Key("", name)
 	}
 	namespace, name, _ := strings.Cut(name, "/")
-	return i.resource.Key(namespace, name)
+	return i.of.resource.Key(namespace, name)
 }
 
 // covers reports whether the informer lists and watches the resource and namespace of a key.
 func (i *informer) covers(k event.Key) bool {
-	return k.GroupResource() == i.resource.GroupResource() && (i.namespace == "" || k.Namespace == i.namespace)
+	return k.GroupResource() == i.of.resource.GroupResource() && (i.namespace == "" || k.Namespace == i.namespace)
 }
 
 // keys returns the keys of all objects in the indexer.
@@ -158,7 +150,7 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 
 // status returns a consistent status of the informer.
 func (i *informer) status() health.Status {
-	st := health.Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
+	st := health.Status{Resource: i.of.resource, Namespace: i.namespace, Synced: i.synced()}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	st.Failing, st.Since = i.failing, i.began
@@ -186,10 +178,10 @@ func (i *informer) noteSynced(now time.Time) {
 // its failures, because client-go does not report requests that it retries. An informer that fails
 // recovers when its watch is open, because the watch may be forbidden even after a successful list.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
-	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
+	from := apistream.Resource{GroupVersionResource: i.of.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			s.counters.Lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
+			s.counters.Lists.WithLabelValues(i.of.resource.GroupResource().String()).Inc()
 			if o.Continue == "" {
 				i.history.BeginList(ctx)
 			}
@@ -199,7 +191,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				// previous epoch. With WatchList, the first list is always consistent.
 				o.ResourceVersion = ""
 			}
-			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))
+			list, err := s.config.Streams.List(ctx, from, s.selected(i.of, o), s.decode(i))
 			if err != nil {
 				return nil, err
 			}
@@ -223,8 +215,8 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				i.progress.List(0, true, false, s.config.Now())
 			}
 			ctx = i.history.Watching(ctx, stops)
-			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func(asked time.Time) {
-				s.counters.Opened(i.resource.GroupResource().String())
+			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.of, o), s.decode(i), func(asked time.Time) {
+				s.counters.Opened(i.of.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
 					i.history.Listed("")
@@ -250,7 +242,7 @@ func (s *Set) shown(i *informer, e watch.Event) {
 		return
 	}
 	if e.Type != watch.Bookmark {
-		s.counters.Changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
+		s.counters.Changes.WithLabelValues(i.of.resource.GroupResource().String()).Inc()
 	}
 	i.history.Shown(e)
 }
@@ -258,8 +250,8 @@ func (s *Set) shown(i *informer, e watch.Event) {
 // decode returns a function that reads an object into its cached form. The cached form has no body
 // if the object can never be selected.
 func (s *Set) decode(i *informer) apistream.Decode {
-	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.MaySelect, s.shapeOf(i.resource))
-	paths, many := s.references.PathsOf(i.resource), sync.Once{}
+	decoder := s.config.Converter.Decoder(i.of.resource, i.packer, s.namespaces.MaySelect, s.shapeOf(i.of.resource))
+	paths, many := s.references.PathsOf(i.of.resource), sync.Once{}
 	return func(text *jsonscan.Scanner) (runtime.Object, error) {
 		begin := text.Position()
 		o, err := decoder.Read(text)
@@ -269,9 +261,9 @@ func (s *Set) decode(i *informer) apistream.Decode {
 		if len(paths) > 0 && (!o.Body.None() || o.Unselected) {
 			refs, all := paths.Read(text.Between(begin, text.Position()))
 			if o.References = refs; !all {
-				s.counters.References.WithLabelValues(i.resource.GroupResource().String()).Inc()
+				s.counters.References.WithLabelValues(i.of.resource.GroupResource().String()).Inc()
 				many.Do(func() {
-					s.log.Warn("object has too many references to follow", "resource", i.resource.GroupResource(), "namespace", o.Namespace, "name", o.Name, "followed", len(refs))
+					s.log.Warn("object has too many references to follow", "resource", i.of.resource.GroupResource(), "namespace", o.Namespace, "name", o.Name, "followed", len(refs))
 				})
 			}
 		}
@@ -279,9 +271,10 @@ func (s *Set) decode(i *informer) apistream.Decode {
 	}
 }
 
-// selected adds the label and field selectors to the options of a request.
-func (s *Set) selected(sc scope, o metav1.ListOptions) metav1.ListOptions {
-	if sc.followed {
+// selected adds the label and field selectors to the options of a request. They do not apply to a
+// resource that is selected by reference.
+func (s *Set) selected(w *watched, o metav1.ListOptions) metav1.ListOptions {
+	if w.followed {
 		return o
 	}
 	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector

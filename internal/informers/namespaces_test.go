@@ -272,7 +272,7 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 		}
 		w.informers.Change(func(m map[string]*informer) { clear(m) })
 		for _, name := range names {
-			w.informers.Put(name, &informer{registration: syncedRegistration{}})
+			w.informers.Put(name, &informer{of: w, registration: syncedRegistration{}})
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 // the objects in the indexer, which can be ahead of the handler. It remembers the result, because
 // an unchanged resource gets a point at each tick.
 func (s *Set) countAt(i *informer, version string, selection uint64) (objects int, ok bool) {
-	if !i.followed {
+	if !i.of.followed {
 		return s.lenOf(i), true
 	}
 	if i.version() != version {

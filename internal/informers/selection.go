@@ -15,13 +15,13 @@ func (s *Set) len(w *watched) int {
 }
 
 func (s *Set) lenOf(i *informer) int {
-	if !i.followed {
-		all := i.namespace != "" || !i.resource.Namespaced || s.namespaces.SelectsAll()
+	if !i.of.followed {
+		all := i.namespace != "" || !i.of.resource.Namespaced || s.namespaces.SelectsAll()
 		return i.count.Selected(func(namespace string) bool { return all || s.namespaces.Selects(namespace) })
 	}
 	n := 0 // the selection depends on references, so count the objects one by one
 	for _, o := range i.shared.GetStore().List() {
-		if o := o.(*event.Object); !o.Unselected && s.selects(i.resource.Key(o.Namespace, o.Name)) {
+		if o := o.(*event.Object); !o.Unselected && s.selects(i.of.resource.Key(o.Namespace, o.Name)) {
 			n++
 		}
 	}

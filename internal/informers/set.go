@@ -46,8 +46,8 @@ type Config struct {
 	Streams   *apistream.Client // for the lists and watches of selected resources
 	Discovery kubediscovery.DiscoveryInterface
 
-	// Reads, if not nil, reads single objects instead of Dynamic. Many reads may run at once, and
-	// lists and watches must not wait for them.
+	// Reads reads single objects. Many reads may run at once, and lists and watches must not wait for
+	// them.
 	Reads dynamic.Interface
 
 	Ledger    *ledger.Ledger // receives the changes that the watches show
@@ -136,9 +136,6 @@ type Set struct {
 
 // New returns a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
-	if c.Reads == nil {
-		c.Reads = c.Dynamic
-	}
 	s := &Set{
 		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),

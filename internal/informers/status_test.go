@@ -117,7 +117,6 @@ func TestMetricsBeforeTheInformersStart(t *testing.T) {
 func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 	b := newBench(t, Config{Follow: []string{"ownerReferences"}}, testResource)
 	b.watched.followed = true
-	b.watched.informer(testKey).followed = true
 	b.index(object("A", "1"))
 	done := make(chan struct{})
 	go func() {

@@ -28,9 +28,6 @@ const (
 	shutdownTimeout = 3 * time.Second
 )
 
-// listenVariable is the environment variable that sets the address.
-const listenVariable = "KUBERELAY_LISTEN_ADDR"
-
 // Endpoints configures the endpoints of a [Server].
 type Endpoints struct {
 	Metrics prometheus.Gatherer // /metrics
@@ -79,7 +76,7 @@ func listenError(addr string, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		fix = "choose an address of this machine, or use :port for all addresses"
 	}
-	return fmt.Errorf("%s=%q: %w: %s", listenVariable, addr, err, fix)
+	return fmt.Errorf("KUBERELAY_LISTEN_ADDR=%q: %w: %s", addr, err, fix)
 }
 
 // Addr returns the address of the server, with the actual port if the configured one is 0.

@@ -22,13 +22,11 @@ const (
 
 // Config configures a Page. Every field is required unless its comment says otherwise.
 type Config struct {
-	// Status returns the status document with its verdict. With several clusters, the document
-	// covers all of them. Status must not block.
-	Status func() status.Document
-	Recent *Recent // nil with several clusters
-	// Cluster returns the status document and the recent events of one of several clusters. It is
-	// nil if the forwarder has a single cluster. It must not block.
-	Cluster func(name string) (status.Document, *Recent)
+	// View returns the status document with its verdict, and the recent events. With several clusters,
+	// cluster is the name of one, or "" for all of them together, which have no recent events. With a
+	// single cluster, it is "". View must not block.
+	View    func(cluster string) (status.Document, *Recent)
+	Several bool // the forwarder has several clusters
 	// Done is closed to end all streams.
 	Done <-chan struct{}
 }

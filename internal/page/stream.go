@@ -50,7 +50,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 		return
 	}
 	cluster := ""
-	if p.Cluster != nil {
+	if p.Several {
 		cluster = r.URL.Query().Get("cluster")
 	}
 	if !p.enter(cluster) {
@@ -162,13 +162,7 @@ func (p *Page) frame(cluster string) frame {
 		return *f
 	}
 	f.second = now.Unix()
-	var d status.Document
-	recent := p.Recent
-	if cluster == "" {
-		d = p.Status()
-	} else {
-		d, recent = p.Cluster(cluster)
-	}
+	d, recent := p.View(cluster)
 	f.showStatus(d, now)
 	if recent != nil {
 		f.showRecent(recent, now)

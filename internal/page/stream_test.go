@@ -82,6 +82,8 @@ type forwarder struct {
 	mu    sync.Mutex
 	doc   status.Document
 	asked int
+
+	recent Recent
 }
 
 func (f *forwarder) status() status.Document {
@@ -134,7 +136,7 @@ func openCluster(t *testing.T, p *Page, cluster string, names bool, headers ...s
 
 func newPage(f *forwarder) (*Page, chan struct{}) {
 	done := make(chan struct{})
-	return New(Config{Status: f.status, Recent: new(Recent), Done: done}), done
+	return New(Config{View: func(string) (status.Document, *Recent) { return f.status(), &f.recent }, Done: done}), done
 }
 
 // TestStream verifies that a stream sends changes at most once a second. All streams share the computed
@@ -177,8 +179,8 @@ func TestStream(t *testing.T) {
 		f.change(func(d *status.Document) { d.Bus.Queued = 3 })
 		sends("a change", "status ")
 		sends("no change", "")
-		p.Recent.Add(key("web"), event.Created, "1", time.Now(), time.Now())
-		p.Recent.Add(key("api"), event.Created, "2", time.Now(), time.Now())
+		f.recent.Add(key("web"), event.Created, "1", time.Now(), time.Now())
+		f.recent.Add(key("api"), event.Created, "2", time.Now(), time.Now())
 		sends("two events", "rates events ")
 		f.change(func(d *status.Document) {
 			d.Verdict = status.Verdict{Level: status.Warning, Findings: []status.Finding{{Reason: status.MemoryLow, Message: "96%"}}}
@@ -231,12 +233,13 @@ func TestLateStream(t *testing.T) {
 // TestNames verifies that a stream has names of objects only if the caller allows it.
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := newPage(&forwarder{})
-		p.Recent.Add(key("tenant-secret"), event.Created, "1", time.Now(), time.Now())
+		f := &forwarder{}
+		p, _ := newPage(f)
+		f.recent.Add(key("tenant-secret"), event.Created, "1", time.Now(), time.Now())
 		without, _ := open(t, p, false)
 		with, _ := open(t, p, true)
 		_, text := without.take(t)
-		p.Recent.Add(key("tenant-secret"), event.Updated, "2", time.Now(), time.Now())
+		f.recent.Add(key("tenant-secret"), event.Updated, "2", time.Now(), time.Now())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		kinds, more := without.take(t)
@@ -259,7 +262,7 @@ func TestHostileNames(t *testing.T) {
 		f.change(func(d *status.Document) {
 			d.Resources = []status.Resource{{Name: "pods", WatchError: &status.Error{Message: hostile}}}
 		})
-		p.Recent.Add(event.Key{Resource: "roles", Namespace: hostile, Name: hostile}, event.Created, hostile, time.Now(), time.Now())
+		f.recent.Add(event.Key{Resource: "roles", Namespace: hostile, Name: hostile}, event.Created, hostile, time.Now(), time.Now())
 		c, _ := open(t, p, true)
 		kinds, text := c.take(t)
 		if kinds != "status rates events " || strings.Count(text, "\n\n") != 4 || strings.ContainsAny(text, "<\r\u2028") {
@@ -325,7 +328,10 @@ func TestClusters(t *testing.T) {
 			d.Clusters = []status.Document{{Cluster: "a", Resources: resources}, {Cluster: "b", Resources: resources}}
 		})
 		one := &forwarder{doc: status.Document{Cluster: "a", Resources: resources}}
-		p := New(Config{Status: f.status, Done: make(chan struct{}), Cluster: func(name string) (status.Document, *Recent) {
+		p := New(Config{Several: true, Done: make(chan struct{}), View: func(name string) (status.Document, *Recent) {
+			if name == "" {
+				return f.status(), nil
+			}
 			return one.status(), recents.Of(name)
 		}})
 		recents.Of("a").Add(key("web"), event.Created, "1", time.Now(), time.Now())

@@ -126,15 +126,6 @@ func (s *readiness) matches() error {
 	return nil
 }
 
-// unmatched returns the entries of settings that match nothing. It returns none before the
-// informers run.
-func (s *readiness) unmatched() (all []status.Unmatched) {
-	if r := s.running(); r != nil {
-		all, _ = r.allUnmatched()
-	}
-	return all
-}
-
 // unmatchedCollector computes kuberelay_setting_unmatched at each scrape.
 type unmatchedCollector struct{ relay *Relay }
 
@@ -147,8 +138,12 @@ func (c unmatchedCollector) Describe(to chan<- *prometheus.Desc) { to <- unmatch
 
 // Collect implements [prometheus.Collector].
 func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
+	if c.relay.state.running() == nil {
+		return
+	}
+	all, _ := c.relay.allUnmatched()
 	sent := map[status.Unmatched]bool{} // a list may have an entry twice, and a metric may not have a series twice
-	for _, u := range c.relay.state.unmatched() {
+	for _, u := range all {
 		u.Entry, u.Suggestion = strings.ToValidUTF8(u.Entry, "?"), ""
 		if !sent[u] {
 			to <- prometheus.MustNewConstMetric(unmatchedDesc, prometheus.GaugeValue, 1, u.Setting, u.Entry)

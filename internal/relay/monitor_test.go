@@ -18,7 +18,10 @@ import (
 )
 
 // countedLoads is an empty bus that counts its loads.
-type countedLoads struct{ n int }
+type countedLoads struct {
+	silent
+	n int
+}
 
 func (c *countedLoads) Load(context.Context, func(event.Key, event.Acked) error) error {
 	c.n++
@@ -31,8 +34,8 @@ func (c *countedLoads) Load(context.Context, func(event.Key, event.Acked) error)
 func TestLossAfterTheFirstLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var losses atomic.Uint64
-		source := &countedLoads{}
-		tm := newTestTerm(&bus.Bus{Publisher: &silent{}, Source: source, PossibleLosses: losses.Load, Probes: true}, 0, slog.New(slog.DiscardHandler))
+		source := &countedLoads{silent: silent{losses: losses.Load}}
+		tm := newTestTerm(&bus.Bus{Bus: source, Readable: true}, 0, slog.New(slog.DiscardHandler))
 		tm.checkpoint.PossibleLosses = losses.Load
 		tm.reconciler = checkpoint.NewReconciler(tm.checkpoint, source, reconciled{tm}, time.Hour, tm.Logger)
 		losses.Store(1)
@@ -58,7 +61,7 @@ func TestLossAfterTheFirstLoad(t *testing.T) {
 func TestTheBusIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
-		tm := newTestTerm(&bus.Bus{Publisher: f, PossibleLosses: func() uint64 { return 0 }, Probes: true}, 0, slog.New(slog.DiscardHandler))
+		tm := newTestTerm(&bus.Bus{Bus: f, Readable: true}, 0, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = tm.monitorBus(ctx) })
@@ -102,8 +105,8 @@ func (f *flickering) Ready() error {
 func TestOutageCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flickering{}
-		slow := func() uint64 { time.Sleep(time.Second); return 0 } // on the synctest clock, so that workers can run
-		tm := newTestTerm(&bus.Bus{Publisher: f, PossibleLosses: slow, Probes: true}, 0, slog.New(slog.DiscardHandler))
+		f.losses = func() uint64 { time.Sleep(time.Second); return 0 } // on the synctest clock, so that workers can run
+		tm := newTestTerm(&bus.Bus{Bus: f, Readable: true}, 0, slog.New(slog.DiscardHandler))
 		keys, acked := tm.ledger, tm.acked
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

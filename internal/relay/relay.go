@@ -70,10 +70,6 @@ type Config struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-
-	// takeover measures the progress of a takeover on Kafka, and loading that of a checkpoint load. New
-	// sets both.
-	takeover, loading *longwork.Counter
 }
 
 // Relay copies the state of one cluster to one bus. Make one with [New].
@@ -91,6 +87,8 @@ type Relay struct {
 	comparer  *reconcile.Comparer // nil until Run has connected to the cluster
 	warned    sync.Once
 	work      *longwork.Tracker
+	takeover  longwork.Counter     // measures a takeover on Kafka
+	loading   longwork.Counter     // measures a checkpoint load
 	term      atomic.Pointer[term] // nil while this process is not the leader
 }
 
@@ -101,7 +99,6 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, &config.Error{Err: err}
 	}
-	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
 	r := &Relay{Config: c, shape: shapes, filterFailures: failures, ledger: ledger.New()}
 	r.work = longwork.New(r.longWork(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
@@ -158,7 +155,7 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 	// changes that happened in that time.
 	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
 	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
-	of.Compare, of.Discovered, of.Markers = r.compare, r.discovered, leaderSnapshots{r}
+	of.Compare, of.Discovered, of.Markers = r.compare, r.discovered, markers{r}
 	of.InformerMetrics, of.Now, of.Logger, of.Registerer = operations.InformerMetrics(r.Registerer), time.Now, r.Logger, r.Registerer
 	return informers.New(of)
 }

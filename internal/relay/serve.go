@@ -159,7 +159,7 @@ func (t *term) monitorBus(ctx context.Context) error {
 		if !away {
 			lastReady = time.Now()
 		}
-		if away && t.bus.Probes {
+		if away && t.bus.Readable {
 			// A publish would fail at once. But keys of deleted objects are handed out: if the bus
 			// does not have the object, no publish is needed, and the object's last state is freed.
 			t.queue.Pause(t.ledger.HasTombstone)

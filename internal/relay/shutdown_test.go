@@ -28,6 +28,10 @@ import (
 
 // silent is a bus that accepts every message and acknowledges none. It fails them when it is closed.
 type silent struct {
+	publish.Bus // nil; its methods are not called
+
+	losses func() uint64 // nil for no possible losses
+
 	mu     sync.Mutex
 	open   []func(uint64, error)
 	closes int
@@ -35,7 +39,7 @@ type silent struct {
 	mute   bool // Close does not fail the messages in flight
 }
 
-var _ publish.Publisher = (*silent)(nil)
+var _ publish.Bus = (*silent)(nil)
 
 var errClose = errors.New("the connection cannot be closed")
 
@@ -50,6 +54,13 @@ func (s *silent) Publish(_ context.Context, _ *event.Message, done func(uint64, 
 }
 
 func (s *silent) Ready() error { return nil }
+
+func (s *silent) PossibleLosses() uint64 {
+	if s.losses == nil {
+		return 0
+	}
+	return s.losses()
+}
 
 // Close fails the messages in flight and returns its error once, like the real buses.
 func (s *silent) Close() error {
@@ -139,7 +150,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				var text bytes.Buffer
 				log := slog.New(slog.NewTextHandler(&text, nil))
 				sink := &silent{hangs: c.busHangs}
-				tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }, Probes: true}, drain, log)
+				tm := newTestTerm(&bus.Bus{Bus: sink, Readable: true}, drain, log)
 				ctx, terminate := context.WithCancel(t.Context())
 				w := &watching{ended: make(chan struct{})}
 				w.ctx, w.stop = context.WithCancel(ctx)
@@ -194,7 +205,7 @@ func TestTheLeaseIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &silent{}
-				tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }, Probes: true}, 20*time.Second, slog.New(slog.DiscardHandler))
+				tm := newTestTerm(&bus.Bus{Bus: sink, Readable: true}, 20*time.Second, slog.New(slog.DiscardHandler))
 				ctx, terminate := context.WithCancel(t.Context())
 				w := &watching{ended: make(chan struct{})}
 				w.ctx, w.stop = context.WithCancel(ctx)
@@ -233,7 +244,7 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 		const drain = 20 * time.Second
 		log := slog.New(slog.DiscardHandler)
 		sink := &absent{takes: time.Second}
-		tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }}, drain, log)
+		tm := newTestTerm(&bus.Bus{Bus: sink}, drain, log)
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)
@@ -265,12 +276,14 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 // absent is a bus that rejects every message until it is back. After that, each acknowledgement
 // arrives with a delay. Close fails the messages in flight.
 type absent struct {
+	publish.Bus // nil; its methods are not called
+
 	back   atomic.Bool
 	closed atomic.Bool
 	takes  time.Duration
 }
 
-var _ publish.Publisher = (*absent)(nil)
+var _ publish.Bus = (*absent)(nil)
 
 func (a *absent) Publish(_ context.Context, _ *event.Message, done func(uint64, error)) {
 	if !a.back.Load() {
@@ -288,6 +301,8 @@ func (a *absent) Publish(_ context.Context, _ *event.Message, done func(uint64, 
 
 func (*absent) Ready() error { return nil }
 
+func (*absent) PossibleLosses() uint64 { return 0 }
+
 func (a *absent) Close() error {
 	a.closed.Store(true)
 	return nil
@@ -300,7 +315,7 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 		const drain = 20 * time.Second
 		var text bytes.Buffer
 		sink := &silent{mute: true}
-		tm := newTestTerm(&bus.Bus{Publisher: sink, PossibleLosses: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
+		tm := newTestTerm(&bus.Bus{Bus: sink}, drain, slog.New(slog.NewTextHandler(&text, nil)))
 		ctx, terminate := context.WithCancel(t.Context())
 		w := &watching{ended: make(chan struct{})}
 		w.ctx, w.stop = context.WithCancel(ctx)

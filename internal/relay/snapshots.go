@@ -12,49 +12,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/firstsync"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/relay/bus"
 )
 
-// snapshots publishes the snapshot markers of first syncs, and the consistency points.
+// snapshots is the progress of the snapshots in a term.
 type snapshots struct {
-	bus     *bus.Bus
-	builder event.Builder
-
 	mu       sync.Mutex
 	sessions map[schema.GroupResource]string // of snapshots in progress
 	finished map[schema.GroupResource]bool
-}
-
-var _ firstsync.Markers = (*snapshots)(nil)
-
-func newSnapshots(b *bus.Bus, builder event.Builder) *snapshots {
-	return &snapshots{bus: b, builder: builder, sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}}
-}
-
-func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if s.bus.Source == nil { // the bus cannot be read
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.finished[gr], nil
-	}
-	last, _, err := s.bus.LastMarker(ctx, gr)
-	return last == event.SnapshotCompleted, err
-}
-
-func (s *snapshots) Started(ctx context.Context, r event.Resource) error {
-	return s.put(ctx, event.SnapshotStarted, r, s.session(r.GroupResource()), 0)
-}
-
-func (s *snapshots) Finished(ctx context.Context, r event.Resource, objects int) error {
-	gr := r.GroupResource()
-	err := s.put(ctx, event.SnapshotCompleted, r, s.session(gr), objects)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.sessions, gr)
-		s.finished[gr] = true
-	}
-	return err
 }
 
 // session returns the session of the snapshot in progress, or a new session. A snapshot keeps its
@@ -68,52 +32,69 @@ func (s *snapshots) session(gr schema.GroupResource) string {
 	return s.sessions[gr]
 }
 
-func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, session string, objects int) error {
-	m, err := s.builder.Marker(t, r, session, objects, time.Now())
+func (s *snapshots) finish(gr schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, gr)
+	s.finished[gr] = true
+}
+
+// markers publishes the snapshot markers of first syncs while this process is the leader.
+type markers struct{ *Relay }
+
+var _ firstsync.Markers = markers{}
+
+var errNotLeader = errors.New("not the leader")
+
+func (m markers) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
+	t := m.term.Load()
+	if t == nil {
+		return false, errNotLeader
+	}
+	if !t.bus.Readable {
+		t.snapshots.mu.Lock()
+		defer t.snapshots.mu.Unlock()
+		return t.snapshots.finished[gr], nil
+	}
+	last, _, err := t.bus.LastMarker(ctx, gr)
+	return last == event.SnapshotCompleted, err
+}
+
+func (m markers) Started(ctx context.Context, r event.Resource) error {
+	return m.put(ctx, event.SnapshotStarted, r, 0)
+}
+
+func (m markers) Finished(ctx context.Context, r event.Resource, objects int) error {
+	return m.put(ctx, event.SnapshotCompleted, r, objects)
+}
+
+func (m markers) put(ctx context.Context, of event.Type, r event.Resource, objects int) error {
+	t := m.term.Load()
+	if t == nil {
+		return errNotLeader
+	}
+	gr := r.GroupResource()
+	marker, err := t.builder.Marker(of, r, t.snapshots.session(gr), objects, time.Now())
 	if err != nil {
 		return err
 	}
 	// A marker has no expected position. So first check whether an earlier attempt that received no
 	// response was stored.
-	if _, id, err := s.bus.LastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
-		return err
+	_, id, err := t.bus.LastMarker(ctx, gr)
+	if err == nil && id != marker.ID {
+		err = publish.Put(ctx, t.bus, marker)
 	}
-	return publish.Put(ctx, s.bus, m)
+	if err == nil && of == event.SnapshotCompleted {
+		t.snapshots.finish(gr)
+	}
+	return err
 }
 
 // resolved publishes a consistency point.
-func (s *snapshots) resolved(ctx context.Context, p event.Point) error {
-	m, err := s.builder.Resolved(p)
+func (t *term) resolved(ctx context.Context, p event.Point) error {
+	m, err := t.builder.Resolved(p)
 	if err != nil {
 		return err
 	}
-	return publish.Put(ctx, s.bus, m)
-}
-
-// leaderSnapshots publishes markers while this process is the leader.
-type leaderSnapshots struct{ *Relay }
-
-var _ firstsync.Markers = leaderSnapshots{}
-
-var errNotLeader = errors.New("not the leader")
-
-func (s leaderSnapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if t := s.term.Load(); t != nil {
-		return t.snapshots.Completed(ctx, gr)
-	}
-	return false, errNotLeader
-}
-
-func (s leaderSnapshots) Started(ctx context.Context, r event.Resource) error {
-	if t := s.term.Load(); t != nil {
-		return t.snapshots.Started(ctx, r)
-	}
-	return errNotLeader
-}
-
-func (s leaderSnapshots) Finished(ctx context.Context, r event.Resource, objects int) error {
-	if t := s.term.Load(); t != nil {
-		return t.snapshots.Finished(ctx, r, objects)
-	}
-	return errNotLeader
+	return publish.Put(ctx, t.bus, m)
 }

@@ -39,7 +39,8 @@ type term struct {
 	checkpoint       *checkpoint.Checkpoint
 	reconciler       *checkpoint.Reconciler
 	retention        *checkpoint.Retention // nil on a bus that cannot be purged
-	snapshots        *snapshots
+	builder          event.Builder
+	snapshots        snapshots
 	resolver         *resolve.Resolver
 	metrics          *termRegisterer
 	unavailableSince atomic.Int64           // when the bus became unavailable, in Unix nanoseconds; 0 while it is ready
@@ -60,7 +61,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 	metrics := &termRegisterer{Registerer: r.Registerer}
 	b, err := bus.Open(ctx, bus.Config{
 		Settings: r.Settings, Cluster: r.cluster.name, UID: r.cluster.uid, Writer: r.Writer, Permit: permit, WaitFor: r.state.waitFor,
-		Server: r.Server, Connections: r.Connections, Takeover: r.takeover, Loading: r.loading, Out: r.Out, Logger: r.Logger, Registerer: metrics,
+		Server: r.Server, Connections: r.Connections, Takeover: &r.takeover, Loading: &r.loading, Out: r.Out, Logger: r.Logger, Registerer: metrics,
 	})
 	if err != nil {
 		metrics.unregisterAll()
@@ -88,31 +89,36 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 // assemble connects the parts of a term, except its queue.
 func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 	s := r.Settings
-	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)}
 	acked := r.ledger.NewTerm()
-	t := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
+	t := &term{
+		Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), metrics: metrics,
+		builder:   event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.Reshape(r.converter)},
+		snapshots: snapshots{sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}},
+	}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
 		gr := k.GroupResource().String() // together with the position, identifies the event on NATS and on Kafka
 		b.Invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
 	t.checkpoint.PossibleLosses = b.PossibleLosses
 	t.checkpoint.Register(metrics)
-	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.Source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
-	if b.Purger != nil {
+	var source checkpoint.Source
+	if b.Readable {
+		source = b
 		t.retention = &checkpoint.Retention{
-			Checkpoint: t.checkpoint, Bus: b.Purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Checkpoint: t.checkpoint, Bus: b, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
 			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
 		}
 		t.retention.Register(metrics)
 	}
+	t.reconciler = checkpoint.NewReconciler(t.checkpoint, source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
 	t.forwarder = forward.New(forward.Config{
-		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.History,
+		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
-		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
+		Builder: t.builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
 	})
 	t.resolver = resolve.New(resolve.Config{
-		Informers: r.informers, Checkpoint: acked, Losses: t.checkpoint.Losses, Publish: t.snapshots.resolved, Compare: t.compare,
+		Informers: r.informers, Checkpoint: acked, Losses: t.checkpoint.Losses, Publish: t.resolved, Compare: t.compare,
 		Interval: s.Work.ResolvedInterval, Now: time.Now, Logger: r.Logger,
 	})
 	metrics.MustRegister(t.resolver)
@@ -120,11 +126,10 @@ func (r *Relay) assemble(b *bus.Bus, metrics *termRegisterer) *term {
 }
 
 func newQueue(s config.Config, metrics prometheus.Registerer) *workqueue.Queue {
-	limits := bus.LimitsOf(s)
-	return workqueue.New(workqueue.Config{
-		Workers: s.Work.Workers, MaxInFlight: limits.All, MaxLowPriorityInFlight: limits.LowPriority, MaxLowPriorityDelay: limits.LowPriorityDelay,
-		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
-	})
+	c := bus.LimitsOf(s)
+	c.Workers, c.BaseDelay, c.MaxDelay = s.Work.Workers, s.Work.RetryBaseDelay, s.Work.RetryMaxDelay
+	c.MetricsProvider = operations.WorkqueueMetrics(metrics)
+	return workqueue.New(c)
 }
 
 // close ends the term and closes the connection to the bus. Events in flight fail.
@@ -138,12 +143,12 @@ func (t *term) close() error {
 // load loads the checkpoint from the bus. It blocks until it succeeds, ctx ends, or a retry cannot
 // succeed.
 func (t *term) load(ctx context.Context) error {
-	if t.bus.Source == nil {
+	if !t.bus.Readable {
 		return nil
 	}
 	return retry.Until(ctx, func() error {
 		start := time.Now()
-		if _, err := t.checkpoint.Load(ctx, t.bus.Source); err != nil {
+		if _, err := t.checkpoint.Load(ctx, t.bus); err != nil {
 			return err
 		}
 		t.raiseEpochs()

@@ -46,7 +46,7 @@ func TestMeasureResync(t *testing.T) {
 // TestMeasureResend verifies that changes of the second in which an outage ended do not count as resent
 // changes. In an earlier version, they made the number of resent changes negative.
 func TestMeasureResend(t *testing.T) {
-	tm := newTestTerm(&bus.Bus{Publisher: &silent{}}, 0, slog.New(slog.DiscardHandler))
+	tm := newTestTerm(&bus.Bus{Bus: &silent{}}, 0, slog.New(slog.DiscardHandler))
 	tm.term.Store(tm)
 	tm.outage.Store(&outage{began: time.Unix(10, 0), ended: time.Unix(20, 0), waiting: 2})
 	for n := range 5 {
@@ -60,7 +60,7 @@ func TestMeasureResend(t *testing.T) {
 
 // TestMeasureBefore verifies that no long work is reported before it begins.
 func TestMeasureBefore(t *testing.T) {
-	r := &Relay{Config: Config{takeover: &longwork.Counter{}, loading: &longwork.Counter{}}}
+	r := &Relay{}
 	for _, w := range r.longWork() {
 		if a, is := w.Measure(); is {
 			t.Errorf("%s: %+v", w.Name, a)

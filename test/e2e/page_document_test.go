@@ -36,12 +36,12 @@ func TestStatusPageDocument_Slow(t *testing.T) {
 	}
 	recent := new(page.Recent)
 	recent.Add(event.Key{Resource: "secrets", Namespace: "shop", Name: "password"}, event.Created, "7", old, old)
-	served := page.New(page.Config{Recent: recent, Done: t.Context().Done(), Status: func() status.Document {
+	served := page.New(page.Config{Done: t.Context().Done(), View: func(string) (status.Document, *page.Recent) {
 		mu.Lock()
 		defer mu.Unlock()
 		now := d
 		now.Time = time.Now().UTC()
-		return status.Judge(now)
+		return status.Judge(now), recent
 	}})
 	mux := http.NewServeMux()
 	mux.Handle("/", served)
@@ -114,14 +114,14 @@ func TestStatusPageClusters(t *testing.T) {
 	recents := new(page.Recents)
 	recents.Of("shop.a").Add(event.Key{Resource: "nodes", Name: "node-a"}, event.Created, "7", time.Now(), time.Now())
 	served := page.New(page.Config{
-		Done: t.Context().Done(),
-		Status: func() status.Document {
-			d := member("")
-			d.Resources, d.Clusters = []status.Resource{}, []status.Document{member("shop.a"), member("shop.broken"), member("shop.c")}
-			return status.Judge(d)
-		},
-		Cluster: func(name string) (status.Document, *page.Recent) {
-			return status.Judge(member(name)), recents.Of(name)
+		Several: true, Done: t.Context().Done(),
+		View: func(name string) (status.Document, *page.Recent) {
+			d := member(name)
+			if name == "" {
+				d.Resources, d.Clusters = []status.Resource{}, []status.Document{member("shop.a"), member("shop.broken"), member("shop.c")}
+				return status.Judge(d), nil
+			}
+			return status.Judge(d), recents.Of(name)
 		},
 	})
 	mux := http.NewServeMux()

@@ -54,12 +54,12 @@ type History struct {
 	shown   shown
 	relist  bool               // the next watch must begin with a list
 	built   string             // the version of the API server before the last list
-	unwatch context.CancelFunc // ends the last watch, nil before the first
+	unwatch context.CancelFunc // ends the last watch
 	stops   int                // number of times that a watch was told to end
 }
 
 // New returns the History of an informer that has received nothing.
-func New(c Config) *History { return &History{config: c} }
+func New(c Config) *History { return &History{config: c, unwatch: func() {}} }
 
 // shown is the part of the history that the last list and the watches since then have shown.
 type shown struct {
@@ -196,15 +196,10 @@ func (h *History) contains(ctx context.Context, c *change) (bool, error) {
 // unexpected returns err, or nil if err means that the API server cannot read the version.
 func unexpected(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return nil
 	}
 	return err
-}
-
-// isTooLarge reports whether an error of the API server means that a version is in the future.
-func isTooLarge(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 // versionAt returns the version that the object of a change had at a version of the cluster. It

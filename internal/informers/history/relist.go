@@ -11,7 +11,7 @@ func (h *History) ListAgain() {
 	defer h.mu.Unlock()
 	h.relist = true
 	h.stops++
-	h.endWatch()
+	h.unwatch()
 }
 
 // Prove ends the current watch. Before the next watch, [History.Continue] must prove that the history
@@ -21,14 +21,7 @@ func (h *History) Prove() {
 	defer h.mu.Unlock()
 	h.shown.doubtful = true
 	h.stops++
-	h.endWatch()
-}
-
-// endWatch ends the last watch. The caller holds h.mu.
-func (h *History) endWatch() {
-	if h.unwatch != nil {
-		h.unwatch()
-	}
+	h.unwatch()
 }
 
 // Stops returns the number of times that watches were told to end. Call it before preparing a
@@ -46,7 +39,7 @@ func (h *History) Watching(ctx context.Context, stops int) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.endWatch()
+	h.unwatch()
 	h.unwatch = cancel
 	if h.stops != stops {
 		cancel()

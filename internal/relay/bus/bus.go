@@ -15,13 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/forward"
-	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
@@ -29,19 +24,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// Bus is the configured sink, including capabilities that only some sinks have. Make one with [Open].
+// Bus is the configured sink. Make one with [Open].
 type Bus struct {
-	publish.Publisher
-	Source         checkpoint.Source // nil if the sink cannot be read back
-	Purger         checkpoint.Purger // nil if the sink cannot be read back
-	History        forward.History
-	Probes         bool             // Ready detects on its own that the sink is available again; otherwise only a publish does
-	PossibleLosses func() uint64    // see [publish.Bus]
-	Invalid        *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
+	publish.Bus
+	// Readable is false for a sink that cannot be read back. Only a publish shows that such a sink is
+	// available again, and Ready does not.
+	Readable bool
+	Invalid  *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
 
-	readable publish.Bus        // nil if the sink cannot be read back
-	claim    *claim             // nil if the sink cannot be read back
-	server   *natsserver.Server // nil without the built-in server
+	*claim                    // nil if the sink cannot be read back
+	server *natsserver.Server // nil without the built-in server
 
 	closing sync.Once
 	closed  error // result of the first Close
@@ -49,71 +41,33 @@ type Bus struct {
 
 var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 
-// attach sets the capabilities of a sink that can be read back.
-func (b *Bus) attach(k publish.Bus) {
-	b.Publisher, b.Source, b.Purger, b.History, b.readable = k, k, k, k, k
-	b.PossibleLosses, b.Probes = k.PossibleLosses, true
-}
-
 // Ready returns nil while the bus is reachable, unless this process has read on the bus that another
 // cluster took the name or that a later release took over.
 func (b *Bus) Ready() error {
-	if err := b.claim.taken(); err != nil {
+	if err := b.taken(); err != nil {
 		return err
 	}
-	return b.Publisher.Ready()
+	return b.Bus.Ready()
 }
 
 // Publish publishes, unless this process has read on the bus that another cluster took the name or
 // that a later release took over.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
-	if err := b.claim.taken(); err != nil {
+	if err := b.taken(); err != nil {
 		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
 		return
 	}
-	b.Publisher.Publish(ctx, m, done)
+	b.Bus.Publish(ctx, m, done)
 }
 
-// LastMarker implements the method of [publish.Bus]. A sink that cannot be read back has no marker.
-func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
-	if b.readable == nil {
-		return "", "", nil
+// Load renews the claim and then loads the checkpoint. The bus may have lost the claim together with
+// other messages, and the claim must be published again before those messages.
+func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	if err := b.renew(ctx); err != nil {
+		return err
 	}
-	return b.readable.LastMarker(ctx, gr)
+	return b.Bus.Load(ctx, yield)
 }
-
-// Risks returns the settings of the bus that can cause the loss of acknowledged events.
-func (b *Bus) Risks() []publish.Risk {
-	if b.readable == nil {
-		return nil
-	}
-	return b.readable.Risks()
-}
-
-// Acquire claims the name on the bus with the settings of this process, unless the bus already has
-// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
-// another cluster owns the name. After that, every load of Source renews the claim, in case the bus
-// has lost it.
-//
-// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
-func (b *Bus) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
-	if b.claim == nil {
-		return 0, nil
-	}
-	return b.claim.acquire(ctx, loaded)
-}
-
-// KeepClaim renews the claim regularly until ctx ends, and detects whether another cluster took the
-// name.
-func (b *Bus) KeepClaim(ctx context.Context) {
-	if b.claim != nil {
-		b.claim.renewRegularly(ctx)
-	}
-}
-
-// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names another cluster than the one that this
-// cluster replaced, according to the claim.
-func (b *Bus) ReplacesNobody() bool { return b.claim != nil && b.claim.replacesNobody() }
 
 // CloseTimeout is the time that a shutdown may take beyond KUBERELAY_DRAIN_TIMEOUT, to
 // close the bus. It includes no wait for the cluster or for acknowledgements.
@@ -137,8 +91,8 @@ func (b *Bus) Close() error {
 }
 
 func (b *Bus) shutDown(ctx context.Context) (err error) {
-	if b.Publisher != nil {
-		err = b.Publisher.Close()
+	if b.Bus != nil {
+		err = b.Bus.Close()
 	}
 	if b.server != nil {
 		err = errors.Join(err, b.server.Shutdown(ctx))
@@ -150,31 +104,18 @@ func (b *Bus) shutDown(ctx context.Context) (err error) {
 // limit on keys alone would allow 2048 events in flight on Kafka, of up to 1 MB each.
 const maxBytesInFlight = 16 << 20
 
-// Limits limits the events in flight on a bus.
-type Limits struct {
-	All workqueue.Limit
-
-	// LowPriority limits the events of a first sync, a resync, or a comparison. A bus processes
-	// messages roughly in order, so a change waits behind these events.
-	LowPriority workqueue.Limit
-
-	// LowPriorityDelay is how long a low-priority event may wait on the bus for other low-priority
-	// events. For Kafka, it is 0, which means no limit, because events wait for a batch by design.
-	LowPriorityDelay time.Duration
-}
-
-// LimitsOf returns the limits of the configured sink.
-func LimitsOf(cfg config.Config) Limits {
-	keys, part, delay := cfg.NATS.MaxInFlight, 2, time.Duration(0)
+// LimitsOf returns a configuration with the limits of the configured sink.
+func LimitsOf(cfg config.Config) workqueue.Config {
+	keys, part, delay := cfg.NATS.MaxInFlight, 2, time.Duration(0) // Kafka has no delay limit, because events wait for a batch by design
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
 		keys, part = cfg.Kafka.MaxInFlight, 8 // Kafka has a higher limit, which fills batches
 	case config.SinkNATS:
 		delay = 500 * time.Microsecond
 	}
-	return Limits{
-		All:              workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight},
-		LowPriority:      workqueue.Limit{Keys: max(1, keys/part), Bytes: maxBytesInFlight / 2},
-		LowPriorityDelay: delay,
+	return workqueue.Config{
+		MaxInFlight:            workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight},
+		MaxLowPriorityInFlight: workqueue.Limit{Keys: max(1, keys/part), Bytes: maxBytesInFlight / 2},
+		MaxLowPriorityDelay:    delay,
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -24,7 +23,8 @@ import (
 
 // claim enforces one owner per cluster name on the bus. The first forwarder claims the name
 // on the bus for its cluster, before it publishes anything else. Forwarders of other
-// clusters are rejected, and a forwarder whose cluster was replaced stops.
+// clusters are rejected, and a forwarder whose cluster was replaced stops. A nil claim of a sink that
+// cannot be read back does nothing.
 type claim struct {
 	name     string            // of the cluster, on the bus
 	uid      string            // of the kube-system namespace; "" if that is forbidden
@@ -83,8 +83,15 @@ func (c *claim) admitToKafka(found event.Claim) error {
 	return nil
 }
 
-// acquire implements [Bus.Acquire].
-func (c *claim) acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
+// Acquire claims the name on the bus with the settings of this process, unless the bus already has
+// that claim. Call it before publishing anything else. It blocks until it succeeds, ctx ends, or
+// another cluster owns the name. After that, every load renews the claim, in case the bus has lost it.
+//
+// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
+func (c *claim) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16, err error) {
+	if c == nil {
+		return 0, nil
+	}
 	c.mu.Lock()
 	c.known = loaded.Epoch()
 	c.mu.Unlock()
@@ -180,11 +187,14 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 // renew publishes the claim again if the bus lost it, and detects whether another cluster took the
 // name. It does nothing before acquire has succeeded.
 func (c *claim) renew(ctx context.Context) error {
+	if lost := c.taken(); c == nil || lost != nil {
+		return lost
+	}
 	c.mu.Lock()
 	held := c.held
 	c.mu.Unlock()
-	if lost := c.taken(); held.UID == "" || lost != nil {
-		return lost
+	if held.UID == "" {
+		return nil
 	}
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
@@ -215,9 +225,12 @@ func (c *claim) taken() error {
 	return nil
 }
 
-// replacesNobody reports whether KUBERELAY_CLUSTER_REPLACES is set to another cluster than the one that
-// this cluster replaced according to the claim.
-func (c *claim) replacesNobody() bool {
+// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names another cluster than the one that this
+// cluster replaced, according to the claim.
+func (c *claim) ReplacesNobody() bool {
+	if c == nil {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.replaces != "" && c.held.UID != "" && c.held.Replaces != c.replaces
@@ -228,26 +241,16 @@ func (c *claim) replacesNobody() bool {
 // one message.
 const claimPoll = 10 * time.Second
 
-// renewRegularly renews the claim until ctx ends.
-func (c *claim) renewRegularly(ctx context.Context) {
+// KeepClaim renews the claim regularly until ctx ends, and detects whether another cluster took the
+// name.
+func (c *claim) KeepClaim(ctx context.Context) {
+	if c == nil {
+		return
+	}
 	_ = wait.PollUntilContextCancel(ctx, claimPoll, false, func(ctx context.Context) (bool, error) {
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug("checking the cluster name failed, retrying", "err", err)
 		}
 		return false, nil
 	})
-}
-
-// renewing is a checkpoint source that renews the claim before each load. The bus may have lost the
-// claim together with other messages, and the claim must be published again before those messages.
-type renewing struct {
-	checkpoint.Source
-	claim *claim
-}
-
-func (r renewing) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
-	if err := r.claim.renew(ctx); err != nil {
-		return err
-	}
-	return r.Source.Load(ctx, yield)
 }

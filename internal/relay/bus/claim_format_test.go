@@ -28,7 +28,7 @@ func (c *claimant) claimFormat(member string) {
 		c.t.Fatalf("the claim has no format: %s", m.Data)
 	}
 	m.Data = bytes.Replace(m.Data, present, []byte(member), 1)
-	if err := publish.Put(c.t.Context(), c.bus.readable, m); err != nil {
+	if err := publish.Put(c.t.Context(), c.bus, m); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -82,7 +82,7 @@ func (c *claimant) settle() (err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
 	known := ledger.New().NewTerm()
-	if _, err := checkpoint.New(known).Load(ctx, c.bus.Source); err != nil {
+	if _, err := checkpoint.New(known).Load(ctx, c.bus); err != nil {
 		return err
 	}
 	c.epoch, err = c.bus.Acquire(ctx, known)
@@ -110,7 +110,7 @@ func (c claimTest) settled(uid, replaces string) *claimant {
 // last returns the last claim on the bus.
 func (c *claimant) last() event.Claim {
 	c.t.Helper()
-	claim, err := c.bus.readable.LastClaim(c.t.Context())
+	claim, err := c.bus.LastClaim(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func configMapChange(cluster, name string) event.Change {
 func (c *claimant) acked() map[string]event.Acked {
 	c.t.Helper()
 	all := map[string]event.Acked{}
-	err := c.bus.Source.Load(c.t.Context(), func(k event.Key, a event.Acked) error {
+	err := c.bus.Load(c.t.Context(), func(k event.Key, a event.Acked) error {
 		if a.UID != "" {
 			all[k.Name] = a
 		} else {

@@ -28,7 +28,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	}
 	load := func() {
 		t.Helper()
-		if err := c.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+		if err := c.bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestALostClaimKeepsWhatItReplaced(t *testing.T) {
 	if err := c.claim.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.last(); got.Replaces != "uid-0" || c.claim.replacesNobody() {
+	if got := c.last(); got.Replaces != "uid-0" || c.claim.ReplacesNobody() {
 		t.Errorf("after a loss the bus says %+v", got)
 	}
 }

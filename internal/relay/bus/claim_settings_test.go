@@ -96,7 +96,7 @@ func TestReplacesNobody(t *testing.T) {
 		"another":          {&claim{replaces: "x", held: event.Claim{UID: "b", Replaces: "a"}}, true},
 		"there was nobody": {&claim{replaces: "a", held: event.Claim{UID: "b"}}, true},
 	} {
-		if got := c.claim.replacesNobody(); got != c.want {
+		if got := c.claim.ReplacesNobody(); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}

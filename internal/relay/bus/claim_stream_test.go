@@ -73,7 +73,7 @@ func TestAClaimNamesItsStream(t *testing.T) {
 		case <-poll.C:
 		}
 	}
-	if err := c.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+	if err := c.bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	second := c.last()

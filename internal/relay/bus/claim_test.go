@@ -73,7 +73,7 @@ func TestAReplacedClusterEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus.settled("uid-2", "uid-1")
-	if err := old.bus.Source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
+	if err := old.bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
 		t.Errorf("to read the bus gave %v", err)
 	}
 	if err := old.bus.Ready(); !config.IsError(err) || !errors.Is(err, publish.ErrGone) {
@@ -219,7 +219,7 @@ func TestClustersKeepApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		purge := func() error {
-			return here.bus.Purger.Purge(t.Context(), configMapChange("prod", "a").Key, here.acked()["a"].Position)
+			return here.bus.Purge(t.Context(), configMapChange("prod", "a").Key, here.acked()["a"].Position)
 		}
 		err := purge()
 		for n := 0; errors.Is(err, event.ErrNewest); n++ { // Kafka can't purge the newest event of a partition

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -63,7 +64,7 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 	invalid := publish.NewInvalid(c.Registerer, c.Logger)
 	switch c.Settings.Event.Sink {
 	case config.SinkStdout:
-		return &Bus{Publisher: permitted{stdout.New(c.Out), c.Permit}, History: noHistory{}, PossibleLosses: func() uint64 { return 0 }}, nil
+		return &Bus{Bus: unreadable{stdout.New(c.Out), c.Permit}}, nil
 	case config.SinkKafka:
 		b, err = openKafka(c, claim, invalid)
 	case config.SinkNATS:
@@ -74,13 +75,13 @@ func open(ctx context.Context, c Config, claim *claim) (b *Bus, err error) {
 	if err != nil {
 		return nil, busError(err)
 	}
-	b.Invalid, claim.invalid, claim.bus = invalid, invalid, b.readable
-	b.claim, b.Source = claim, renewing{b.Source, claim} // from here on, Ready and Publish fail if another cluster takes the name
+	b.Readable, b.Invalid, claim.invalid, claim.bus = true, invalid, invalid, b.Bus
+	b.claim = claim // from here on, Ready and Publish fail if another cluster takes the name
 	c.WaitFor(b.Ready)
 	if err := b.Ready(); err != nil {
 		c.Logger.Warn("waiting for the bus", "err", err)
 	}
-	if err := b.readable.Wait(ctx); err != nil {
+	if err := b.Wait(ctx); err != nil {
 		return nil, errors.Join(busError(err), b.Close())
 	}
 	return b, nil
@@ -135,7 +136,7 @@ func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, er
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	b.attach(nb)
+	b.Bus = nb
 	return b, nil
 }
 
@@ -181,46 +182,49 @@ func openKafka(c Config, claim *claim, invalid *publish.Invalid) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{}
-	b.attach(kb)
-	return b, nil
+	return &Bus{Bus: kb}, nil
 }
 
 // OpenWriter connects to the bus as the writer of the cluster name in the settings, regardless of
 // which cluster owns the name. It waits until the bus is ready. On Kafka, it takes over the topics,
-// so that the brokers reject the previous writer. It ignores Cluster, UID, and WaitFor. The caller
-// must call closeBus. The error is a [config.Error] if a retry cannot succeed.
-func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
+// so that the brokers reject the previous writer. It ignores Cluster, UID, and WaitFor. The error is
+// a [config.Error] if a retry cannot succeed.
+func OpenWriter(ctx context.Context, c Config) (*Bus, error) {
 	if c.Settings.BuiltInServer() {
-		return nil, nil, &config.Error{Err: errBuiltIn}
+		return nil, &config.Error{Err: errors.New("KUBERELAY_NATS_URL is not set, and only its own forwarder can write to a built-in server")}
 	}
 	c.Cluster, c.WaitFor = c.Settings.Event.ClusterName, func(func() error) {}
-	b, err := open(ctx, c, &claim{name: c.Cluster, log: c.Logger})
-	if err != nil {
-		return nil, nil, err
-	}
-	return b.readable, b.Close, nil
+	return open(ctx, c, &claim{name: c.Cluster, log: c.Logger})
 }
 
-var errBuiltIn = errors.New("KUBERELAY_NATS_URL is not set, and only its own forwarder can write to a built-in server")
-
-// permitted checks the permit before each write, for a sink that does not check it.
-type permitted struct {
+// unreadable is a sink that cannot be read back, and that does not check the permit by itself.
+type unreadable struct {
 	publish.Publisher
 	permit publish.Permit
 }
 
-func (p permitted) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
-	if err := p.permit.Check(); err != nil {
+var _ publish.Bus = unreadable{}
+
+func (u unreadable) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	if err := u.permit.Check(); err != nil {
 		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, err))
 		return
 	}
-	p.Publisher.Publish(ctx, m, done)
+	u.Publisher.Publish(ctx, m, done)
 }
 
-// noHistory is the history of a sink that cannot be read back.
-type noHistory struct{}
+func (unreadable) Wait(context.Context) error                                     { return nil }
+func (unreadable) Load(context.Context, func(event.Key, event.Acked) error) error { return nil }
+func (unreadable) Purge(context.Context, event.Key, uint64) error                 { return nil }
+func (unreadable) LastClaim(context.Context) (event.Claim, error)                 { return event.Claim{}, nil }
+func (unreadable) PossibleLosses() uint64                                         { return 0 }
+func (unreadable) Risks() []publish.Risk                                          { return nil }
+func (unreadable) Stream() string                                                 { return "" }
 
-func (noHistory) At(context.Context, event.Key, uint64) (publish.Stored, error) {
+func (unreadable) At(context.Context, event.Key, uint64) (publish.Stored, error) {
 	return publish.Stored{}, nil
+}
+
+func (unreadable) LastMarker(context.Context, schema.GroupResource) (event.Type, string, error) {
+	return "", "", nil
 }
