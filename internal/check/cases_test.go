@@ -116,7 +116,15 @@ func cases() []decision {
 			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
 			f.Settings.Content.HashFields = config.Paths{"pods:.spec"}
 		}, Warning, "KUBERELAY_HASH_FIELDS"},
-		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "not watched"},
+		{"redaction-key", "known fields", "", func(f *Facts) {
+			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
+			f.Selection.HashFields = []string{"configmaps.core:.data.release", "tokens.example.com:.token", "tokens.example.com:.other"}
+		}, Warning, "fields of tokens.example.com are known"},
+		{"redaction-key", "only fields of rare objects", "", func(f *Facts) {
+			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
+			f.Selection.HashFields = []string{"configmaps.core:.data.release", "controllerrevisions.apps:.data.x"}
+		}, Skipped, "neither"},
+		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "neither"},
 
 		{"api-server-reachable", "down", "", func(f *Facts) { f.Server.Err = errFault }, Failed, "does not respond: fault"},
 		{"api-server-reachable", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, OK, "responds"},
