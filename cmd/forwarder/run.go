@@ -29,6 +29,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/kubeconfig"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
@@ -105,7 +106,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 // relayConfig builds the configuration of the relay from the settings, the contents of files, and the
 // identity of the pod.
 func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheus.Registerer) (relay.Config, error) {
-	c := relay.Config{Settings: cfg, Writer: writerName(os.Getenv), Out: out, Logger: log, Registerer: r}
+	c := relay.Config{Settings: cfg, Writer: writerName(os.Getenv), Out: stdout.NewOutput(out), Logger: log, Registerer: r}
 	var err error
 	if c.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return c, &config.Error{Err: fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}

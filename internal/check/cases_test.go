@@ -116,7 +116,15 @@ func cases() []decision {
 			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
 			f.Settings.Content.HashFields = config.Paths{"pods:.spec"}
 		}, Warning, "KUBERELAY_HASH_FIELDS"},
-		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "not watched"},
+		{"redaction-key", "known fields", "", func(f *Facts) {
+			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
+			f.Selection.HashFields = []string{"configmaps.core:.data.release", "tokens.example.com:.token", "tokens.example.com:.other"}
+		}, Warning, "fields of tokens.example.com are known"},
+		{"redaction-key", "only fields of rare objects", "", func(f *Facts) {
+			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
+			f.Selection.HashFields = []string{"configmaps.core:.data.release", "controllerrevisions.apps:.data.x"}
+		}, Skipped, "neither"},
+		{"redaction-key", "neither", "", func(f *Facts) { f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil }, Skipped, "neither"},
 
 		{"api-server-reachable", "down", "", func(f *Facts) { f.Server.Err = errFault }, Failed, "does not respond: fault"},
 		{"api-server-reachable", "unauthorized", "", func(f *Facts) { f.Server.Err = apierrors.NewUnauthorized("no") }, OK, "responds"},
@@ -154,7 +162,7 @@ func cases() []decision {
 		}, Failed, "grant list and watch"},
 		{"namespaces-found", "unreadable, to exclude some", "", func(f *Facts) {
 			f.Selection.Namespaces.Error, f.Settings.Watch.NamespaceSelector = "no", ""
-		}, Warning, "to exclude some"},
+		}, Warning, "goes unnoticed: no"},
 		{"namespaces-found", "none", "", func(f *Facts) { f.Selection.Namespaces.Selected = nil }, Warning, "no namespace"},
 		{"namespaces-found", "all", "", func(f *Facts) { f.Selection.Namespaces = explain.ExplainedNamespaces{All: true} }, OK, "all namespaces"},
 		{"fields-matched", "follow", "", func(f *Facts) { f.Selection.UnmatchedFollow = []string{"deploymnts.apps:spec.ref"} }, Warning, "KUBERELAY_FOLLOW match no watched resource: deploymnts.apps:spec.ref"},
@@ -187,9 +195,14 @@ func cases() []decision {
 		{"permission-namespaces", "denied", "", deny("namespaces"), Failed, "list namespaces"},
 		{"permission-namespaces", "no answer", "", silent, Skipped, "fault"},
 		{"permission-namespaces", "not needed", "", func(f *Facts) { f.Settings.Watch.NamespaceSelector = "" }, Skipped, "all namespaces are selected"},
-		{"permission-namespaces", "all except some, denied", "", func(f *Facts) {
-			f.Settings.Watch.NamespaceSelector, f.Settings.Watch.ExcludeNamespaces = "", config.List{"a"}
-			deny("namespaces")(f)
+		{"permission-namespaces", "all except some, denied", "", excludeUnread, Warning, "goes unnoticed"},
+		{"permission-namespaces", "all except some, denied with a resource", "", func(f *Facts) {
+			excludeUnread(f)
+			f.Selection.Resources[0].Watched = explain.Nowhere
+		}, Failed, "list namespaces"},
+		{"permission-namespaces", "all except some, denied with separate watches", "", func(f *Facts) {
+			excludeUnread(f)
+			f.Selection.Resources[0].Scope = explain.NamespacesScope
 		}, Failed, "list namespaces"},
 		{"permission-namespaces", "named", "", func(f *Facts) { named(f, true) }, OK, "may read"},
 		{"permission-namespaces", "named, denied", "", func(f *Facts) { named(f, false) }, Warning, "list namespaces/a"},
@@ -258,6 +271,12 @@ func deny(resource string) func(*Facts) {
 			}
 		}
 	}
+}
+
+// excludeUnread excludes a namespace by its name. The user may not list namespaces.
+func excludeUnread(f *Facts) {
+	f.Settings.Watch.NamespaceSelector, f.Settings.Watch.ExcludeNamespaces = "", config.List{"a"}
+	deny("namespaces")(f)
 }
 
 func silent(f *Facts) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
 // permissionChecks returns the checks of the permissions in the cluster (docs/install.md).
@@ -45,6 +47,14 @@ func definitionRights() []Right {
 func (f *Facts) watchesNamespaces() bool {
 	w := f.Settings.Watch
 	return w.NamespaceSelector != "" || len(w.Namespaces) == 0 && len(w.ExcludeNamespaces) > 0
+}
+
+// watchesAllNamespaces reports whether the selection of namespaces works without a list of them: only
+// names are excluded, and one watch of all namespaces covers every selected resource.
+func (f *Facts) watchesAllNamespaces() bool {
+	return f.Settings.Watch.NamespaceSelector == "" && !slices.ContainsFunc(f.Selection.Resources, func(r explain.Explained) bool {
+		return r.Scope == explain.NamespacesScope || r.Scope == explain.AllNamespacesScope && r.Watched != explain.Everywhere
+	})
 }
 
 func (f *Facts) namespaceRights() (all []Right) {
@@ -186,8 +196,10 @@ func checkNamespaceRights(f *Facts) verdict {
 		return skip("all namespaces are selected")
 	case err != nil:
 		return skip("the API server does not respond to permission checks: %v", err)
-	case len(denied) > 0 && f.watchesNamespaces():
+	case len(denied) > 0 && f.watchesNamespaces() && !f.watchesAllNamespaces():
 		return fail("grant them, or name the namespaces in KUBERELAY_NAMESPACES", "the user may not %s, so no namespace can be selected", names(denied))
+	case len(denied) > 0 && f.watchesNamespaces():
+		return warn("grant them", "the user may not %s, so a misspelled name in KUBERELAY_EXCLUDE_NAMESPACES goes unnoticed", names(denied))
 	case len(denied) > 0:
 		return warn("grant them in a ClusterRole", "the user may not %s. If such a namespace is removed with its Role, the deletes of its objects may be missed", names(denied))
 	}

@@ -62,7 +62,7 @@ func checkNamespaces(f *Facts) verdict {
 	n := f.Selection.Namespaces
 	switch {
 	case n.Error != "" && f.Settings.Watch.NamespaceSelector == "":
-		return warn("grant list and watch on namespaces", "the namespaces cannot be read to exclude some: %s", n.Error)
+		return warn("grant list and watch on namespaces", "the namespaces cannot be read, so a misspelled name in KUBERELAY_EXCLUDE_NAMESPACES goes unnoticed: %s", n.Error)
 	case n.Error != "":
 		return fail("grant list and watch on namespaces, or name the namespaces in KUBERELAY_NAMESPACES", "the namespaces cannot be read: %s", n.Error)
 	case len(n.NotFound) > 0:

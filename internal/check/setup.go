@@ -1,5 +1,10 @@
 package check
 
+import (
+	"slices"
+	"strings"
+)
+
 const configuration = "configuration"
 
 // setupChecks returns the checks of the configuration.
@@ -39,5 +44,20 @@ func checkRedactionKey(f *Facts) verdict {
 	case len(f.Settings.Content.HashFields) > 0:
 		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start generates a new key, so every hashed value shows as changed after a restart")
 	}
-	return skip("Secrets are not watched, and KUBERELAY_HASH_FIELDS is not set")
+	if hashed := f.hashedResources(); len(hashed) > 0 {
+		return warn(fix, "fields of %s are known to hold secrets and are hashed, and each start generates a new key, so every hashed value shows as changed after a restart", names(hashed))
+	}
+	return skip("neither Secrets nor custom resources with hashed fields are watched, and KUBERELAY_HASH_FIELDS is not set")
+}
+
+// hashedResources lists the watched resources with hashed fields. It omits ConfigMaps and
+// ControllerRevisions: almost every cluster has them, and almost none of them has such a field.
+func (f *Facts) hashedResources() (all []string) {
+	for _, field := range f.Selection.HashFields {
+		resource, _, _ := strings.Cut(field, ":")
+		if resource != "configmaps.core" && resource != "controllerrevisions.apps" && !slices.Contains(all, resource) {
+			all = append(all, resource)
+		}
+	}
+	return all
 }

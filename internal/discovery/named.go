@@ -161,13 +161,14 @@ func (n *Namespaces) SelectsNone() bool {
 	return known && len(selected) == 0
 }
 
-// Looked reports whether Missing is complete: every readable included namespace has been checked.
+// Looked reports whether Missing and MissingExcluded are complete: every readable namespace has been
+// checked.
 func (n *Namespaces) Looked() bool {
-	if n.NeedsWatch() {
-		return n.Listed()
-	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
+	if n.NeedsWatch() {
+		return n.Listed() || n.selector == nil && apierrors.IsForbidden(n.failing)
+	}
 	return len(n.include) == 0 || n.missing != nil
 }
 

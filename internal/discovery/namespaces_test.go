@@ -1,11 +1,14 @@
 package discovery
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestNamespaceSelection(t *testing.T) {
@@ -88,6 +91,9 @@ func TestMissingNamespaces(t *testing.T) {
 		"a list, before a look":  {include, func(*Namespaces) {}, none, none, false, false},
 		"a list":                 {include, func(n *Namespaces) { n.noteMissing(map[string]string{"defaultx": "default"}) }, map[string]string{"defaultx": "default"}, none, true, false},
 		"a list, all there":      {include, func(n *Namespaces) { n.noteMissing(none) }, none, none, true, false},
+		"exclusion, unreadable":  {NamespaceSelection{Exclude: []string{"kube-systm"}}, func(n *Namespaces) { _ = n.Fail(forbidden()) }, none, none, true, false},
+		"exclusion, not listed":  {NamespaceSelection{Exclude: []string{"kube-systm"}}, func(n *Namespaces) { _ = n.Fail(errors.New("away")) }, none, none, false, false},
+		"labels, unreadable":     {labeled, func(n *Namespaces) { _ = n.Fail(forbidden()) }, none, none, false, false},
 		"labels, before a watch": {labeled, func(n *Namespaces) { n.Put("default", nil) }, none, none, false, false},
 		"labels that none has": {labeled, func(n *Namespaces) { put(n, "default", "kube-system", "shop") },
 			map[string]string{"defaultx": "default"}, map[string]string{"kube-systm": "kube-system", "elsewhere": ""}, true, true},
@@ -108,6 +114,10 @@ func TestMissingNamespaces(t *testing.T) {
 			}
 		})
 	}
+}
+
+func forbidden() error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", errors.New("no"))
 }
 
 // put records the namespaces, and that all namespaces are listed.

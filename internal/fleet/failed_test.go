@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 // TestSinceWhenAClusterFails verifies that a cluster whose copy fails again with the same error has
@@ -70,4 +72,30 @@ func TestAnotherKubeconfig(t *testing.T) {
 	if strings.Contains(log.String(), "ended with an error") {
 		t.Errorf("the log has\n%s", &log)
 	}
+}
+
+// TestTheSourceFails verifies that the metrics and the status show an error of the source until the
+// source works again.
+func TestTheSourceFails(t *testing.T) {
+	f := New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}, Metrics: prometheus.NewRegistry()})
+	want := func(up float64, level status.Level) {
+		t.Helper()
+		all, err := f.Gather()
+		if err != nil || len(all) != 1 || all[0].GetName() != "kuberelay_cluster_source_up" || all[0].GetMetric()[0].GetGauge().GetValue() != up {
+			t.Errorf("got %v and %v, want %v", all, err, up)
+		}
+		if v := status.Judge(f.Status()).Verdict; v.Level != level {
+			t.Errorf("got %+v, want %s", v, level)
+		}
+	}
+	want(0, status.Warning) // it starts
+	f.noteFailure(errors.New("no"))
+	want(0, status.Critical)
+	f.noteFailure(nil)
+	f.update(t.Context(), nil)
+	want(1, status.OK)
+	f.noteFailure(errors.New("no"))
+	want(0, status.Warning)
+	f.noteFailure(nil)
+	want(1, status.OK)
 }

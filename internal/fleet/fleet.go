@@ -207,16 +207,30 @@ var clusterUpDesc = prometheus.NewDesc("kuberelay_cluster_up",
 	"1 if the cluster is copied, 0 if its kubeconfig, its API server, its permissions, or the bus prevents that; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
 	[]string{"cluster"}, nil)
 
+var sourceUpDesc = prometheus.NewDesc("kuberelay_cluster_source_up",
+	"1 if the source of clusters can be read, 0 if not: the forwarder keeps copying the clusters that it knows, and does not notice new clusters or kubeconfigs; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
+	nil, nil)
+
 // Describe implements [prometheus.Collector].
-func (f *Fleet) Describe(to chan<- *prometheus.Desc) { to <- clusterUpDesc }
+func (f *Fleet) Describe(to chan<- *prometheus.Desc) {
+	to <- clusterUpDesc
+	to <- sourceUpDesc
+}
 
 // Collect implements [prometheus.Collector].
 func (f *Fleet) Collect(to chan<- prometheus.Metric) {
-	for _, m := range f.sorted() {
-		up := 0.0
-		if m.check() == nil {
-			up = 1
+	gauge := func(desc *prometheus.Desc, up bool, labels ...string) {
+		value := 0.0
+		if up {
+			value = 1
 		}
-		to <- prometheus.MustNewConstMetric(clusterUpDesc, prometheus.GaugeValue, up, m.name)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
+	for _, m := range f.sorted() {
+		gauge(clusterUpDesc, m.check() == nil, m.name)
+	}
+	f.mu.Lock()
+	up := f.reported && f.failed == nil
+	f.mu.Unlock()
+	gauge(sourceUpDesc, up)
 }

@@ -137,7 +137,7 @@ func checkPaths(paths string) error {
 // Source returns the source that lists the clusters of the settings.
 func (f Finder) Source() (source.Source, error) {
 	return source.New(source.Config{
-		Settings: f.Settings.Fleet, Logger: f.Logger,
+		Settings: f.Settings.Fleet,
 		Complete: func(kube *rest.Config) error {
 			if err := hidePassword(kube); err != nil {
 				return err

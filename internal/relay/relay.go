@@ -17,7 +17,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -37,6 +36,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/shape"
@@ -62,8 +62,8 @@ type Config struct {
 	// Connections are the bus connections that several Relays share. If nil, the Relay opens its own.
 	Connections *bus.Connections
 
-	RedactionKey []byte    // key of the hashes that replace values; nil for a random key
-	Out          io.Writer // where the sink stdout writes
+	RedactionKey []byte         // key of the hashes that replace values; nil for a random key
+	Out          *stdout.Output // where the sink stdout writes
 
 	// Published is the callback of [forward.Config]. It may be nil.
 	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)

@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
@@ -50,7 +51,7 @@ func TestStdoutRecovers(t *testing.T) {
 		log, out := slog.New(slog.DiscardHandler), &disk{}
 		cfg := config.Config{}
 		cfg.Event.Sink = config.SinkStdout
-		b, err := bus.Open(ctx, bus.Config{Settings: cfg, Out: out, Logger: log, Registerer: prometheus.NewRegistry()})
+		b, err := bus.Open(ctx, bus.Config{Settings: cfg, Out: stdout.NewOutput(out), Logger: log, Registerer: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}

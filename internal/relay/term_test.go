@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 	"github.com/kuberelay/kuberelay/internal/relay/bus"
 	"github.com/kuberelay/kuberelay/internal/shape"
 )
@@ -28,7 +29,7 @@ func TestATermThatDoesNotBegin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := bus.Open(t.Context(), bus.Config{Settings: cfg, Out: io.Discard, Logger: log, Registerer: prometheus.NewRegistry()})
+		b, err := bus.Open(t.Context(), bus.Config{Settings: cfg, Out: stdout.NewOutput(io.Discard), Logger: log, Registerer: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,12 +20,14 @@ func (d Document) find() []Finding {
 		all = append(all, f)
 	}
 	switch {
-	case d.Failed != nil:
-		headline := "the cluster cannot be copied"
-		if d.Clusters != nil {
-			headline = "the source of clusters cannot be read"
+	case d.Failed != nil && d.Clusters != nil:
+		level := Critical
+		if d.WaitingFor == "" { // the forwarder still copies the clusters that it knows
+			level = Warning
 		}
-		add(ClusterFailed, Critical, &d.Failed.Since, headline, "%s", d.Failed.Message)
+		add(ClusterFailed, level, &d.Failed.Since, "the source of clusters cannot be read", "%s", d.Failed.Message)
+	case d.Failed != nil:
+		add(ClusterFailed, Critical, &d.Failed.Since, "the cluster cannot be copied", "%s", d.Failed.Message)
 	case d.WaitingFor == "":
 	case d.Waiting == "":
 		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")

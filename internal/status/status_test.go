@@ -62,6 +62,12 @@ var faults = []struct {
 	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
 	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
 		[]string{"critical cluster_failed"}, "no way"},
+	{"a source of clusters that cannot be read", func(d *Document) {
+		*d = Document{Time: d.Time, WaitingFor: ForCluster, Clusters: []Document{}, Failed: &Error{"no source", now}}
+	}, []string{"critical cluster_failed"}, "no source"},
+	{"a source of clusters that can no longer be read", func(d *Document) {
+		*d = Document{Time: d.Time, Clusters: []Document{*d}, Failed: &Error{"no source", now}}
+	}, []string{"warning cluster_failed"}, "no source"},
 	{"one of two clusters away", func(d *Document) {
 		well, away := *d, *d
 		well.Cluster, away.Cluster = "a", "b"

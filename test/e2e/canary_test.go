@@ -238,6 +238,7 @@ func (h *hidden) searchAnswers(when string) {
 	}
 	for _, command := range []string{
 		"config", "config -o json", "status", "resources", "resources -o json", "resources --all -o json", "resources secrets", "verify --settle=1s", "verify --settle=1s -o json",
+		"check", "schema secrets", "get secrets -o json -n " + h.namespace, "forget --dry-run --cluster=" + clusterName,
 		"trace secret/early -n " + h.namespace, "trace secret/deleted -o json -n " + h.namespace, "trace secret/gone -o json --consumer=none -n " + h.namespace,
 	} {
 		h.searchCommand(when, strings.Fields(command)...)
@@ -256,13 +257,17 @@ func (h *hidden) searchCommand(when string, args ...string) (code int, output st
 }
 
 // searchRest searches the remaining output: events that tail prints, a difference that verify finds,
-// errors after the API server refuses the credentials, and the whole log.
+// errors after the API server refuses the credentials, the whole log, and the output of forget, whose
+// deletes the caller searches for.
 func (h *hidden) searchRest(visible string) {
 	h.t.Helper()
 	if _, out := h.searchCommand("while it runs", "tail", "--last", "--count=3", "-o", "json", "--resource=secrets", "--cluster=*"); !strings.Contains(out, visible) {
 		h.t.Errorf("tail shows no %q: the search read nothing:\n%s", visible, out)
 	}
 	h.searchCommand("while it runs", "tail", "--last", "--count=3", "--resource=secrets", "--cluster=*")
+	if _, out := h.searchCommand("while it runs", "get", "secrets", "-o", "yaml", "-n", h.namespace); !strings.Contains(out, visible) {
+		h.t.Errorf("get shows no %q: the search read nothing:\n%s", visible, out)
+	}
 
 	h.token.put(map[string]string{"token": h.canaries.add("a token that is refused")})
 	h.await("the API server refuses", func(context.Context) error {
@@ -280,6 +285,9 @@ func (h *hidden) searchRest(visible string) {
 		if code, out := h.searchCommand("when it differs", "verify", "--settle=1s", "-o", output); code != 1 || !strings.Contains(out, "early") {
 			h.t.Errorf("verify finds no difference: exit code %d\n%s", code, out)
 		}
+	}
+	if code, out := h.searchCommand("at the end", "forget", "--yes", "--force", "--cluster="+clusterName); code != 0 || !strings.Contains(out, "is forgotten") {
+		h.t.Errorf("forget: exit code %d\n%s", code, out)
 	}
 	h.canaries.search(h.t, "the log", []byte(h.log()))
 	if !strings.Contains(h.log(), `"level":"DEBUG"`) {

@@ -5,9 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/apistream"
 )
 
 const (
@@ -41,6 +40,7 @@ type clusterAPI struct {
 	namespace string
 	client    dynamic.Interface
 	served    *discovery.DiscoveryClient
+	streams   *apistream.Client
 }
 
 func newClusterAPI(c Config) (*clusterAPI, error) {
@@ -53,6 +53,9 @@ func newClusterAPI(c Config) (*clusterAPI, error) {
 		return nil, fmt.Errorf("create a client for the management cluster: %w", err)
 	}
 	if s.served, err = discovery.NewDiscoveryClientForConfig(kube); err != nil {
+		return nil, fmt.Errorf("create a client for the management cluster: %w", err)
+	}
+	if s.streams, err = apistream.New(kube); err != nil {
 		return nil, fmt.Errorf("create a client for the management cluster: %w", err)
 	}
 	return s, nil
@@ -168,10 +171,10 @@ func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed fu
 // watch implements Watch for one version of the Cluster objects. It returns when the management
 // cluster no longer serves that version, or ctx ends.
 func (s *clusterAPI) watch(ctx context.Context, resource schema.GroupVersionResource, found func([]Cluster), failed func(error)) {
-	w := watch{clusterAPI: s, changed: make(chan struct{}, 1), failed: make(chan error, 1)}
+	w := watch{clusterAPI: s, changed: make(chan struct{}, 1)}
 	for _, ns := range s.namespaces() {
-		w.objects = append(w.objects, w.informer(ns, resource, nil))
-		w.secrets = append(w.secrets, w.informer(ns, secrets, func(o *metav1.ListOptions) { o.LabelSelector = clusterNameLabel }))
+		w.objects = append(w.objects, w.informer(ns, resource, ""))
+		w.secrets = append(w.secrets, w.informer(ns, secrets, clusterNameLabel))
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -189,99 +192,14 @@ func (s *clusterAPI) watch(ctx context.Context, resource schema.GroupVersionReso
 		select {
 		case <-ctx.Done():
 			return
-		case err := <-w.failed:
-			if !w.synced() {
-				failed(err)
-			}
-			if apierrors.IsNotFound(err) {
+		case <-w.changed:
+			err := w.failure()
+			if failed(err); apierrors.IsNotFound(err) {
 				return
 			}
-		case <-w.changed:
 			if w.synced() {
-				failed(nil)
 				found(s.all(w.list(), w.secret))
 			}
 		}
 	}
-}
-
-// watch is the state of one call of [clusterAPI.watch].
-type watch struct {
-	*clusterAPI
-	objects, secrets []cache.SharedIndexInformer
-	changed          chan struct{} // has an element if something has changed
-	failed           chan error    // errors of lists and watches
-}
-
-func (w *watch) notify() {
-	select {
-	case w.changed <- struct{}{}:
-	default: // a change is already pending
-	}
-}
-
-// informer returns an informer that does not run yet. It ignores the errors of the informer's
-// methods, which fail only after the informer has started.
-func (w *watch) informer(namespace string, resource schema.GroupVersionResource, tweak dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
-	i := dynamicinformer.NewFilteredDynamicInformer(w.client, resource, namespace, 0, cache.Indexers{}, tweak).Informer()
-	_ = i.SetTransform(onlyKubeconfigs)
-	_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) {
-			return // a watch has a limited duration
-		}
-		w.Logger.Warn("cannot watch the management cluster, retrying; its clusters stay as they are", "resource", resource.Resource, "err", err)
-		select {
-		case w.failed <- fmt.Errorf("watch %s of the management cluster: %w", resource.Resource, err):
-		default: // another error is already pending
-		}
-	})
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { w.notify() }, UpdateFunc: func(any, any) { w.notify() }, DeleteFunc: func(any) { w.notify() },
-	})
-	return i
-}
-
-// onlyKubeconfigs keeps only the content that the source needs. For example, it drops the keys of
-// certificate authorities, which are in other Secrets of a Cluster.
-func onlyKubeconfigs(o any) (any, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return o, nil
-	}
-	kept := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
-	kept.SetNamespace(u.GetNamespace())
-	kept.SetName(u.GetName())
-	kept.SetUID(u.GetUID())
-	kept.SetResourceVersion(u.GetResourceVersion())
-	if text, ok, _ := unstructured.NestedString(u.Object, "data", kubeconfigKey); ok && u.GetKind() == "Secret" && strings.HasSuffix(u.GetName(), kubeconfigSuffix) {
-		kept.Object["data"] = map[string]any{kubeconfigKey: text}
-	}
-	return kept, nil
-}
-
-// synced reports whether all lists are complete.
-func (w *watch) synced() bool {
-	return !slices.ContainsFunc(slices.Concat(w.objects, w.secrets), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
-}
-
-func (w *watch) list() (all []*unstructured.Unstructured) {
-	for _, i := range w.objects {
-		for _, o := range i.GetStore().List() {
-			if u, ok := o.(*unstructured.Unstructured); ok {
-				all = append(all, u)
-			}
-		}
-	}
-	return all
-}
-
-func (w *watch) secret(namespace, name string) (*unstructured.Unstructured, error) {
-	for _, i := range w.secrets {
-		if o, ok, _ := i.GetStore().GetByKey(namespace + "/" + name); ok {
-			if u, ok := o.(*unstructured.Unstructured); ok {
-				return u, nil
-			}
-		}
-	}
-	return nil, nil //nolint:nilnil // the cluster waits for its kubeconfig
 }

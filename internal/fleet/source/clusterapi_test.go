@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -62,7 +62,7 @@ func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 func managedBy(t *testing.T, server *httptest.Server) Source {
 	t.Helper()
 	s, err := New(Config{
-		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete, Logger: slog.New(slog.DiscardHandler),
+		Settings: config.Fleet{ClusterAPI: config.List{"fleet"}}, Complete: complete,
 		Home: func() (*rest.Config, string, error) { return &rest.Config{Host: server.URL}, "", nil },
 	})
 	if err != nil {
@@ -130,4 +130,59 @@ func TestClusterAPIStops(t *testing.T) {
 	if _, err := s.Read(ctx); !errors.Is(err, context.Canceled) || requests.Load() > 0 {
 		t.Errorf("got %v and %d requests, want none", err, requests.Load())
 	}
+}
+
+// TestClusterAPIOutage verifies that an outage of the management cluster is reported after the first
+// lists too, until the cluster responds again. An earlier version did not report it: client-go's
+// reflector retries a refused connection silently.
+func TestClusterAPIOutage(t *testing.T) {
+	m, version := &management{}, "v1beta1"
+	m.version.Store(&version)
+	server := httptest.NewServer(m)
+	s := managedBy(t, server)
+	ctx, end := context.WithCancel(t.Context())
+	ended, calls := make(chan struct{}), make(chan string)
+	call := func(what string) {
+		select {
+		case calls <- what:
+		case <-ctx.Done():
+		}
+	}
+	go func() {
+		defer close(ended)
+		s.Watch(ctx, func(all []Cluster) { call(fmt.Sprintf("found %d", len(all))) }, func(err error) { call(fmt.Sprint("failed: ", err)) })
+	}()
+	defer func() { end(); <-ended }()
+	await := func(want, before string) {
+		t.Helper()
+		for timeout := time.After(time.Minute); ; {
+			select {
+			case got := <-calls:
+				switch {
+				case strings.HasPrefix(got, want):
+					return
+				case !strings.HasPrefix(got, before):
+					t.Fatalf("got %q, want %q", got, want)
+				}
+			case <-timeout:
+				t.Fatalf("no call %q", want)
+			}
+		}
+	}
+	const works = "failed: <nil>"
+	await("found 1", works)
+	_ = server.Listener.Close() // refuses connections
+	server.CloseClientConnections()
+	server.Close()
+	await("failed: watch ", "f")
+
+	listener, err := net.Listen("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &httptest.Server{Listener: listener, Config: &http.Server{Handler: m}} //nolint:gosec // a server for tests needs no timeout
+	again.Start()
+	defer func() { end(); <-ended; again.Close() }()
+	await(works, "f")
+	await("found 1", works)
 }

@@ -21,7 +21,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -58,8 +57,7 @@ type Config struct {
 	Complete func(*rest.Config) error
 	// Home returns the client configuration for the management cluster, which has the Cluster
 	// objects, and the namespace of its context. Only Cluster API needs Home.
-	Home   func() (*rest.Config, string, error)
-	Logger *slog.Logger
+	Home func() (*rest.Config, string, error)
 }
 
 // New returns the source in the settings.

@@ -2,8 +2,9 @@
 // trials and for log pipelines.
 //
 // Each event is written with one call of Write, and lines never interleave, even with concurrent
-// publishers. A message is acknowledged when Write returns without an error. Its position is its
-// number among the acknowledged messages, starting at 1.
+// publishers. After a write that ends in the middle of a line, the next event starts a new line, even
+// if another [Publisher] of the same [Output] publishes it. A message is acknowledged when Write returns without an error. Its position is its
+// number among the acknowledged messages of its publisher, starting at 1.
 //
 // The package has no checkpoint, because nothing can be read back. After a restart, everything is
 // published again, and an object that was deleted in the meantime gets no delete event. Publish
@@ -22,20 +23,47 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
+// Output is a stream of lines. Several Publishers can share it.
+type Output struct {
+	mu   sync.Mutex
+	w    io.Writer
+	torn bool // w ends in the middle of a line
+}
+
+// NewOutput returns an Output that writes to w. Nothing else should write to w.
+func NewOutput(w io.Writer) *Output { return &Output{w: w} }
+
+// writeLine writes a line, which ends with a newline.
+func (o *Output) writeLine(text []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.torn { // end the incomplete line first
+		text = append([]byte{'\n'}, text...)
+	}
+	n, err := o.w.Write(text)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	if n > 0 {
+		o.torn = text[n-1] != '\n'
+	}
+	return err
+}
+
 // Publisher writes events as lines.
 type Publisher struct {
+	out *Output
+
 	mu     sync.Mutex
-	w      io.Writer
 	line   uint64 // number of complete lines written
-	torn   bool   // the output ends in the middle of a line
 	failed error  // error of the last write
 	closed bool
 }
 
 var _ publish.Publisher = (*Publisher)(nil)
 
-// New returns a publisher that writes to w. Nothing else should write to w.
-func New(w io.Writer) *Publisher { return &Publisher{w: w} }
+// New returns a publisher that writes to out.
+func New(out *Output) *Publisher { return &Publisher{out: out} }
 
 // Publish implements [publish.Publisher]. It calls done before it returns, and blocks as
 // long as the writer does.
@@ -62,19 +90,8 @@ func (p *Publisher) write(ctx context.Context, m *event.Message) (uint64, error)
 	if p.closed {
 		return 0, errClosed
 	}
-	if p.torn { // end the incomplete line first
-		text = append([]byte{'\n'}, text...)
-	}
-	n, err := p.w.Write(text)
-	if err == nil && n < len(text) {
-		err = io.ErrShortWrite
-	}
-	p.failed = err
-	if n > 0 {
-		p.torn = text[n-1] != '\n'
-	}
-	if err != nil {
-		return 0, err
+	if p.failed = p.out.writeLine(text); p.failed != nil {
+		return 0, p.failed
 	}
 	p.line++
 	return p.line, nil
@@ -93,7 +110,7 @@ func (p *Publisher) Ready() error {
 	return p.failed
 }
 
-// Close rejects further messages. It does not close the writer.
+// Close rejects further messages. It does not close the Output.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,10 +16,11 @@ import (
 
 func TestContract(t *testing.T) {
 	publishtest.Run(t, func(*testing.T) publishtest.Bus {
-		var out bytes.Buffer
+		var text bytes.Buffer
+		out := NewOutput(&text)
 		return publishtest.Bus{
-			Open: func(*testing.T, bool) publish.Publisher { return New(&out) },
-			Read: func(t *testing.T, k event.Key) []publishtest.Event { return read(t, out.String(), k) },
+			Open: func(*testing.T, bool) publish.Publisher { return New(out) },
+			Read: func(t *testing.T, k event.Key) []publishtest.Event { return read(t, text.String(), k) },
 		}
 	})
 }
@@ -44,10 +45,11 @@ func read(t *testing.T, text string, k event.Key) []publishtest.Event {
 // TestLines verifies that every line is one whole event, even with many concurrent publishers.
 func TestLines(t *testing.T) {
 	var out chopped
-	p := New(&out)
+	shared := NewOutput(&out)
 	const publishers, each = 8, 100
 	var wg sync.WaitGroup
 	for i := range publishers {
+		p := New(shared)
 		wg.Go(func() {
 			for j := range each {
 				m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: j + 1, Data: "two\nlines"}.Message(t, 0)
@@ -80,7 +82,7 @@ func (c *chopped) Write(p []byte) (int, error) {
 func TestWriteFails(t *testing.T) {
 	broken := errors.New("broken pipe")
 	out := &failing{err: broken}
-	p := New(out)
+	p := New(NewOutput(out))
 	message := func(v int) *event.Message { return publishtest.Object{Name: "web", Version: v}.Message(t, 0) }
 	var got []string
 	publish := func(v int, limit int) {
@@ -114,6 +116,37 @@ func TestWriteFails(t *testing.T) {
 	}
 	if want := "uid-of-web.1 uid-of-web.3 uid-of-web.4"; strings.Join(ids, " ") != want {
 		t.Errorf("whole lines are of %v, want %s", ids, want)
+	}
+}
+
+// TestWriteOfAnotherPublisherFails verifies that an incomplete line of one publisher does not break
+// the line of another. In an earlier version, a forwarder of several clusters lost such an event: it
+// counted as acknowledged, in the middle of a line.
+func TestWriteOfAnotherPublisherFails(t *testing.T) {
+	file := &failing{err: errors.New("no space")}
+	out := NewOutput(file)
+	a, b := New(out), New(out)
+	publish := func(p *Publisher, name string) (failed error) {
+		p.Publish(t.Context(), publishtest.Object{Name: name, Version: 1}.Message(t, 0), func(_ uint64, err error) { failed = err })
+		return failed
+	}
+	file.limit = 10
+	if err := publish(a, "a"); !errors.Is(err, file.err) {
+		t.Fatalf("got %v, want %v", err, file.err)
+	}
+	file.limit = -1
+	if err := publish(b, "b"); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(file.String(), "\n")
+	if len(lines) != 3 || lines[2] != "" {
+		t.Fatalf("got the lines %q", lines)
+	}
+	if m, err := event.ParseStructured([]byte(lines[1])); err != nil || m.ID != "uid-of-b.1" {
+		t.Errorf("got %q and %v", lines[1], err)
+	}
+	if a.Ready() == nil || b.Ready() != nil {
+		t.Errorf("ready: got %v and %v", a.Ready(), b.Ready())
 	}
 }
 

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -69,7 +68,7 @@ func (c claimTest) open(uid, replaces string) (*claimant, error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
 	b, err := Open(ctx, Config{
-		Settings: cfg, Cluster: c.name, UID: uid, Writer: "test", WaitFor: func(func() error) {}, Out: io.Discard, Logger: log, Registerer: prometheus.NewRegistry(),
+		Settings: cfg, Cluster: c.name, UID: uid, Writer: "test", WaitFor: func(func() error) {}, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +44,7 @@ type Config struct {
 	// a checkpoint load reads. Both may be nil.
 	Takeover, Loading *longwork.Counter
 
-	Out        io.Writer // where the sink stdout writes
+	Out        *stdout.Output // where the sink stdout writes
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
