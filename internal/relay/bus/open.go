@@ -129,7 +129,7 @@ func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, er
 			b.server = server
 		}
 		o.InProcess = server
-		o.User, o.PasswordFile, o.TokenFile, o.CAFile = "", "", "", "" // these settings are for the server's subscribers
+		o.User, o.PasswordFile, o.TokenFile, o.CAFile, o.ServerName = "", "", "", "", "" // these settings are for the server's subscribers
 	}
 	nb, err := nats.Connect(ctx, o)
 	if err != nil {
