@@ -1,9 +1,12 @@
 package bus
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -39,5 +42,23 @@ func TestTLSSettingsOfSubscribers(t *testing.T) {
 	defer b.Close()
 	if err := b.Wait(ctx); err != nil {
 		t.Errorf("a subscriber on this machine: %v", err)
+	}
+}
+
+// TestTheLogHasTheAddress verifies that the log says at which port subscribers reach the built-in
+// server, if KUBERELAY_NATS_LISTEN has port 0.
+func TestTheLogHasTheAddress(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config.Config{Server: config.Server{Listen: "127.0.0.1:0", DataDir: t.TempDir()}}
+	server, err := StartServer(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(server.ClientURL(), "nats://")
+	if err := server.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "address="+address) {
+		t.Errorf("the server listens on %s, and the log is %s", address, log.String())
 	}
 }
