@@ -70,7 +70,7 @@ func (f Finder) loadHome() (*rest.Config, error) {
 	case err == nil:
 		err = hidePassword(kube)
 	case clientcmd.IsEmptyConfig(err):
-		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
+		err = noCluster()
 	case strings.Contains(err.Error(), "proxy-url"): // client-go's error has the URL with its password
 		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it, and percent-encode special characters in the password")
 	}
@@ -79,6 +79,14 @@ func (f Finder) loadHome() (*rest.Config, error) {
 	}
 	f.identify(kube)
 	return kube, nil
+}
+
+// noCluster returns an error that says why there is no cluster.
+func noCluster() error {
+	if all, err := loader().RawConfig(); err == nil && len(all.Clusters) > 0 {
+		return errors.New("the kubeconfig has clusters, but no current context that names one: choose a context with: kubectl config use-context")
+	}
+	return errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod with the token of a service account")
 }
 
 // identify sets the rate limits and the user agent of the clients.

@@ -47,3 +47,25 @@ func TestKubeconfigPasswords(t *testing.T) {
 		})
 	}
 }
+
+// TestNoCluster verifies that the error tells an empty kubeconfig from one whose current context names
+// no cluster.
+func TestNoCluster(t *testing.T) {
+	const clusters = `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "https://api"}}], `
+	for name, c := range map[string]struct{ content, want string }{
+		"an empty kubeconfig":  {`{}`, "set KUBECONFIG to a kubeconfig file, or run in a pod with the token of a service account"},
+		"no current context":   {clusters + `"contexts": [{"name": "c", "context": {"cluster": "c"}}]}`, "kubectl config use-context"},
+		"a context of nothing": {clusters + `"contexts": [{"name": "c", "context": {"cluster": "d"}}], "current-context": "c"}`, "kubectl config use-context"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
+			if _, err := (Finder{}).Load(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
