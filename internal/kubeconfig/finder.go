@@ -32,9 +32,10 @@ type Finder struct {
 	Logger    *slog.Logger
 }
 
-// Config returns the client configuration for the cluster of the settings.
-func (f Finder) Config() (*rest.Config, error) {
-	kube, err := f.Load()
+// Config returns the client configuration for the cluster of the settings. ctx ends a request to the
+// management cluster.
+func (f Finder) Config(ctx context.Context) (*rest.Config, error) {
+	kube, err := f.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +44,10 @@ func (f Finder) Config() (*rest.Config, error) {
 
 // Load is like [Finder.Config], but without [FollowToken] for a cluster of the kubeconfig or of the
 // pod. The configuration for a cluster of a source already follows its token.
-func (f Finder) Load() (*rest.Config, error) {
+func (f Finder) Load(ctx context.Context) (*rest.Config, error) {
 	if f.Settings.Fleet.Source() != "" {
 		f.Logger = slog.New(slog.DiscardHandler)
-		return f.member(context.Background())
+		return f.member(ctx)
 	}
 	return f.loadHome()
 }
