@@ -75,7 +75,7 @@ Exit codes: 0 success, even if nothing is watched; 1 the API server did not resp
 				need = config.Subscribing
 			}
 			return configured(cmd, need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				kube, err := finder(cfg, "resources", log).Config()
+				kube, err := finder(cfg, "resources", log).Config(ctx)
 				if err != nil {
 					return &config.Error{Err: err}
 				}
@@ -117,7 +117,7 @@ Exit codes: 0 success; 1 the cluster does not serve the resource, or did not res
 		Args: usage(cobra.MatchAll(resourceNamed, cobra.MaximumNArgs(1))),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return configured(cmd, config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				kube, err := finder(cfg, "schema", log).Config()
+				kube, err := finder(cfg, "schema", log).Config(ctx)
 				if err != nil {
 					return &config.Error{Err: err}
 				}

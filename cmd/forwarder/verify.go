@@ -124,7 +124,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	if o.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return report.Report{}, &config.Error{Err: fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
-	if o.Kube, err = finder(cfg, "verify", log).Config(); err != nil {
+	if o.Kube, err = finder(cfg, "verify", log).Config(ctx); err != nil {
 		return report.Report{}, err
 	}
 	found, err := verify.Run(ctx, o)

@@ -32,9 +32,10 @@ type Finder struct {
 	Logger    *slog.Logger
 }
 
-// Config returns the client configuration for the cluster of the settings.
-func (f Finder) Config() (*rest.Config, error) {
-	kube, err := f.Load()
+// Config returns the client configuration for the cluster of the settings. ctx ends a request to the
+// management cluster.
+func (f Finder) Config(ctx context.Context) (*rest.Config, error) {
+	kube, err := f.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +44,10 @@ func (f Finder) Config() (*rest.Config, error) {
 
 // Load is like [Finder.Config], but without [FollowToken] for a cluster of the kubeconfig or of the
 // pod. The configuration for a cluster of a source already follows its token.
-func (f Finder) Load() (*rest.Config, error) {
+func (f Finder) Load(ctx context.Context) (*rest.Config, error) {
 	if f.Settings.Fleet.Source() != "" {
 		f.Logger = slog.New(slog.DiscardHandler)
-		return f.member(context.Background())
+		return f.member(ctx)
 	}
 	return f.loadHome()
 }
@@ -70,7 +71,7 @@ func (f Finder) loadHome() (*rest.Config, error) {
 	case err == nil:
 		err = hidePassword(kube)
 	case clientcmd.IsEmptyConfig(err):
-		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
+		err = noCluster()
 	case strings.Contains(err.Error(), "proxy-url"): // client-go's error has the URL with its password
 		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it, and percent-encode special characters in the password")
 	}
@@ -79,6 +80,14 @@ func (f Finder) loadHome() (*rest.Config, error) {
 	}
 	f.identify(kube)
 	return kube, nil
+}
+
+// noCluster returns an error that says why there is no cluster.
+func noCluster() error {
+	if all, err := loader().RawConfig(); err == nil && len(all.Clusters) > 0 {
+		return errors.New("the kubeconfig has clusters, but no current context that names one: choose a context with: kubectl config use-context")
+	}
+	return errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod with the token of a service account")
 }
 
 // identify sets the rate limits and the user agent of the clients.

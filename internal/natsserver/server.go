@@ -236,6 +236,9 @@ func prepareDir(dir string) (unlock func(), err error) {
 // ClientURL returns the address for clients outside of this process.
 func (s *Server) ClientURL() string { return s.current().ClientURL() }
 
+// Addr returns the address of the server, with the actual port if the configured one is 0.
+func (s *Server) Addr() string { return s.current().Addr().String() }
+
 // InProcessConn returns a connection without a socket.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.current().InProcessConn() }
 

@@ -20,9 +20,14 @@
 {{- .Values.namespaceOverride | default .Release.Namespace }}
 {{- end }}
 
+{{/* workloadName is the name of the Deployment or StatefulSet. In a label of the pods, Kubernetes appends up to 11 characters to the name of a StatefulSet, and a label can have at most 63. */}}
+{{- define "kuberelay.workloadName" -}}
+{{- include "kuberelay.fullname" . | trunc (ternary 52 63 (eq (include "kuberelay.builtIn" .) "true")) | trimSuffix "-" }}
+{{- end }}
+
 {{/* workload is the workload of the forwarder, in the form that kubectl accepts. */}}
 {{- define "kuberelay.workload" -}}
-{{- ternary "sts" "deploy" (eq (include "kuberelay.builtIn" .) "true") }}/{{ include "kuberelay.fullname" . }}
+{{- ternary "sts" "deploy" (eq (include "kuberelay.builtIn" .) "true") }}/{{ include "kuberelay.workloadName" . }}
 {{- end }}
 
 {{- define "kuberelay.serviceAccountName" -}}

@@ -3,17 +3,15 @@
 {{- $builtIn := eq (include "kuberelay.builtIn" .) "true" }}
 {{- $files := include "kuberelay.files" . }}
 {{- $natsPort := include "kuberelay.natsPort" . }}
-{{- $resources := deepCopy .Values.resources }}
+{{- $resources := deepCopy (default dict .Values.resources) }}
 {{- $limit := dig "limits" "ephemeral-storage" "" $resources }}
 {{- if and $builtIn .Values.persistence.ephemeral $limit }}
 {{- /* The kubelet counts the emptyDir against the ephemeral-storage limits of the containers. */}}
 {{- $_ := set $resources.limits "ephemeral-storage" (add (include "kuberelay.bytes" $limit) (include "kuberelay.bytes" .Values.persistence.size) | toString) }}
 {{- end }}
 {{- $scheme := ternary (dict "scheme" "HTTPS") dict (eq (include "kuberelay.httpTls" .) "true") }}
-{{- $startup := deepCopy (default dict .Values.startupProbe) }}
-{{- $liveness := deepCopy .Values.livenessProbe }}
-{{- $readiness := deepCopy .Values.readinessProbe }}
-{{- range list $startup $liveness $readiness }}
+{{- $probes := include "kuberelay.probes" . | fromYaml }}
+{{- range $probes }}
 {{- if .httpGet }}{{ $_ := set . "httpGet" (merge .httpGet $scheme) }}{{ end }}
 {{- end }}
 metadata:
@@ -52,14 +50,9 @@ spec:
         - name: nats
           containerPort: {{ . }}
         {{- end }}
-      {{- with $startup }}
-      startupProbe:
-        {{- toYaml . | nindent 8 }}
+      {{- with $probes }}
+      {{- toYaml . | nindent 6 }}
       {{- end }}
-      livenessProbe:
-        {{- toYaml $liveness | nindent 8 }}
-      readinessProbe:
-        {{- toYaml $readiness | nindent 8 }}
       resources:
         {{- toYaml $resources | nindent 8 }}
       securityContext:
@@ -122,6 +115,15 @@ spec:
   {{- end }}
 {{- end }}
 
+{{/* probes is the probes that are set, by field. */}}
+{{- define "kuberelay.probes" -}}
+{{- range $field := list "startupProbe" "livenessProbe" "readinessProbe" }}
+{{- with index $.Values $field }}
+{{ dict $field . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* podSettings renders the fields that every pod of the chart has. */}}
 {{- define "kuberelay.podSettings" -}}
 # The variables that Kubernetes sets for Services can look like variables of the forwarder.
@@ -140,7 +142,7 @@ hostUsers: {{ .Values.hostUsers }}
 
 {{/* podSecurityContext renders the security context of the pod, without the user and the groups of the chart where OpenShift chooses them. */}}
 {{- define "kuberelay.podSecurityContext" -}}
-{{- $context := deepCopy .Values.podSecurityContext }}
+{{- $context := deepCopy (default dict .Values.podSecurityContext) }}
 {{- if eq (include "kuberelay.openshift" .) "true" }}
 {{- range list "runAsUser" "runAsGroup" "fsGroup" }}
 {{- if eq (toString (get $context .)) "65532" }}{{ $_ := unset $context . }}{{ end }}

@@ -47,6 +47,29 @@
 {{- end }}
 {{- end }}
 
+{{/* validateNats checks the credentials for NATS as the forwarder does. */}}
+{{- define "kuberelay.validateNats" -}}
+{{- $config := .Values.config }}
+{{- $secret := eq (include "kuberelay.readable" .) "true" }}
+{{- if ne (not (empty $config.natsUser)) (eq (include "kuberelay.hasFile" (list . "natsPasswordFile")) "true") }}
+{{- fail "config.natsUser and config.natsPasswordFile: each needs the other; set both, or unset both" }}
+{{- end }}
+{{- if and $secret $config.natsAllowAnonymous (eq (include "kuberelay.builtIn" .) "true") }}
+{{- fail "config.natsAllowAnonymous: config.natsTokenFile or config.natsPasswordFile is set as well; keep one of them" }}
+{{- end }}
+{{- $tls := not (empty $config.natsTlsServerName) }}
+{{- range list "natsTlsCaFile" "natsTlsCertFile" }}
+{{- $tls = or $tls (eq (include "kuberelay.hasFile" (list $ .)) "true") }}
+{{- end }}
+{{- if and $secret (not $tls) (not $config.allowPlaintextCredentials) }}
+{{- range include "kuberelay.list" $config.natsUrl | fromJsonArray }}
+{{- if not (regexMatch "^((tls|wss)://|(nats|ws)://(127\\.[0-9.]+|localhost|\\[::1\\])(:|/|$))" .) }}
+{{- fail "config.natsUrl: the password or token would cross the network in the clear; use tls:// or wss://, set config.natsTlsCaFile, which makes TLS mandatory, or allow it with config.allowPlaintextCredentials=true" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* validate checks what the schema cannot express, so that mistakes show before the forwarder runs. */}}
 {{- define "kuberelay.validate" -}}
 {{- $config := .Values.config }}
@@ -77,6 +100,8 @@
 {{- end }}
 {{- if eq $config.sink "kafka" }}
 {{- include "kuberelay.validateSasl" . }}
+{{- else if eq $config.sink "nats" }}
+{{- include "kuberelay.validateNats" . }}
 {{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $x := index $config $v.value }}
@@ -122,6 +147,13 @@
 {{- end }}
 {{- if gt (int64 $config.natsReplicas) 1 }}
 {{- fail "config.natsReplicas: the built-in NATS server is a single server; set config.natsUrl to a cluster of servers, or unset this" }}
+{{- end }}
+{{- end }}
+{{- if eq (include "kuberelay.loopback" $config.listenAddr) "true" }}
+{{- range include "kuberelay.probes" . | fromYaml }}
+{{- if .httpGet }}
+{{- fail (printf "config.listenAddr: the kubelet cannot reach %s for the probes, so the pod would never be ready; use :%s" $config.listenAddr (include "kuberelay.httpPort" $)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}

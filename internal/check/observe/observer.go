@@ -45,7 +45,7 @@ const maxObserved = 8
 func (o Observer) Report(ctx context.Context, find kubeconfig.Finder, wrong error) check.Report {
 	settings := find.Settings
 	if wrong != nil || settings.Fleet.Source() == "" {
-		return check.Run(o.facts(ctx, settings, wrong, find.Load))
+		return check.Run(o.facts(ctx, settings, wrong, func() (*rest.Config, error) { return find.Load(ctx) }))
 	}
 	all, err := find.Clusters(ctx)
 	if name := settings.Event.ClusterName; name != "" && err == nil {

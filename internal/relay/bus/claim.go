@@ -96,7 +96,7 @@ func (c *claim) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16,
 	c.known = loaded.Epoch()
 	c.mu.Unlock()
 	err = retry.Until(ctx, func() error {
-		found, err := c.try(ctx, func(found event.Claim) uint16 { return c.firstEpoch(found, loaded) }, func(found event.Claim) bool {
+		found, err := c.try(ctx, func(found event.Claim) (uint16, string) { return c.first(found, loaded) }, func(found event.Claim) bool {
 			return maps.Equal(found.Settings, c.settings)
 		})
 		epoch = found.Epoch
@@ -112,15 +112,17 @@ func (c *claim) Acquire(ctx context.Context, loaded *ledger.Term) (epoch uint16,
 	return epoch, err
 }
 
-// firstEpoch returns the epoch of a new claim. The resourceVersions of a rebuilt cluster start
-// over, so its events need a new epoch to count as later than those of the old cluster.
-func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
-	epoch := max(loaded.Epoch(), found.Epoch)
+// first returns the epoch of a new claim, and the UID of the cluster that it replaces. The
+// resourceVersions of a rebuilt cluster start over, so its events need a new epoch to count as later
+// than those of the old cluster. On a bus that has objects and no claim, the old cluster is the one in
+// the settings.
+func (c *claim) first(found event.Claim, loaded *ledger.Term) (epoch uint16, replaces string) {
+	epoch = max(loaded.Epoch(), found.Epoch)
 	isNewCluster := c.replaces != "" || !found.Forgotten.IsZero()
 	if isNewCluster && (found.UID != "" || loaded.Len() > 0) {
-		return event.NextEpoch(epoch)
+		return event.NextEpoch(epoch), cmp.Or(found.UID, c.replaces)
 	}
-	return epoch
+	return epoch, ""
 }
 
 // boundEpoch returns found. If the epoch of found exceeds the highest known epoch by more than a
@@ -141,9 +143,10 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 }
 
 // try claims the name for the current stream, unless the bus already has an up-to-date claim by
-// this cluster. It returns the claim on the bus. A config.Error is final. After any other error,
-// retry.
-func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
+// this cluster. If the bus has no claim by this cluster, anew returns the epoch of the new claim and
+// the UID that the claim replaces. try returns the claim on the bus. A config.Error is final. After
+// any other error, retry.
+func (c *claim) try(ctx context.Context, anew func(found event.Claim) (epoch uint16, replaces string), isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)
 	if err == nil {
@@ -158,10 +161,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, i
 			UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Settings: c.settings, Position: found.Position,
 		}
 		if found.UID != c.uid {
-			c.mu.Lock()
-			next.Replaces = cmp.Or(found.UID, c.held.Replaces) // the bus may have lost the claim
-			c.mu.Unlock()
-			next.Epoch = epoch(found)
+			next.Epoch, next.Replaces = anew(found)
 		}
 		if err := c.put(ctx, next); err != nil {
 			return event.Claim{}, err
@@ -198,7 +198,7 @@ func (c *claim) renew(ctx context.Context) error {
 	}
 	// The claim on the bus can have the settings of another forwarder, for example of the next
 	// leader.
-	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
+	_, err := c.try(ctx, func(found event.Claim) (uint16, string) { return held.Epoch, cmp.Or(found.UID, held.Replaces) }, func(event.Claim) bool { return true })
 	if config.IsError(err) {
 		c.lost.Store(&takenError{err})
 		return c.taken()

@@ -85,8 +85,8 @@ func TestAReplacedClusterEnds(t *testing.T) {
 }
 
 // TestABusWithoutAClaim verifies that the first start publishes a claim if the bus has none, as
-// after an earlier release. The claim has a new epoch only if the cluster replaces another one and
-// the bus has objects.
+// after an earlier release or a loss. The claim has a new epoch, and names the replaced cluster, only
+// if the settings name one and the bus has objects.
 func TestABusWithoutAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		replaces string
@@ -101,14 +101,14 @@ func TestABusWithoutAClaim(t *testing.T) {
 				if err := older.send("a"); err != nil {
 					t.Fatal(err)
 				}
-				if got := bus.settled("uid-1", c.replaces); got.epoch != c.want || got.last().UID != "uid-1" {
+				if got := bus.settled("uid-1", c.replaces); got.epoch != c.want || got.last().UID != "uid-1" || got.last().Replaces != c.replaces || got.claim.replacesNobody() {
 					t.Errorf("the bus says %+v, and the epoch is %d, want %d", got.last(), got.epoch, c.want)
 				}
 			})
 		})
 	}
-	if got := onNATS(t).settled("uid-1", "uid-0"); got.epoch != 0 {
-		t.Errorf("on an empty bus the epoch is %d", got.epoch)
+	if got := onNATS(t).settled("uid-1", "uid-0"); got.epoch != 0 || !got.claim.replacesNobody() {
+		t.Errorf("an empty bus says %+v, and the epoch is %d", got.last(), got.epoch)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestTheLastEpochOfAClaim(t *testing.T) {
 	loaded := ledger.New().NewTerm()
 	for _, epoch := range []uint16{event.LastEpoch, 65535} {
 		c := &claim{replaces: "uid-0"}
-		if got := c.firstEpoch(event.Claim{UID: "uid-0", Epoch: epoch}, loaded); got != event.LastEpoch {
+		if got, _ := c.first(event.Claim{UID: "uid-0", Epoch: epoch}, loaded); got != event.LastEpoch {
 			t.Errorf("after epoch %d comes %d", epoch, got)
 		}
 	}

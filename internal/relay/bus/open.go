@@ -129,7 +129,7 @@ func openNATS(ctx context.Context, c Config, invalid *publish.Invalid) (*Bus, er
 			b.server = server
 		}
 		o.InProcess = server
-		o.User, o.PasswordFile, o.TokenFile, o.CAFile = "", "", "", "" // these settings are for the server's subscribers
+		o.User, o.PasswordFile, o.TokenFile, o.CAFile, o.ServerName = "", "", "", "", "" // these settings are for the server's subscribers
 	}
 	nb, err := nats.Connect(ctx, o)
 	if err != nil {
@@ -161,7 +161,7 @@ func StartServer(ctx context.Context, cfg config.Config, log *slog.Logger) (*nat
 	case n.TokenFile != "":
 		readers = "clients with the token in KUBERELAY_NATS_TOKEN_FILE"
 	}
-	log.Info("built-in NATS server started", "address", s.Listen, "tls", s.CertFile != "", "readers", readers, "dir", s.DataDir, "max_bytes", s.MaxBytes)
+	log.Info("built-in NATS server started", "address", server.Addr(), "tls", s.CertFile != "", "readers", readers, "dir", s.DataDir, "max_bytes", s.MaxBytes)
 	return server, nil
 }
 

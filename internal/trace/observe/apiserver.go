@@ -46,12 +46,12 @@ func observeAPIServer(ctx context.Context, o Object, find kubeconfig.Finder, tim
 		c.object = trace.APIServer{State: trace.Unknown, Error: deadline.Explain(ctx, err, c.timeout).Error()}
 		return c, nil
 	}
-	kube, err := find.Config()
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	kube, err := find.Config(ctx)
 	if err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
 	if c.answer, err = relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, explain.Question{Only: []string{o.Resource}}); err != nil {
 		return fail(err)
 	}
