@@ -101,13 +101,13 @@ func TestABusWithoutAClaim(t *testing.T) {
 				if err := older.send("a"); err != nil {
 					t.Fatal(err)
 				}
-				if got := bus.settled("uid-1", c.replaces); got.epoch != c.want || got.last().UID != "uid-1" || got.last().Replaces != c.replaces || got.claim.replacesNobody() {
+				if got := bus.settled("uid-1", c.replaces); got.epoch != c.want || got.last().UID != "uid-1" || got.last().Replaces != c.replaces || got.claim.ReplacesNobody() {
 					t.Errorf("the bus says %+v, and the epoch is %d, want %d", got.last(), got.epoch, c.want)
 				}
 			})
 		})
 	}
-	if got := onNATS(t).settled("uid-1", "uid-0"); got.epoch != 0 || !got.claim.replacesNobody() {
+	if got := onNATS(t).settled("uid-1", "uid-0"); got.epoch != 0 || !got.claim.ReplacesNobody() {
 		t.Errorf("an empty bus says %+v, and the epoch is %d", got.last(), got.epoch)
 	}
 }
