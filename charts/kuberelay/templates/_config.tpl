@@ -163,15 +163,10 @@ forwarder copies several clusters and this is one of them; nothing if this is no
 {{- .Values.config.leaseNamespace | default (include "kuberelay.namespace" .) }}
 {{- end }}
 
-{{/* loopback is "true" if its argument, host:port, is a loopback address. */}}
-{{- define "kuberelay.loopback" -}}
-{{- regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" . }}
-{{- end }}
-
 {{/* natsPort is the port of the built-in server if other pods can reach it. */}}
 {{- define "kuberelay.natsPort" -}}
 {{- $address := .Values.config.natsListen }}
-{{- if and (eq (include "kuberelay.builtIn" .) "true") (ne (include "kuberelay.loopback" $address) "true") }}
+{{- if and (eq (include "kuberelay.builtIn" .) "true") (not (regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" $address)) }}
 {{- regexFind "[0-9]+$" $address }}
 {{- end }}
 {{- end }}

@@ -149,13 +149,6 @@
 {{- fail "config.natsReplicas: the built-in NATS server is a single server; set config.natsUrl to a cluster of servers, or unset this" }}
 {{- end }}
 {{- end }}
-{{- if eq (include "kuberelay.loopback" $config.listenAddr) "true" }}
-{{- range include "kuberelay.probes" . | fromYaml }}
-{{- if .httpGet }}
-{{- fail (printf "config.listenAddr: the kubelet cannot reach %s for the probes, so the pod would never be ready; use :%s" $config.listenAddr (include "kuberelay.httpPort" $)) }}
-{{- end }}
-{{- end }}
-{{- end }}
 {{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}
 {{- $deadline := include "kuberelay.duration" $config.leaseRenewDeadline | int64 }}
 {{- $retry := include "kuberelay.duration" $config.leaseRetryPeriod | int64 }}

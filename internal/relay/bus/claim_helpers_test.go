@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
@@ -68,7 +70,7 @@ func (c claimTest) open(uid, replaces string) (*claimant, error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
 	b, err := Open(ctx, Config{
-		Settings: cfg, Cluster: c.name, UID: uid, Writer: "test", WaitFor: func(func() error) {}, Logger: log, Registerer: prometheus.NewRegistry(),
+		Settings: cfg, Cluster: c.name, UID: uid, Writer: "test", WaitFor: func(func() error) {}, Out: stdout.NewOutput(io.Discard), Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		return nil, err
