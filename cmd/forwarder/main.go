@@ -28,9 +28,9 @@ import (
 
 const (
 	exitFailure = 1
-	// exitUsage is the exit code of a [config.Error]. Only a change of the command line or
-	// configuration fixes it, except in verify, check, and trace, whose exit code 2 also means that
-	// they found no result.
+	// exitUsage is the exit code of a [config.Error]. Only a change of the command line or configuration
+	// fixes such an error. The exception is verify, check, and trace: they also exit with code 2 if they
+	// are interrupted or have no result; see their help.
 	exitUsage = 2
 )
 
@@ -92,7 +92,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit returns the result of a command whose result has an exit code, and that printed it with err.
+// exit returns the error of a command that printed its result. code is the exit code of the result,
+// and err is the error of printing it.
 func exit(code int, err error) error {
 	if err != nil || code == 0 {
 		return err

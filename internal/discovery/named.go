@@ -161,8 +161,8 @@ func (n *Namespaces) SelectsNone() bool {
 	return known && len(selected) == 0
 }
 
-// Looked reports whether Missing and MissingExcluded are complete: every readable namespace has been
-// checked.
+// Looked reports whether Missing and MissingExcluded have their final result. If only names are excluded
+// and the API server forbids a list of namespaces, that result is empty.
 func (n *Namespaces) Looked() bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -32,8 +32,8 @@ type Finder struct {
 	Logger    *slog.Logger
 }
 
-// Config returns the client configuration for the cluster of the settings. ctx ends a request to the
-// management cluster.
+// Config returns the client configuration for the cluster of the settings. A request to the
+// management cluster ends when ctx ends.
 func (f Finder) Config(ctx context.Context) (*rest.Config, error) {
 	kube, err := f.Load(ctx)
 	if err != nil {

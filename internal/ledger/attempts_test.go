@@ -270,9 +270,9 @@ func TestRemovalIsFoundBeforeItsTimeout(t *testing.T) {
 	}
 }
 
-// TestLossIsFoundBeforeATimeout verifies that nothing stays unacknowledged if a load finds that the bus
-// has lost an event before a publish after that event times out. The bus refuses such a publish. An
-// earlier version remembered it, so Decide waited for the object, and the key stayed dirty.
+// TestLossIsFoundBeforeATimeout verifies that nothing stays unacknowledged if the bus loses an event,
+// and a load finds the loss before the object's next publish times out. The bus refuses such a publish.
+// An earlier version remembered the publish, so Decide waited for the object, and the key stayed dirty.
 func TestLossIsFoundBeforeATimeout(t *testing.T) {
 	d, shown := newLedger(), event.Acked{UID: "A", Foreign: true, Position: 1}
 	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), &event.Change{Object: object("A", "11")}, wanted)

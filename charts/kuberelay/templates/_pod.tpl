@@ -115,7 +115,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* probes is the probes that are set, by field. */}}
+{{/* probes maps the field of each probe that is set to the probe. */}}
 {{- define "kuberelay.probes" -}}
 {{- range $field := list "startupProbe" "livenessProbe" "readinessProbe" }}
 {{- with index $.Values $field }}

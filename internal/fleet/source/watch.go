@@ -27,7 +27,7 @@ type watch struct {
 	objects, secrets []*informer
 	changed          chan struct{} // has an element if something has changed
 
-	mu sync.Mutex // protects failing of the informers
+	mu sync.Mutex // protects the field failing of all informers
 }
 
 // informer is the informer of one resource in one namespace.
@@ -66,8 +66,8 @@ func (w *watch) notify() {
 	}
 }
 
-// informer returns an informer that does not run yet. It ignores the errors of the informer's
-// methods, which fail only after the informer has started.
+// informer returns an informer that does not run yet. The setup ignores the errors of the informer's
+// methods, because these methods fail only after the informer has started.
 func (w *watch) informer(namespace string, resource schema.GroupVersionResource, labels string) *informer {
 	i, from := &informer{}, apistream.Resource{GroupVersionResource: resource, Namespace: namespace}
 	failed := func(err error) {

@@ -130,8 +130,8 @@ func (l *loading) readEntries(ctx context.Context, d *doubts, until int64) error
 }
 
 // check reads the bounds of the topics' partitions into l. If a partition no longer holds the last
-// record that the session wrote to it, or the session's marker, or if a topic has new partitions, check
-// ends the session and returns an error.
+// record that the session wrote to it, or the session's marker, or if an event topic has new
+// partitions, check ends the session and returns an error.
 func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
 	defer cancel()

@@ -66,7 +66,8 @@ func TestAPointIsInEveryPartition(t *testing.T) {
 }
 
 // TestAPointIsInNewPartitions verifies that the first load after the topic got more partitions begins a new
-// session, whose consistency points are in all partitions. In an earlier version, only a restart did so.
+// session, whose consistency points are in all partitions. An earlier version kept
+// its session until a restart, or for up to 12 hours.
 func TestAPointIsInNewPartitions(t *testing.T) {
 	const before, after = 1, 3
 	w := newWriters(t, before)

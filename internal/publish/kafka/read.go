@@ -138,8 +138,9 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 
 // admit checks whether this process may take over. It runs before the process writes any record,
 // because a takeover fences the current writer. It reads the claim from the checkpoint topic, even if
-// another process has just created that topic. If this process creates the topic, admit reads nothing:
-// only the takeover finds a claim that the checkpoint topic has lost.
+// another process has just created that topic. If this process creates the topic, admit has no claim to
+// read. If a claim was lost with an earlier checkpoint topic, only the takeover finds it, in the event
+// topic.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil

@@ -49,8 +49,8 @@ type Inspection struct {
 const connectTimeout = 8 * time.Second
 
 // Inspect reads the state of the server and of the stream. It writes nothing, and returns an error
-// only if it cannot connect. want needs its defaults, see [Options.WithDefaults]. To connect as the
-// forwarder's user, pass its Connection.
+// only if it cannot connect. want must come from [Options.WithDefaults]. To connect as the
+// forwarder's user, pass want.Connection.
 func Inspect(ctx context.Context, connection Connection, want Options) (Inspection, error) {
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
 	if err != nil {

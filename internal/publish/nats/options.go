@@ -28,7 +28,7 @@ type Connection = stream.Options
 
 // Options configures a Bus. The comments name the environment variables that set the fields.
 type Options struct {
-	Connection // Cluster is required; [Connect] sets InboxPrefix
+	Connection // Cluster is required; [Options.WithDefaults] sets InboxPrefix
 
 	Replicas    int // KUBERELAY_NATS_REPLICAS; 1 if 0
 	History     int // KUBERELAY_NATS_HISTORY, the number of messages kept per object; 8 if 0
@@ -47,7 +47,8 @@ type Options struct {
 	Invalid *publish.Invalid
 }
 
-// WithDefaults returns the options with defaults in place of zero values.
+// WithDefaults returns the options with defaults in place of zero values, and with the forwarder's
+// InboxPrefix.
 func (o Options) WithDefaults() Options {
 	o.Connection = o.Connection.WithDefaults()
 	o.InboxPrefix = inboxPrefix

@@ -3,8 +3,9 @@
 //
 // Each event is written with one call of Write, and lines never interleave, even with concurrent
 // publishers. After a write that ends in the middle of a line, the next event starts a new line, even
-// if another [Publisher] of the same [Output] publishes it. A message is acknowledged when Write returns without an error. Its position is its
-// number among the acknowledged messages of its publisher, starting at 1.
+// if another [Publisher] of the same [Output] publishes it. A message is acknowledged when Write
+// returns without an error. Its position is its number among the acknowledged messages of its
+// publisher, starting at 1.
 //
 // The package has no checkpoint, because nothing can be read back. After a restart, everything is
 // published again, and an object that was deleted in the meantime gets no delete event. Publish
@@ -33,7 +34,7 @@ type Output struct {
 // NewOutput returns an Output that writes to w. Nothing else should write to w.
 func NewOutput(w io.Writer) *Output { return &Output{w: w} }
 
-// writeLine writes a line, which ends with a newline.
+// writeLine writes text, which is one line with its newline.
 func (o *Output) writeLine(text []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

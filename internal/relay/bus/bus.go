@@ -27,8 +27,8 @@ import (
 // Bus is the configured sink. Make one with [Open].
 type Bus struct {
 	publish.Bus
-	// Readable is false for a sink that cannot be read back. Only a publish shows that such a sink is
-	// available again, and Ready does not.
+	// Readable is false for a sink that cannot be read back. Only a successful publish shows that such a
+	// sink is available again; Ready does not show it.
 	Readable bool
 	Invalid  *publish.Invalid // reports invalid messages that are read back; nil if the sink cannot be read back
 

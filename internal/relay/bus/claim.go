@@ -23,8 +23,8 @@ import (
 
 // claim enforces one owner per cluster name on the bus. The first forwarder claims the name
 // on the bus for its cluster, before it publishes anything else. Forwarders of other
-// clusters are rejected, and a forwarder whose cluster was replaced stops. A nil claim of a sink that
-// cannot be read back does nothing.
+// clusters are rejected, and a forwarder whose cluster was replaced stops. A sink that cannot
+// be read back has a nil claim, which does nothing.
 type claim struct {
 	name     string            // of the cluster, on the bus
 	uid      string            // of the kube-system namespace; "" if that is forbidden
@@ -39,7 +39,7 @@ type claim struct {
 	lost atomic.Pointer[takenError] // not nil once this process must no longer write
 
 	mu    sync.Mutex
-	known uint16      // the checkpoint's highest epoch at the start of acquire
+	known uint16      // the checkpoint's highest epoch at the start of Acquire
 	held  event.Claim // this cluster's claim, once the bus has it
 }
 
@@ -185,7 +185,7 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 }
 
 // renew publishes the claim again if the bus lost it, and detects whether another cluster took the
-// name. It does nothing before acquire has succeeded.
+// name. It does nothing before Acquire has succeeded.
 func (c *claim) renew(ctx context.Context) error {
 	if lost := c.taken(); c == nil || lost != nil {
 		return lost

@@ -85,8 +85,8 @@ func TestAReplacedClusterEnds(t *testing.T) {
 }
 
 // TestABusWithoutAClaim verifies that the first start publishes a claim if the bus has none, as
-// after an earlier release or a loss. The claim has a new epoch, and names the replaced cluster, only
-// if the settings name one and the bus has objects.
+// after an earlier release or a loss. The claim has a new epoch and names a replaced cluster only if
+// the settings name that cluster and the bus has objects.
 func TestABusWithoutAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		replaces string
@@ -184,7 +184,7 @@ func inParallel(n int, do func(int) error) []error {
 	return errs
 }
 
-// TestNoClaimOnStdout verifies that acquire succeeds on standard output, which stores no claims.
+// TestNoClaimOnStdout verifies that Acquire succeeds on standard output, which stores no claims.
 func TestNoClaimOnStdout(t *testing.T) {
 	c := claimTest{t: t, name: "prod"}
 	c.cfg.Event.Sink = config.SinkStdout

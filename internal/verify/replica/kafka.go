@@ -163,7 +163,8 @@ func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
 	return all
 }
 
-// FormatPositions splits each position into partition and offset.
+// FormatPositions adds the end of each partition to the report, and splits each position of a problem
+// into partition and offset.
 func (s kafkaSource) FormatPositions(r *report.Report) {
 	for log, end := range s.scan.Ends() {
 		r.Partitions = append(r.Partitions, report.Partition{Topic: log.Topic, Partition: log.Partition, Offset: publish.Offset(end) + 1})

@@ -173,7 +173,7 @@ func (r *idRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
 func (*idRequest) Required(map[protocol.ApiKey]int16) bool { return true }
 
 // RawExchange implements [protocol.RawExchanger]. It first asks for the versions that the broker
-// supports, because a broker closes the connection at a request of another version.
+// supports, because a broker closes the connection if a request has another version.
 func (r *idRequest) RawExchange(connection io.ReadWriter) (protocol.Message, error) {
 	versions, err := protocol.RoundTrip(connection, 0, correlationID, r.clientID, new(apiversions.Request))
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *idRequest) encode() []byte {
 	b = binary.BigEndian.AppendUint32(b, correlationID)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(r.clientID)))
 	b = append(append(b, r.clientID...), 0)       // 0 tagged fields
-	b = append(append(b, 2), make([]byte, 16)...) // a list of 1 topic, which the request names instead of an ID
+	b = append(append(b, 2), make([]byte, 16)...) // a list of 1 topic: no ID, only a name
 	b = binary.AppendUvarint(b, uint64(len(r.topic))+1)
 	b = append(append(b, r.topic...), 0)
 	b = append(b, 0, 0, 0, 0) // does not create the topic, requests no permissions, 0 tagged fields

@@ -14,8 +14,9 @@
 //
 //   - It does not return records that compaction, retention, or a broker removed before it read
 //     them.
-//   - Until it finds that a topic was recreated, which takes about a second, it can continue at its
-//     offset. It then returns these records twice.
+//   - After a topic is recreated, it can continue in the new topic at its offset in the old one, until
+//     it looks up the topic's ID. It looks up about one topic per second. Then it reads the new topic
+//     from the start, and returns for a second time the records that it has already returned.
 //   - Before Kafka 2.8, topics have no IDs, and it finds that a topic was recreated only if a
 //     partition is missing, or shorter than the part that was read.
 //

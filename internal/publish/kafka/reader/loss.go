@@ -30,7 +30,8 @@ type bounds struct {
 }
 
 // observe records the bounds of a partition. With UntilLost, it returns an error if the subscription
-// may have missed records. Otherwise, it stops the reader of a partition whose topic was recreated.
+// may have missed records. Without UntilLost, it stops the reader of a partition whose topic was
+// recreated.
 func (s *subscription) observe(log publish.Log, now bounds) error {
 	before, ok := s.seen[log]
 	position, resumed := s.target.opts.Cursor.Positions[log]

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrChanged means that a topic was recreated, that a partition now ends before a position that was
-// already read, or that the topic or partition no longer exists.
+// already read, or that a topic or partition no longer exists.
 var ErrChanged = errors.New("a topic lost records or was recreated during the read")
 
 // Scan reads the topics from their start, in steps. It is not safe for concurrent use.
