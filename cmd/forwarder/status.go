@@ -50,7 +50,7 @@ configuration. With --output=nagios, 3 if the forwarder refuses to answer.`,
 			case !ok:
 				return &config.Error{Err: fmt.Errorf("--output=%q: use table, json, nagios, or prometheus", output)}
 			case wait < 0:
-				return &config.Error{Err: fmt.Errorf("--wait=%s: use a time above 0", wait)}
+				return &config.Error{Err: fmt.Errorf("--wait=%s: use 0 or a time above 0", wait)}
 			case at.Timeout <= 0:
 				return &config.Error{Err: errTimeout}
 			}

@@ -119,7 +119,7 @@ func cases() []decision {
 		{"redaction-key", "known fields", "", func(f *Facts) {
 			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
 			f.Selection.HashFields = []string{"configmaps.core:.data.release", "tokens.example.com:.token", "tokens.example.com:.other"}
-		}, Warning, "fields of tokens.example.com are known"},
+		}, Warning, "fields of tokens.example.com that are known to hold secrets are hashed"},
 		{"redaction-key", "only fields of rare objects", "", func(f *Facts) {
 			f.Settings.Event.RedactionKeyFile, f.Selection.Resources = "", nil
 			f.Selection.HashFields = []string{"configmaps.core:.data.release", "controllerrevisions.apps:.data.x"}

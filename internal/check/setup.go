@@ -45,7 +45,7 @@ func checkRedactionKey(f *Facts) verdict {
 		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start generates a new key, so every hashed value shows as changed after a restart")
 	}
 	if hashed := f.hashedResources(); len(hashed) > 0 {
-		return warn(fix, "fields of %s are known to hold secrets and are hashed, and each start generates a new key, so every hashed value shows as changed after a restart", names(hashed))
+		return warn(fix, "fields of %s that are known to hold secrets are hashed, and each start generates a new key, so every hashed value shows as changed after a restart", names(hashed))
 	}
 	return skip("neither Secrets nor custom resources with hashed fields are watched, and KUBERELAY_HASH_FIELDS is not set")
 }

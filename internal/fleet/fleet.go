@@ -208,7 +208,7 @@ var clusterUpDesc = prometheus.NewDesc("kuberelay_cluster_up",
 	[]string{"cluster"}, nil)
 
 var sourceUpDesc = prometheus.NewDesc("kuberelay_cluster_source_up",
-	"1 if the source of clusters can be read, 0 if not: the forwarder keeps copying the clusters that it knows, and does not notice new clusters or kubeconfigs; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
+	"1 if the source of clusters can be read, 0 if not, or not yet. While it is 0, the forwarder keeps copying the clusters that it knows, and does not notice new clusters or kubeconfigs; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
 	nil, nil)
 
 // Describe implements [prometheus.Collector].

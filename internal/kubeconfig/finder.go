@@ -85,7 +85,7 @@ func (f Finder) loadHome() (*rest.Config, error) {
 // noCluster returns an error that says why there is no cluster.
 func noCluster() error {
 	if all, err := loader().RawConfig(); err == nil && len(all.Clusters) > 0 {
-		return errors.New("the kubeconfig has clusters, but no current context that names one: choose a context with: kubectl config use-context")
+		return errors.New("the kubeconfig has clusters, but no current context that names one: choose a context with kubectl config use-context NAME")
 	}
 	return errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod with the token of a service account")
 }
