@@ -292,6 +292,22 @@ func TestLossIsFoundBeforeATimeout(t *testing.T) {
 	}
 }
 
+// TestForeignEventAfterALoss verifies that a publish is remembered if it times out after a load found a
+// loss and a later load found a foreign event. That event may be an attempt.
+func TestForeignEventAfterALoss(t *testing.T) {
+	d, known, foreign := newLedger(), at(live("A", "11"), 7), at(live("B", "12"), 3)
+	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
+	load(d.term, nil, func() {})
+	load(d.term, map[event.Key]event.Acked{testKey: foreign}, func() {})
+	if !d.term.Get(testKey).Foreign {
+		t.Fatal("the entry is not foreign, so this test verifies nothing")
+	}
+	d.term.Unanswered(testKey, known, message("A", "13"), &event.Change{Object: object("A", "13")}, wanted)
+	if !d.term.IsAttempt(testKey, message("A", "13")) {
+		t.Error("the publish is forgotten")
+	}
+}
+
 // TestPurgeBeforeATimeout verifies that a publish is remembered if retention purges the preceding event
 // before the publish times out. The bus may have stored the publish before the purge.
 func TestPurgeBeforeATimeout(t *testing.T) {

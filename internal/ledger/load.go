@@ -123,9 +123,7 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		now = loaded
 	}
 	t.setAcked(&r, now)
-	if !now.Foreign {
-		r.dropRefused(now.Position)
-	}
+	r.dropRefused()
 	ledger.prune(t, &r)
 	t.store(n, r)
 	ledger.release(gr, t)

@@ -64,14 +64,15 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 			return
 		}
 		t.set(key, of, r, is)
-		r.dropRefused(is.Position)
+		r.dropRefused()
 	})
 }
 
 // dropRefused forgets the attempts if the last event on the bus is at a position that they don't expect,
-// because the bus refuses them.
-func (r *record) dropRefused(position uint64) {
-	if a := r.others().attempts; a != nil && a.expected != position {
+// because the bus refuses them. It keeps them if the event is foreign, because it may be an attempt.
+func (r *record) dropRefused() {
+	is := r.acked()
+	if a := r.others().attempts; a != nil && a.expected != is.Position && !is.Foreign {
 		r.setAttempts(nil)
 	}
 }
@@ -116,8 +117,8 @@ func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, c *event.Chang
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
 			r.setAttempts(r.others().attempts.with(sent, acked, c))
-			if is := r.acked(); isLoss(acked, is) && !is.Foreign {
-				r.dropRefused(is.Position) // a load found the loss of acked meanwhile
+			if isLoss(acked, r.acked()) { // a load found the loss meanwhile
+				r.dropRefused()
 			}
 			if r.others().dirty == nil && r.others().attempts.hasChange() { // its informer ended while the event was in flight
 				t.ledger.makeDirty(of, r, c.Observed)
