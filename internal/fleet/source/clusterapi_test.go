@@ -21,7 +21,7 @@ import (
 // management is the API server of a management cluster, which serves Cluster objects in one version.
 type management struct {
 	version atomic.Pointer[string]
-	upgrade chan struct{} // closed when the watches end, because the server serves another version now
+	upgrade chan struct{} // closed when the watch of the Cluster objects in v1beta1 ends
 }
 
 func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -41,6 +41,8 @@ func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity) // the client lists instead
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	case watches:
+		// With an event, client-go does not take the watch for one that failed.
+		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"kind":"Cluster","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`+"\n")
 		w.(http.Flusher).Flush()
 		upgrade := m.upgrade
 		if q.URL.Path != of || version != "v1beta1" {
@@ -136,9 +138,11 @@ func TestClusterAPIStops(t *testing.T) {
 // lists too, until the cluster responds again. An earlier version did not report it: client-go's
 // reflector retries a refused connection silently.
 func TestClusterAPIOutage(t *testing.T) {
-	m, version := &management{}, "v1beta1"
+	m, version := &management{upgrade: make(chan struct{})}, "v1beta1"
 	m.version.Store(&version)
-	server := httptest.NewServer(m)
+	server := httptest.NewUnstartedServer(m)
+	server.Config.SetKeepAlivesEnabled(false) // each request needs a connection
+	server.Start()
 	s := managedBy(t, server)
 	ctx, end := context.WithCancel(t.Context())
 	ended, calls := make(chan struct{}), make(chan string)
@@ -172,9 +176,11 @@ func TestClusterAPIOutage(t *testing.T) {
 	const works = "failed: <nil>"
 	await("found 1", works)
 	_ = server.Listener.Close() // refuses connections
+	close(m.upgrade)            // ends a watch as the API server does, without an error
+	await("failed: watch clusters of the management cluster: ", "f")
 	server.CloseClientConnections()
 	server.Close()
-	await("failed: watch ", "f")
+	m.upgrade = nil
 
 	listener, err := net.Listen("tcp", server.Listener.Addr().String())
 	if err != nil {
