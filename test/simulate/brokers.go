@@ -162,8 +162,9 @@ func (w *world) hasStored(position uint64) bool {
 }
 
 // startBrokers starts the brokers, which may have lost the ends of the event topic, of the
-// checkpoint topic, or of both.
-func (w *world) startBrokers(lose, which int) {
+// checkpoint topic, or of both. Only a takeover or a load finds that. isNoticed means that the outage was
+// long enough for the forwarders to notice it.
+func (w *world) startBrokers(lose, which int, isNoticed bool) {
 	lost := false
 	for n, l := range w.brokers.events {
 		if which != 1 && l.loseRecent(lose, w.now) {
@@ -182,9 +183,9 @@ func (w *world) startBrokers(lose, which int) {
 		w.plain = false
 	}
 	for _, p := range w.processes {
-		if p != nil && p.loaded {
+		if p != nil && p.loaded && isNoticed {
 			p.retryNow()
-			p.mayLose()
+			p.reload()
 		}
 	}
 }

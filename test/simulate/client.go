@@ -284,12 +284,13 @@ func (w *world) stopBus() {
 // syncInterval is the maximum time for which a server keeps a message only in memory.
 const syncInterval = 2 * time.Minute
 
-// startBus starts the server. arg determines how many of its last messages the server has lost.
+// startBus starts the server. arg determines how many of its last messages the server has lost, and on
+// Kafka also which topics have lost them, and whether the forwarders have noticed the outage.
 func (w *world) startBus(arg int) {
 	w.bus.down = false
 	lose := max(0, arg%6-2)
 	if w.isKafka() {
-		w.startBrokers(lose, arg/6)
+		w.startBrokers(lose, arg/6%3, arg/18 == 0)
 		return
 	}
 	if lose > 0 && len(w.bus.messages) > 0 {

@@ -145,7 +145,7 @@ func (w *world) offerBus() {
 	if w.bus.down {
 		variants := 6
 		if w.isKafka() {
-			variants = 18
+			variants = 36
 		}
 		w.offer(startBus, none, none, variants)
 		return

@@ -225,6 +225,11 @@ func (p *process) retryNow() {
 // mayLose records that the bus may have lost events, and schedules a reload.
 func (p *process) mayLose() {
 	p.losses++
+	p.reload()
+}
+
+// reload schedules a reload of the checkpoint.
+func (p *process) reload() {
 	p.reconciler.Refresh()
 	p.due = true
 }

@@ -142,6 +142,9 @@ func (s *session) recover(topic *takeover.Topic) error {
 	for n, l := range s.p.world.brokers.events {
 		part := topic.Begin(n, 0, s.events[n].marker)
 		for read, more := part.Next(); more; read, more = part.Next() {
+			if read.Reason != takeover.NoReason {
+				s.p.losses++
+			}
 			err := s.p.busRequest(func() error {
 				end := int64(len(l.records))
 				if read.Key == "" && end < read.To {
@@ -256,7 +259,7 @@ func (p *process) endSession(err error) {
 		p.spawn(takingOver, func() {
 			p.takeOver()
 			p.retryNow()
-			p.mayLose()
+			p.reload()
 		})
 	}
 }
