@@ -1,6 +1,6 @@
 // Package leader elects one of several forwarders as the writer, with a Kubernetes Lease. It builds
 // on client-go's leader election. It does not depend on events, informers, or buses. They do not
-// depend on it either: they are told to start and to stop.
+// depend on it either: the lead function of [Election.Run] starts and stops them.
 //
 // The package guarantees:
 //

@@ -24,8 +24,8 @@ type attempts struct {
 // its event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with adds an attempt: the event sent, which the bus stores only if acked is its last event of the
-// key. c is the change that was sent.
+// with adds the attempt to publish the event sent, which contains the change c. The bus stores sent
+// only if acked is the key's last event on the bus.
 func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// An entry is foreign if this forwarder may not have written the object's last event on the bus.
+// An entry is foreign if another writer may have published the object's last event on the bus.
 // These signs show the origin of the event:
 //
 //	an unacknowledged publish of ours     the event equals an attempt
@@ -124,10 +124,10 @@ func isPresent(v event.View, a event.Acked) bool {
 // the last state of a deleted object. Another forwarder can publish such an event. This forwarder
 // publishes the later state after it.
 //
-// If the delete of the last known object is due, the event can also have the live version of its
-// successor with other content, for example if a CustomResourceDefinition has gained a default
-// since. Such an event also counts, because a delete published after it would be in the wrong
-// order.
+// If the delete of the last known object is due, the live object is its successor. Then an event
+// with the live version but other content also counts, because a delete published after it would be
+// in the wrong order. The content can differ because a CustomResourceDefinition has gained a
+// default, for example.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {

@@ -17,7 +17,7 @@ type ResourceView struct {
 	Resource event.Resource // in the watched version
 	Epoch    uint16         // of the informers
 
-	Selected bool // even if not watched: its informers restart, or are about to start
+	Selected bool // by the last discovery, even while its informers are restarting or about to start
 
 	Catalog *discovery.Catalog // the resources that the API server serves; nil before the first discovery
 
@@ -30,7 +30,7 @@ type ObjectView struct {
 	Covered bool          // an informer covers the key
 	Denied  bool          // access is denied in the namespace, and no informer has listed it
 	Synced  bool          // the first list of the informer is complete
-	Version string        // the last version that the informer has seen; Live is no older
+	Version string        // the informer's version before Live was read; Live includes every change up to it
 	Live    *event.Object // the object in the informer, nil for none
 
 	// Filtered means that a label or field selector applies, so the informer may not show every

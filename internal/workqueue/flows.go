@@ -12,11 +12,11 @@ import (
 // first out.
 //
 // A flow may hold as much of a limit as is still free. A single flow can hold half of the limit,
-// and two flows a third each. This leaves room for a flow that holds nothing: the message of its
-// first key doesn't wait on the bus behind as many messages as the limit allows. Switches with
-// shared buffers use the same rule, called a dynamic threshold (Choudhury and Hahne, 1998). The
-// size of an event is unknown when its key is handed out, so turns count keys. A flow of large
-// events may hold only as many bytes as any other flow, and thus gets the same share of the bus.
+// and two flows a third each. This leaves room for a flow that holds nothing, and fewer messages are
+// ahead of its first message on the bus. Switches with shared buffers use the same rule, called a
+// dynamic threshold (Choudhury and Hahne, 1998). The size of an event is unknown when its key is
+// handed out, so turns count keys. A flow of large events may hold only as many bytes as any other
+// flow, and thus gets the same share of the bus.
 //
 // A turn, a push, and a release take amortized constant time. A flow without keys takes no memory.
 type flows struct {

@@ -3,8 +3,8 @@
 // every object.
 //
 // The completed marker is written only when the bus has acknowledged every object that the first list
-// showed. If the bus loses the markers, they are written again once it has the objects that it lost
-// with them. The package does not list or publish objects.
+// showed. If the bus loses the markers and objects with them, the package writes the markers again
+// after the bus has the lost objects. The package does not list or publish objects.
 package firstsync
 
 import (
