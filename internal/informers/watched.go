@@ -204,13 +204,14 @@ func (w *watched) refused() bool {
 // with count.
 func (w *watched) statusOf(count func(*informer) int) []health.Status {
 	var all []health.Status
-	complete := w.hasAligned() // before the informers: if true, the loop visits those that the alignment started
+	complete := w.hasAligned() // before the informers: a complete alignment has started all of them
 	for _, i := range w.all() {
 		st := i.status()
 		st.Objects = count(i)
 		all = append(all, st)
 	}
-	for namespace, d := range w.alignment.Load().denied { // after the informers: an informer ends after its denial is recorded
+	// Read the denials after the informers, because an informer ends after its denial is recorded.
+	for namespace, d := range w.alignment.Load().denied {
 		all = append(all, health.Status{
 			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})

@@ -149,7 +149,7 @@ func (t *term) monitorBus(ctx context.Context) error {
 		}
 		away = err != nil
 		switch {
-		case away && !wasAway: // at some time since the last check
+		case away && !wasAway: // the bus may have become unavailable right after the last successful check
 			t.unavailableSince.Store(lastReady.UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.unavailableSince.Swap(0)), ended: time.Now()}
