@@ -43,7 +43,8 @@ func TestLogOfTheEnd(t *testing.T) {
 	}
 }
 
-// TestAClusterReturns verifies that a cluster that the source has when its member ends is copied again.
+// TestAClusterReturns verifies that a cluster is copied again if it has returned to the source before its
+// member ends.
 func TestAClusterReturns(t *testing.T) {
 	f := New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}})
 	c := source.Cluster{Name: "prod", Err: errors.New("no")}

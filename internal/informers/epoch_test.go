@@ -58,8 +58,8 @@ func TestAnEpochForgetsWhatWasGone(t *testing.T) {
 }
 
 // TestNoDeselectionDuringARestart verifies that a resource that restarts in another epoch or version
-// does not count as deselected meanwhile. An earlier version deselected the objects that a comparison
-// found while apply or startDueEpochs waited for the informers to stop, if KUBERELAY_ON_DESELECT=publish.
+// does not count as deselected meanwhile. With KUBERELAY_ON_DESELECT=publish, an earlier version
+// deselected the objects that a comparison found while apply or startDueEpochs waited for the informers.
 func TestNoDeselectionDuringARestart(t *testing.T) {
 	widgets := event.Resource{Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", Namespaced: true}
 	older := widgets

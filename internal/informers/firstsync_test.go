@@ -193,9 +193,9 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 }
 
 // TestMarkersThatTheBusHasLostAreWrittenAgain verifies that lost markers are written again once the
-// bus has the objects that it lost with them, without another comparison. In an earlier version,
-// the markers claimed that a recreated stream already had every object. In a later version, they
-// were written up to KUBERELAY_CHECKPOINT_REFRESH after the objects.
+// bus has the objects that it lost with them, without another comparison. One earlier version wrote
+// the markers to a recreated stream before the stream had every object. Another one wrote them up to
+// KUBERELAY_CHECKPOINT_REFRESH after the objects.
 func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		running, onBus bool

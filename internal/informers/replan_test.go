@@ -15,7 +15,7 @@ import (
 )
 
 // TestReferencesAreIncompleteDuringARestart verifies that no object counts as unreferenced while a
-// resource that may refer to it is restarted and another resource syncs. An earlier version verified only
+// resource that may refer to it is restarted and another resource syncs. An earlier version considered only
 // restarts in another version, and deselected objects during a restart in another epoch.
 func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
 	t.Run("version", func(t *testing.T) { testReferencesDuringARestart(t, false) })

@@ -99,8 +99,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsBeforeTheInformersStart verifies since when a resource without informers is starting. In an
-// earlier version, this was the year 1.
+// TestMetricsBeforeTheInformersStart verifies the start time of the state of a resource that has no
+// informers yet. In an earlier version, that time was in the year 1.
 func TestMetricsBeforeTheInformersStart(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.config.Now = func() time.Time { return time.Unix(900, 0) }

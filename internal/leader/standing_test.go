@@ -99,8 +99,8 @@ func TestALeaseThatCannotBeRead(t *testing.T) {
 }
 
 // TestALeaderThatMayNotRenew verifies that a leader that can read but not renew the Lease stays unready
-// and logs the failure once in each candidacy. In an earlier version, each read cleared the failure: the log had two lines
-// for each attempt, and /readyz changed with them.
+// and logs the failure once in each candidacy. In an earlier version, each read cleared the failure, so
+// each attempt caused two log lines and two changes of /readyz.
 func TestALeaderThatMayNotRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
