@@ -86,7 +86,7 @@ func TestSet(t *testing.T) {
 				t.Errorf("changed: %t, unusable: %v", got, m.unusable)
 			}
 			if m.set(source.Cluster{}); m.unusable != nil {
-				t.Errorf("usable again, but %v", m.unusable)
+				t.Errorf("after a usable kubeconfig: unusable is %v, want nil", m.unusable)
 			}
 		})
 	}

@@ -188,7 +188,7 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 		}
 	}
 	if b.ledger.DirtyLen() != 1 {
-		t.Error("the key is not dirty any more")
+		t.Error("the key is no longer dirty")
 	}
 }
 
@@ -268,7 +268,7 @@ func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
 	if v := b.Lookup(testKey); !v.FirstSync {
-		t.Error("what is listed first is not of the first sync")
+		t.Error("an object of the first list does not belong to the first sync")
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -277,6 +277,6 @@ func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	other.Name = "later"
 	b.list(other)
 	if v := b.Lookup(testResource.Key(other.Namespace, other.Name)); v.FirstSync {
-		t.Error("what is listed later is of the first sync")
+		t.Error("an object that was listed later belongs to the first sync")
 	}
 }

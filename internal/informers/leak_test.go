@@ -135,7 +135,7 @@ func TestNothingIsLeftOfWhatIsStopped_Slow(t *testing.T) {
 			now := r.footprint(t, ids)
 			t.Logf("with %d informers: %+v", atOnce, now)
 			if now.series == 0 || now.identities == 0 {
-				t.Errorf("got %+v; want something that can go", now)
+				t.Errorf("got %+v, want series and identities that the test can see disappear", now)
 			}
 		}
 		undefineMany(t, cp, grs)

@@ -161,10 +161,10 @@ func TestVersionOfTheIndexer(t *testing.T) {
 	b.watched.informers.All()[""].shared = aheadOf{b.watched.informers.All()[""].shared}
 	b.list(object("A", "5"))
 	if got := b.DescribeObject(testKey).Version; got != "5" {
-		t.Errorf("a comparison takes version %q for seen, want 5", got)
+		t.Errorf("the view for a comparison has version %q, want 5", got)
 	}
 	if got := b.Lookup(testKey).Version; got != "5" {
-		t.Errorf("a decision takes version %q for seen, want 5", got)
+		t.Errorf("the view for a decision has version %q, want 5", got)
 	}
 }
 

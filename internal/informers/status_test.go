@@ -130,7 +130,7 @@ func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 		case <-done:
 			return
 		case <-deadline:
-			t.Fatal("it blocks")
+			t.Fatal("Status blocks")
 		default:
 		}
 		locked := make(chan struct{})
@@ -142,7 +142,7 @@ func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 		select {
 		case <-locked:
 		case <-deadline:
-			t.Fatal("it blocks")
+			t.Fatal("Status blocks")
 		}
 	}
 }

@@ -123,7 +123,7 @@ func TestDecideForeign(t *testing.T) {
 					t.Fatal(err)
 				}
 				if m.Acked.Epoch != 0 || m.Acked.ResourceVersion == "999" {
-					t.Errorf("the repair takes over %+v", m.Acked)
+					t.Errorf("the repair has the forged values %+v", m.Acked)
 				}
 				got = change.Type.Short() + " " + m.ID
 			case reason == ReasonForeign:
@@ -203,7 +203,7 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 			v.Outlived.Position = foreignAt
 			adopt, change, reason := DecideForeign(testKey, v, foreign(of(live("A", "5"), c.known)), shown(c.shown, c.data), false)
 			if got := adopt != nil && adopt.Deleted; got != c.want || got == (change != nil) {
-				t.Errorf("got %+v, %+v, %s; want it taken over: %v", adopt, change, reason, c.want)
+				t.Errorf("got %+v, %+v, %s; want it adopted: %v", adopt, change, reason, c.want)
 			}
 		})
 	}
