@@ -66,8 +66,8 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 	close(w.firstSynced)
 }
 
-// align starts missing informers and stops surplus ones. It returns the time until the next call,
-// unless a change requires an earlier call.
+// align starts missing informers and stops surplus ones. It returns the time after which to call it
+// again, even if nothing requests an earlier call.
 func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) time.Duration {
 	names, denied := discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
 	if ctx.Err() != nil {

@@ -93,9 +93,9 @@ func (s *Set) selects(k event.Key) bool {
 }
 
 // publishesDeselected reports whether an object on the bus that is not selected gets a deselected
-// event. It does if the labels of its namespace changed, or if all references are known and none
-// refers to it. If only another configuration selected the object, [Config.PublishDeselected]
-// decides.
+// event. This is the case if the labels of its namespace changed, or if all references are known and
+// none refers to the object. If only another configuration selected the object,
+// [Config.PublishDeselected] decides.
 func (s *Set) publishesDeselected(k event.Key) bool {
 	if !s.namespaces.MaySelect(k.Namespace) {
 		return s.config.PublishDeselected

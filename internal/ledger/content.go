@@ -8,9 +8,9 @@ import (
 )
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
-// whose delete was inferred, or as the previous state of an update. must reports whether the change
-// cannot be published without that state. It is true for such a delete, and for an update that is
-// due only if its content differs from the content on the bus.
+// whose delete was inferred, or as the previous state of an update. must means that the change can't
+// be published without that state. It is true for an inferred delete, and for an update that is due
+// only if its content differs from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {
 	case acked.Position == 0:
@@ -116,8 +116,8 @@ func isOfGroup(o *event.Object, r event.Resource) bool {
 	return err == nil && gv.Group == r.Group
 }
 
-// isTruncated reports whether an event on the bus can be the truncated form of the live state.
-// Only a publish shows whether the bus accepts the full form.
+// isTruncated reports whether an event on the bus can be the truncated form of the live state. The
+// forwarder still tries the full form, because only a publish shows whether the bus accepts it.
 func isTruncated(v event.View, shown event.Stored) bool {
 	if !isPresent(v, shown.Acked) || shown.Acked.Digest != v.Live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
 		return false

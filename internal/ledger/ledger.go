@@ -15,8 +15,8 @@
 // its key and one state: the state on the bus or, after a delete, the last state. If the first event
 // of the object was in flight, the ledger also keeps the state in that event.
 //
-// The reports of the informers outlive a leadership term. The record of the bus does not, because
-// another process may publish between two terms. See [Term].
+// The ledger keeps the reports of the informers across leadership terms. It forgets the events on the
+// bus at the end of each term, because another process may publish between two terms. See [Term].
 package ledger
 
 import (
@@ -92,7 +92,7 @@ func (r record) acked() event.Acked {
 	return event.Acked{}
 }
 
-// isAcked reports whether the bus has an event.
+// isAcked reports whether the bus has an event of the key.
 func (r record) isAcked() bool { return r.packed != packed{} || r.rest != nil && r.rest.acked != nil }
 
 // setAcked sets the last event on the bus. The zero value means that there is none.

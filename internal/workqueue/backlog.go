@@ -82,7 +82,8 @@ func (b *backlog) len() int { return b.size }
 // at the end of a pause. So keys leave the backlog as long as workers take keys.
 const maxStaged = 256
 
-// add prepares a changed key for client-go's queue, and reports whether the caller must add it there.
+// add prepares a changed key for client-go's queue. It reports whether the caller must add the key to
+// that queue.
 func (q *priorityQueue) add(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
