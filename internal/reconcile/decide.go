@@ -40,7 +40,7 @@ type ObjectView struct {
 	Selected           bool // selected by namespace and by reference; valid only if both are known
 	NamespacesKnown    bool // the selected namespaces are known
 	NamespaceExists    bool // false only if the watch of namespaces does not show the namespace
-	UnselectedByLabels bool // not selected only because of the labels of the namespace, as the watch shows them
+	UnselectedByLabels bool // the namespace's labels, as the watch shows them, are the only reason against selection
 	ReferencesKnown    bool // every object that may refer to this one is listed
 
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
@@ -172,7 +172,7 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 }
 
 // isBehind reports whether a version is earlier than the version on the bus. It returns false if the
-// version belongs to a later epoch than the bus, and always in the last epoch.
+// version belongs to a later epoch than the bus. In the last epoch, it always returns false.
 func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
