@@ -40,7 +40,7 @@ type ObjectView struct {
 	Selected           bool // selected by namespace and by reference; valid only if both are known
 	NamespacesKnown    bool // the selected namespaces are known
 	NamespaceExists    bool // false only if the watch of namespaces does not show the namespace
-	UnselectedByLabels bool // the namespace's labels, as the watch shows them, are the only reason against selection
+	UnselectedByLabels bool // only the namespace's labels, as the watch shows them, prevent the selection
 	ReferencesKnown    bool // every object that may refer to this one is listed
 
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
