@@ -68,8 +68,8 @@ func testReferencesDuringARestart(t *testing.T, epoch bool) {
 	}
 }
 
-// TestReplan verifies which informers a discovery starts, stops and restarts. It does not change the
-// informers of a group whose discovery failed.
+// TestReplan verifies which informers a discovery starts, stops, and restarts. The informers of a group
+// whose discovery failed stay unchanged.
 func TestReplan(t *testing.T) {
 	cluster, rescoped := discoverytest.Cluster(), discoverytest.Cluster()
 	fish := &rescoped.Versions[len(rescoped.Versions)-1].APIResources[1]

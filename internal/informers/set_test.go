@@ -121,7 +121,7 @@ func TestFailing(t *testing.T) {
 		if got := i.setFailing(c.err, c.now); got != c.changed {
 			t.Errorf("%s: changed %v, want %v", c.what, got, c.changed)
 		}
-		if got := i.status(); got.Failing != c.err || got.Since != c.since { //nolint:errorlint // it is kept as it is
+		if got := i.status(); got.Failing != c.err || got.Since != c.since { //nolint:errorlint // the informer keeps the error unchanged
 			t.Errorf("%s: got %v since %s, want %v since %s", c.what, got.Failing, got.Since, c.err, c.since)
 		}
 	}
