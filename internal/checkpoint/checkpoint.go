@@ -24,13 +24,14 @@ type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
 
-// Checkpoint loads a term. It is safe for use by several goroutines. Make one with [New].
+// Checkpoint loads the events on the bus into a term. It is safe for use by several goroutines. Make
+// one with [New].
 type Checkpoint struct {
 	term    *ledger.Term
 	loading sync.Mutex // held for a whole load
 
 	mu     sync.Mutex
-	loaded time.Time // start of the last successful load, or creation; wall clock
+	loaded time.Time // when the last successful load began, or New was called; wall clock
 	losses uint64    // the result of PossibleLosses at the start of the last successful load
 
 	// Refused is called with each event whose epoch a load rejects. Set it before the first load.

@@ -221,7 +221,7 @@ func TestLoadOfAnEarlierState(t *testing.T) {
 		}
 	}
 	if got := c.LostTotal(); got != 1 {
-		t.Errorf("%d in all, want 1", got)
+		t.Errorf("%d losses in total, want 1", got)
 	}
 }
 

@@ -36,8 +36,8 @@ type Purger interface {
 // decides again, with no event of the object on the bus.
 //
 // Retention purges nothing while the bus may have lost events since the last load. The bus may have
-// lost a delete and still show the object. A loss doesn't stop purges before the connection to the bus
-// has noticed it. On a cluster of NATS servers, this can take some seconds after an election.
+// lost a delete and still show the object. Purges continue until the connection to the bus notices
+// the possible loss, which can take some seconds after an election in a cluster of NATS servers.
 //
 // Retention keeps the last event with the highest epoch of a resource. The epoch is stored nowhere
 // else, and events with a lower epoch would sort before the events that subscribers have received.

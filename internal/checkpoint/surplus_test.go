@@ -252,7 +252,7 @@ func TestTooManyDeletesArePurgedSoon(t *testing.T) {
 		cancel()
 		<-ended
 		if want := max(limit, 10*300) + 11*10; most > want {
-			t.Errorf("up to %d deletes are kept, want at most %d: the limit or those of five minutes, and of ten seconds", most, want)
+			t.Errorf("up to %d deletes are kept, want at most %d: the limit or those of the last five minutes, plus those of ten seconds", most, want)
 		}
 		if got := strings.Count(log.String(), "too many deleted objects"); got != 1 {
 			t.Errorf("%d warnings in twenty minutes, want 1", got)

@@ -58,7 +58,7 @@ func TestRulesOfANamespace(t *testing.T) {
 	asked := 0
 	a := NewAccess(controlplanetest.Reviews(func(a authorizationv1.ResourceAttributes) (bool, error) {
 		if a.Resource != "*" {
-			t.Errorf("asked about %s", a.Resource)
+			t.Errorf("access review of %s, want only of *", a.Resource)
 		}
 		return false, nil
 	}), countedRules{client.SelfSubjectRulesReviews(), &asked}, time.Now)
@@ -74,7 +74,7 @@ func TestRulesOfANamespace(t *testing.T) {
 		}
 	}
 	if asked != 0 {
-		t.Errorf("asked %d times more", asked)
+		t.Errorf("%d further access reviews, want none", asked)
 	}
 	if err := a.Denied(t.Context(), templates, "default"); !apierrors.IsForbidden(err) {
 		t.Errorf("in another namespace: got %v, want forbidden", err)

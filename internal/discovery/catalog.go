@@ -216,7 +216,7 @@ func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
 	return !failed && !kept && !c.Shows(gr)
 }
 
-// Shows reports whether any version contains the resource.
+// Shows reports whether discovery shows the resource in any version.
 func (c *Catalog) Shows(gr schema.GroupResource) bool {
 	for gvr := range c.resources {
 		if gvr.GroupResource() == gr {

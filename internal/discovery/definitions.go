@@ -116,7 +116,7 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 	// AddEventHandler returns an error only after the informer has stopped.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
-			if r, ok := redefinition(d.of, &metav1.PartialObjectMetadata{}, o); ok && !initial { // it may have been deleted just before
+			if r, ok := redefinition(d.of, &metav1.PartialObjectMetadata{}, o); ok && !initial { // the definition may have been deleted just before
 				redefined(r)
 			}
 			notify()

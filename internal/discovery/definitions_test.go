@@ -50,8 +50,8 @@ func TestRedefinition(t *testing.T) {
 }
 
 // TestAnAPIServiceIsReplaced verifies that an APIService that is deleted and created again redefines its
-// resources. It may point to another API server, and a watch continues at the former one. The first list
-// redefines nothing.
+// resources. The new APIService may point to another API server, while open watches still read from the
+// former one. The first list redefines nothing.
 func TestAnAPIServiceIsReplaced(t *testing.T) {
 	const item = `{"metadata":{"name":"v1.%s","uid":%q,"resourceVersion":%q}}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

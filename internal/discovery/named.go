@@ -24,7 +24,7 @@ const (
 
 // FindNamespaces starts a goroutine that repeatedly checks which of the included namespaces exist,
 // until ctx ends. It does nothing if namespaces are watched. The goroutine skips namespaces that
-// the forwarder may not get. The caller waits for the WaitGroup.
+// the forwarder may not get. The caller must wait for the returned WaitGroup.
 func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynamic.Interface, a *Access) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if n.NeedsWatch() || len(n.include) == 0 {
@@ -111,8 +111,8 @@ func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, erro
 	return allowed, err
 }
 
-// Missing returns the included namespaces that don't exist. The value of each is a similar name that
-// exists, or "".
+// Missing returns the included namespaces that don't exist, each with a similar name that exists, or
+// with "" if there is none.
 func (n *Namespaces) Missing() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

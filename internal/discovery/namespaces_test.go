@@ -31,13 +31,13 @@ func TestNamespaceSelection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := NewNamespaces(c.selection)
 			if _, ok := n.Selected(); ok != (len(c.selection.Include) > 0 && c.selection.Selector == nil) {
-				t.Errorf("it can list before it has looked: %v", ok)
+				t.Errorf("the selected namespaces are known before the first list: %v", ok)
 			}
 			if err := n.Ready(); (err == nil) != (c.selection.Selector == nil) {
-				t.Errorf("ready before it has looked: %v", err)
+				t.Errorf("Ready before the first list: %v", err)
 			}
 			if !n.Exists("d") {
-				t.Error("before it has looked, a namespace does not exist")
+				t.Error("before the first list, namespace d does not count as existing")
 			}
 			for namespace, l := range known {
 				n.Put(namespace, l)
@@ -60,7 +60,7 @@ func TestNamespaceSelection(t *testing.T) {
 				t.Errorf("lists %q, %v; want %q", list, ok, c.list)
 			}
 			if n.Exists("d") == n.NeedsWatch() {
-				t.Errorf("it follows namespaces: %v; and d exists: %v", n.NeedsWatch(), n.Exists("d"))
+				t.Errorf("needs a watch: %v, but d exists: %v", n.NeedsWatch(), n.Exists("d"))
 			}
 		})
 	}

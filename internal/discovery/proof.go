@@ -60,11 +60,11 @@ func NewProof(ctx context.Context, client discovery.DiscoveryInterface, reads dy
 	}
 }
 
-// Gone returns nil if a resource that discovery does not show is gone. This is proven if the
-// resource is not built in and no CustomResourceDefinition or APIService exists that could make an
-// API server serve it. The API server deletes the custom objects of a CustomResourceDefinition
-// before it removes the CustomResourceDefinition itself. If a retry cannot help, the error is
-// [ErrUnprovable].
+// Gone returns nil if it can prove that a resource that discovery does not show is gone. The proof is
+// that the resource is not built in, and that no CustomResourceDefinition or APIService exists that
+// could make an API server serve it. The API server deletes the custom objects of a
+// CustomResourceDefinition before it removes the CustomResourceDefinition itself. If a retry cannot
+// help, the error wraps [ErrUnprovable].
 func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 	if IsBuiltIn(gr.Group) {
 		return errBuiltIn

@@ -135,7 +135,7 @@ func TestResolveSaysWhoDecided(t *testing.T) {
 	}
 	r := s.Resolve(mustDiscover(t, discoverytest.Cluster()))
 	if got := strings.Join(r.UnmatchedExclude, " "); got != "nonesuch" {
-		t.Errorf("of what is excluded unmatched are %q", got)
+		t.Errorf("unmatched exclusions are %q, want nonesuch", got)
 	}
 	for gr, want := range map[schema.GroupResource]string{
 		{Resource: "pods"}:                            "v1 * [* Pod]  ",

@@ -18,6 +18,6 @@ func TestSimilar(t *testing.T) {
 		}
 	}
 	if got := (&Catalog{}).Similar("pods"); got != "" {
-		t.Errorf("of an empty cluster: %q", got)
+		t.Errorf("in an empty cluster: got %q, want none", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // WatchNamespaces keeps n current until ctx ends, if the selection needs a watch. It calls changed
 // with each namespace that becomes selected or deselected, and synced after the first list. It
-// retries while access is denied. The caller waits for the WaitGroup.
+// retries while access is denied. The caller must wait for the returned WaitGroup.
 func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed func(namespace string), synced func()) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if !n.NeedsWatch() {

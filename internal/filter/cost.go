@@ -123,7 +123,8 @@ var guards = map[string]func(args []ref.Val) int{
 	"isQuantity": quantitySize,
 }
 
-// comparisons returns the cost of comparing two lists, as cel-go counts it after the call, in bytes.
+// comparisons converts the cost of comparing two lists, as cel-go counts it after the call, to the
+// size in bytes of a text with the same traversal cost.
 func comparisons(factor float64, a, b ref.Val) int {
 	return int(factor * float64(size(a)) * float64(size(b)) / common.StringTraversalCostFactor)
 }

@@ -21,8 +21,8 @@ func large() map[string]any {
 }
 
 // TestResultSizeHasACost verifies that the size of results is limited like the number of steps. In
-// an earlier version, the operator + on values of unknown type was one step, whatever the size, and
-// 700 KB became 1.3 GB.
+// an earlier version, the operator + on values of unknown type cost one step, whatever the size of the
+// values, and an expression could turn 700 KB into 1.3 GB.
 func TestResultSizeHasACost(t *testing.T) {
 	const most = 50_000_000
 	object := large()

@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// TestSinceWhenAClusterFails verifies that a cluster whose copy fails again with the same error has
-// failed since the first failure.
+// TestSinceWhenAClusterFails verifies that the start time of a failure stays the same if the copy of the
+// cluster fails again with the same error.
 func TestSinceWhenAClusterFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusUnauthorized)

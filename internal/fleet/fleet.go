@@ -13,8 +13,8 @@
 //
 //   - Members share only the process, the configuration, the built-in NATS server if one is used,
 //     and the connections to the bus. Each member has its own clients, ledger, queue, lease, and
-//     metrics. It publishes separately, within its own limits. So a cluster
-//     that hangs, or whose kubeconfig or permissions are wrong, doesn't delay other clusters.
+//     metrics, and its own limits on the events in flight. So a cluster that hangs, or whose
+//     kubeconfig or permissions are wrong, doesn't delay other clusters.
 //   - An error in one cluster doesn't end the process. The error appears in the log, the status, and
 //     the metrics, and the member retries.
 //   - Before a member ends, it publishes its remaining changes, as a forwarder does on SIGTERM.
@@ -26,8 +26,8 @@
 // limit the number of members. A connection fault affects all members that use the connection. On
 // NATS, all members use one connection. After a change of the credentials, the connection is
 // replaced when no member has a message in flight. On Kafka, the members take connections from one
-// pool, and a connection carries one request at a time. The producer ID, which fences the previous
-// writer, belongs to the requests of one cluster.
+// pool, and a connection carries one request at a time. The requests of each cluster carry that
+// cluster's own producer ID, which fences the cluster's previous writer.
 package fleet
 
 import (

@@ -43,7 +43,8 @@ func TestLogOfTheEnd(t *testing.T) {
 	}
 }
 
-// TestAClusterReturns verifies that a cluster that the source has when its member ends is copied again.
+// TestAClusterReturns verifies that a cluster is copied again if it has returned to the source before its
+// member ends.
 func TestAClusterReturns(t *testing.T) {
 	f := New(Config{Relay: relay.Config{Logger: slog.New(slog.DiscardHandler)}})
 	c := source.Cluster{Name: "prod", Err: errors.New("no")}
@@ -85,7 +86,7 @@ func TestSet(t *testing.T) {
 				t.Errorf("changed: %t, unusable: %v", got, m.unusable)
 			}
 			if m.set(source.Cluster{}); m.unusable != nil {
-				t.Errorf("usable again, but %v", m.unusable)
+				t.Errorf("after a usable kubeconfig: unusable is %v, want nil", m.unusable)
 			}
 		})
 	}

@@ -127,7 +127,7 @@ func TestSyncAnswersASteadyForeignWriterWithABackOff(t *testing.T) {
 	}}
 	b.view.Outlived.Position = foreignAt
 	if _, err := b.sync(t); err == nil {
-		t.Error("no error, so the key comes back at once")
+		t.Error("no error, so the queue would retry the key without a backoff")
 	}
 	if want := at(foreign(live("A", "5")), 12); b.acked != want {
 		t.Errorf("acked %+v, want %+v", b.acked, want)

@@ -29,14 +29,14 @@ type Informers interface {
 	// Lookup returns the current view of a key, with its record in the ledger (see
 	// [ledger.Ledger.Describe]). It does not block.
 	Lookup(event.Key) event.View
-	// Reported returns a version up to which every change of this key is in the views that Lookup
-	// returns, or "" if unknown. It does not block.
+	// Reported returns a version, or "" if unknown. The views that Lookup returns include every
+	// change of this key up to that version. It does not block.
 	Reported(event.Key) string
 	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
 	// Shown returns what the informers show of this key. It does not block.
 	Shown(event.Key) ledger.Shown
-	// Settled is called when the bus may have received missing changes of this key.
+	// Settled is called when the bus may have received changes of this key that it lacked.
 	Settled(event.Key)
 	// Unreported is called when the bus has acknowledged an event of an object that the informers
 	// have forgotten. The informers may never report the object's delete, so a consistency point
@@ -136,7 +136,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ledger.ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ledger.ReasonGone:
-			acked.Position = 0 // no object exists, so settling forgets that one outlived the delete
+			acked.Position = 0 // no object exists, so drop the finding that one outlived the delete
 			f.settle(key, acked)
 		case ledger.ReasonAwait:
 			if !acked.Live() {

@@ -336,7 +336,7 @@ func TestSyncRepeatsAnUnansweredCreate(t *testing.T) {
 	}
 	forgotten()
 	if _, err := syncOnce(t, f); err == nil || !l.IsDirty(key) {
-		t.Errorf("without an answer: err %v, dirty %t", err, l.IsDirty(key))
+		t.Errorf("without an acknowledgement: err %v, dirty %t", err, l.IsDirty(key))
 	}
 	forgotten()
 	if again, err := syncOnce(t, f); !again || err != nil || l.IsDirty(key) {
@@ -393,7 +393,7 @@ func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 		t.Errorf("got truncated %q, data %s, acked %+v", m.Attribute("truncated"), m.Data, b.acked)
 	}
 	if len(b.attempted) != 1 {
-		t.Errorf("the ledger got %d answers, want only the acknowledgement: it drops a delete that was seen before the smaller event", len(b.attempted))
+		t.Errorf("the ledger got %d results, want only the acknowledgement: another result would drop a delete that arrives before the smaller event is published", len(b.attempted))
 	}
 }
 

@@ -81,6 +81,6 @@ func gathered(t *testing.T, r prometheus.Gatherer, name string) *dto.Metric {
 			return family.GetMetric()[0]
 		}
 	}
-	t.Fatalf("there is not one %s", name)
+	t.Fatalf("want exactly one metric %s", name)
 	return nil
 }

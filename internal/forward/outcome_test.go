@@ -160,15 +160,15 @@ func TestPublished(t *testing.T) {
 	}
 	_, _ = syncOnce(t, f)
 	if len(told) > 0 {
-		t.Errorf("told of an event that is not on the bus: %+v", told)
+		t.Errorf("Published was called for an event that is not on the bus: %+v", told)
 	}
 	_, _ = syncOnce(t, f)
 	if want := (publication{key, event.Updated, "11", b.view.Observed, clock}); len(told) != 1 || told[0] != want {
-		t.Errorf("told %+v, want %+v", told, want)
+		t.Errorf("Published was called with %+v, want %+v", told, want)
 	}
 	_, _ = syncOnce(t, f) // the bus has the current state
 	if len(told) != 1 {
-		t.Errorf("told of nothing new: %+v", told)
+		t.Errorf("Published was called again without a new event: %+v", told)
 	}
 }
 

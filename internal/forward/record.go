@@ -5,7 +5,7 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // unanswered records that a publish or the read before it failed. The ledger drops the data that
 // only a successful publish would use, so during an outage it keeps at most one state for each
 // object. sent is the event that the bus may have stored, or the zero value if there is none. c is
-// its change.
+// the change in that event.
 func (f *Forwarder) unanswered(key event.Key, acked, sent event.Acked, c *event.Change) {
 	f.Ledger.Unanswered(key, acked, sent, c, f.Informers.Interest(key))
 	f.Informers.Settled(key)

@@ -118,11 +118,11 @@ func TestAskedFirst(t *testing.T) {
 	})
 	r.acknowledge(objects.key("gone"), live("G", "1"))
 	if got, err := r.reconcile(t, limits.GroupResource()); got != (reconcile.Comparison{Waiting: 1}) || err != nil {
-		t.Errorf("of what is forbidden: got %+v, error %v; want no conclusion", got, err)
+		t.Errorf("access denied: got %+v, error %v; want no conclusion", got, err)
 	}
 	r.mu.Lock()
 	if len(r.completed) > 0 {
-		t.Error("the first sync of what may not be read is complete")
+		t.Error("the first sync of a forbidden resource is complete")
 	}
 	r.mu.Unlock()
 	allow(t, cp, "limitranges")

@@ -69,7 +69,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			return fmt.Errorf("the set has\n%q, explained were\n%q", got, want)
+			return fmt.Errorf("the Set has\n%q, Explain returned\n%q", got, want)
 		}
 		return nil
 	})

@@ -199,7 +199,7 @@ func (r *running) await(t *testing.T, what string, condition func() bool) {
 		case <-r.ended:
 			t.Fatalf("%s: Run has returned", what)
 		case <-deadline.C:
-			t.Fatalf("%s: does not come", what)
+			t.Fatalf("%s: did not happen in time", what)
 		}
 	}
 }

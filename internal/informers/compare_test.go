@@ -41,7 +41,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 	}
 	for _, name := range []string{"there", "deleted", "recreated"} {
 		if r.hasBeenBuried(o.key(name)) {
-			t.Errorf("%s has a tombstone, though nobody could be asked", name)
+			t.Errorf("%s has a tombstone, although no read could prove a delete", name)
 		}
 	}
 	g.set(false)
@@ -52,7 +52,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 	r.awaitView(t, "deleted", o.key("deleted"), nil, deleted)
 	r.awaitView(t, "recreated", o.key("recreated"), again, recreated)
 	if v := r.view(o.key("deleted")); v.Tombstones[0].Cause != event.CauseReconcile || v.Tombstones[0].Object != nil {
-		t.Errorf("got %+v, want what was inferred", v.Tombstones[0])
+		t.Errorf("got %+v, want an inferred tombstone", v.Tombstones[0])
 	}
 	for _, name := range []string{"there", "done"} {
 		if r.hasBeenBuried(o.key(name)) {
@@ -138,7 +138,7 @@ func TestTheResourceIsGone(t *testing.T) {
 		t.Errorf("not selected: got %+v, want %+v", got, want)
 	}
 	if r.hasBeenBuried(u.key("two")) {
-		t.Error("what is not selected had a tombstone")
+		t.Error("an object of a resource that is not selected had a tombstone")
 	}
 }
 

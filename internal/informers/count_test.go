@@ -84,6 +84,6 @@ func TestNobodyListsEveryKey(t *testing.T) {
 	b.namespaces.Put("other", map[string]string{"sync": "yes"})
 	b.namespaceChanged("other")
 	if got := len(b.takeEnqueued()); got != 5 {
-		t.Errorf("%d objects of a namespace that is selected now are looked at, want 5", got)
+		t.Errorf("%d keys of the newly selected namespace are enqueued, want 5", got)
 	}
 }

@@ -66,17 +66,17 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 	close(w.firstSynced)
 }
 
-// align starts missing informers and stops surplus ones. It returns the time until the next call,
-// unless a change requires an earlier call.
+// align starts missing informers and stops surplus ones. It returns the time after which to call it
+// again, even if nothing requests an earlier call.
 func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) time.Duration {
 	names, denied := discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
 	if ctx.Err() != nil {
 		return discovery.ReviewInterval
 	}
 	for namespace := range denied {
-		// A working watch continues even if the access review denies it. If the API server denies the
-		// watch too, the informer of a single namespace ends. The Role may have been removed with the
-		// namespace, and reconciliation detects the removal only if no informer shows the objects.
+		// A working watch continues even if an access review denies access. If the API server denies the
+		// watch too, the informer of a single namespace ends: the Role may have been removed with the
+		// namespace, and reconciliation detects that removal only if no informer shows the objects.
 		if w.has(namespace) && (namespace == "" || !w.isForbidden(namespace)) {
 			names = append(names, namespace)
 			delete(denied, namespace)
@@ -100,7 +100,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 		}
 		starting = append(starting, i)
 	}
-	news := s.deny(w, denied) // first, so that no namespace has neither an informer nor a denial
+	news := s.deny(w, denied) // before replace, so that every namespace has an informer or a denial
 	s.replace(w, surplus, starting)
 	for _, i := range starting {
 		s.run(ctx, w, i, first, running)
@@ -157,7 +157,8 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	return news
 }
 
-// grant ends an alignment. It forgets and logs the denials of all other namespaces.
+// grant ends an alignment. It keeps the denials of the namespaces in denied, forgets all other
+// denials, and logs that access is granted again.
 func (s *Set) grant(w *watched, denied map[string]error) {
 	is, still := w.alignment.Load(), map[string]denial{}
 	for namespace, d := range is.denied {
@@ -235,9 +236,9 @@ func (s *Set) drop(w *watched, i *informer) {
 // discarded. It holds w.abandoning, so [Set.Point] takes no new point until the states are forgotten.
 // The first sync no longer waits for the keys.
 //
-// It enqueues the keys that stay dirty. The queue may have dropped such a key: Lookup hides a
-// deselection during a list, and a key on hold or with a stale state waits for a notification. get
-// returns the object that the ended informer shows for a key.
+// It enqueues the keys that stay dirty, because a worker may have completed such a key without a
+// publish: Lookup hides a deselection during a list, and a key on hold or with a stale state waits
+// for a notification. get returns the object that the ended informer shows for a key.
 func (s *Set) abandon(w *watched, matches func(event.Key) bool, get func(event.Key) *event.Object) {
 	w.abandoning.Lock()
 	s.reselect(w)

@@ -77,7 +77,7 @@ func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 		case err != nil:
 			return err
 		}
-		return fmt.Errorf("widgets.%s is there", group)
+		return fmt.Errorf("widgets.%s still exists", group)
 	})
 }
 
@@ -213,7 +213,7 @@ func TestADefinitionMoves(t *testing.T) {
 		return v.Live != nil && v.Live.APIVersion == group+"/v1beta1" && v.Resource.Version == "v1beta1"
 	})
 	if r.hasBeenBuried(o.key("one")) {
-		t.Error("it had a tombstone")
+		t.Error("the object had a tombstone")
 	}
 	if n := len(r.Status()); n != 1 {
 		t.Errorf("%d informers, want 1", n)

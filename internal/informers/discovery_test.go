@@ -36,12 +36,12 @@ func TestManyDefinitionsAtOnce(t *testing.T) {
 		r.awaitSynced(t, gr)
 	}
 	n, seconds := asked()-before, int(time.Since(began)/time.Second)
-	t.Logf("%d definitions in %d s, with %d pauses: discovery was asked %d times, %d of them in vain", many, seconds, pauses(), n, q.Count("/apis", "304"))
+	t.Logf("%d definitions in %d s, with %d pauses: %d discoveries, %d of them without a change", many, seconds, pauses(), n, q.Count("/apis", "304"))
 	// A burst causes one discovery per second, plus one after the last change and its follow-ups. Each
 	// pause of a slow API server between two definitions starts another burst.
 	const perBurst = 5 // the last discovery and its four follow-ups
 	if most := seconds + 1 + perBurst*(1+pauses()); n > most {
-		t.Errorf("discovery was asked %d times in %d s, want %d at most", n, seconds, most)
+		t.Errorf("%d discoveries in %d s, want at most %d", n, seconds, most)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	r.acknowledge(o.key("one"), ackedOf(one))
 	failing := func(context.Context) error {
 		if _, ok := r.DiscoveryFailing()[group]; !ok {
-			return fmt.Errorf("failing are %v", r.DiscoveryFailing())
+			return fmt.Errorf("the failing groups are %v", r.DiscoveryFailing())
 		}
 		return nil
 	}
@@ -126,7 +126,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 		return nil
 	})
 	if err := failing(t.Context()); err != nil {
-		t.Errorf("when nothing has changed: %v", err)
+		t.Errorf("after unchanged discoveries: %v", err)
 	}
 	if got := gathered(t, collector{r.Set}); !slices.Contains(got, "discovery_failing{"+group+"} 1") {
 		t.Errorf("metrics: got %q", got)
@@ -142,7 +142,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 		return fmt.Errorf("got %+v", r.Status())
 	})
 	if !r.watches(gvr.GroupResource()) {
-		t.Error("it has been stopped")
+		t.Error("the informer was stopped")
 	}
 
 	removeAPIService(t, cp, group, "v2")

@@ -28,7 +28,7 @@ func TestAnEpochIsOfAResource(t *testing.T) {
 		t.Errorf("the epoch is %d, want %d", got, event.LastEpoch)
 	}
 	if !b.epochIsDue(other) || b.epochIsDue(b.watched) || b.Epoch(testKey.GroupResource()) != 0 {
-		t.Errorf("due: %v and %v; want the informers of the aggregated API alone to be started anew", b.epochIsDue(other), b.epochIsDue(b.watched))
+		t.Errorf("a restart is due: %v and %v; want a restart of only the informers of the aggregated API", b.epochIsDue(other), b.epochIsDue(b.watched))
 	}
 	b.RaiseEpochs(3) // as after the cluster replaces another one of the same name
 	if got := b.Epoch(testKey.GroupResource()); got != 3 || !b.epochIsDue(b.watched) {
@@ -53,13 +53,13 @@ func TestAnEpochForgetsWhatWasGone(t *testing.T) {
 	b.startDueEpochs(ctx)
 	<-b.watchedFor(testKey.GroupResource()).stopped
 	if v := b.Lookup(testKey); v.Epoch != 1 || len(v.Tombstones) > 0 {
-		t.Errorf("epoch %d, gone %v; want epoch 1 and nothing", v.Epoch, uids(v.Tombstones))
+		t.Errorf("epoch %d, tombstones %v; want epoch 1 and no tombstone", v.Epoch, uids(v.Tombstones))
 	}
 }
 
 // TestNoDeselectionDuringARestart verifies that a resource that restarts in another epoch or version
-// does not count as deselected meanwhile. An earlier version deselected the objects that a comparison
-// found while apply or startDueEpochs waited for the informers to stop, if KUBERELAY_ON_DESELECT=publish.
+// does not count as deselected meanwhile. With KUBERELAY_ON_DESELECT=publish, an earlier version
+// deselected the objects that a comparison found while apply or startDueEpochs waited for the informers.
 func TestNoDeselectionDuringARestart(t *testing.T) {
 	widgets := event.Resource{Group: "example.com", Version: "v1", Resource: "widgets", Kind: "Widget", Namespaced: true}
 	older := widgets
@@ -82,7 +82,7 @@ func TestNoDeselectionDuringARestart(t *testing.T) {
 				compared = true
 				found, err := b.Confirm(t.Context(), widgets.GroupResource(), acked(map[event.Key]event.Acked{k: live("A", "5")}))
 				if v := b.Lookup(k); err != nil || found != (reconcile.Comparison{Waiting: 1}) || len(v.Tombstones) > 0 {
-					t.Errorf("found %+v, error %v, tombstones %+v; want one that waits", found, err, v.Tombstones)
+					t.Errorf("found %+v, error %v, tombstones %+v; want one object that waits, and no tombstone", found, err, v.Tombstones)
 				}
 				close(b.watched.stopped)
 			}

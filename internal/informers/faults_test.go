@@ -86,11 +86,11 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 	if got, err := r.reconcile(t, services.GroupResource()); got != (reconcile.Comparison{Waiting: 2}) || err != nil {
-		t.Errorf("of what is forbidden: got %+v, error %v; want no conclusion", got, err)
+		t.Errorf("access denied: got %+v, error %v; want no conclusion", got, err)
 	}
 	r.mu.Lock()
 	if r.compare[services.GroupResource()] != 0 {
-		t.Error("what is forbidden is to be compared")
+		t.Error("the Set requested a comparison of a forbidden resource")
 	}
 	r.mu.Unlock()
 
@@ -99,11 +99,11 @@ func TestForbidden(t *testing.T) {
 	r.awaitSynced(t, services.GroupResource())
 	for _, st := range r.Status() {
 		if st.Failing != nil {
-			t.Errorf("%s fails still: %v", st.Resource.Resource, st.Failing)
+			t.Errorf("%s still fails: %v", st.Resource.Resource, st.Failing)
 		}
 	}
 	if got, err := r.reconcile(t, services.GroupResource()); got != (reconcile.Comparison{Deleted: 1}) || err != nil {
-		t.Errorf("when it is allowed: got %+v, error %v; want the one that is gone deleted", got, err)
+		t.Errorf("access granted: got %+v, error %v; want one delete", got, err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 		return errors.New("no informer fails")
 	})
 	if _, err := r.reconcile(t, configMaps.GroupResource()); err != nil {
-		t.Errorf("nothing is in doubt, so nothing need be asked: %v", err)
+		t.Errorf("the bus and the informers agree, but the comparison failed: %v", err)
 	}
 	r.acknowledge(o.key("never"), live("N", "1"))
 	if got, err := r.reconcile(t, configMaps.GroupResource()); got != (reconcile.Comparison{}) || err == nil {

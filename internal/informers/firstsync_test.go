@@ -188,14 +188,14 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 		}
 	}
 	if b.ledger.DirtyLen() != 1 {
-		t.Error("the key is not dirty any more")
+		t.Error("the key is no longer dirty")
 	}
 }
 
 // TestMarkersThatTheBusHasLostAreWrittenAgain verifies that lost markers are written again once the
-// bus has the objects that it lost with them, without another comparison. In an earlier version,
-// the markers claimed that a recreated stream already had every object. In a later version, they
-// were written up to KUBERELAY_CHECKPOINT_REFRESH after the objects.
+// bus has the objects that it lost with them, without another comparison. One earlier version wrote
+// the markers to a recreated stream before the stream had every object. Another one wrote them up to
+// KUBERELAY_CHECKPOINT_REFRESH after the objects.
 func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		running, onBus bool
@@ -268,7 +268,7 @@ func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
 	if v := b.Lookup(testKey); !v.FirstSync {
-		t.Error("what is listed first is not of the first sync")
+		t.Error("an object of the first list does not belong to the first sync")
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -277,6 +277,6 @@ func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
 	other.Name = "later"
 	b.list(other)
 	if v := b.Lookup(testResource.Key(other.Namespace, other.Name)); v.FirstSync {
-		t.Error("what is listed later is of the first sync")
+		t.Error("an object that was listed later belongs to the first sync")
 	}
 }

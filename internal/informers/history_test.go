@@ -202,7 +202,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	r.awaitView(t, "deleted, and there again", o.key("deleted"), deleted)
 	r.awaitView(t, "made, and not there", o.key("made"), nil, made)
 	if r.Epoch(gr) != 0 {
-		t.Error("a new epoch has begun unasked")
+		t.Error("a new epoch began before a comparison")
 	}
 	poll.Try(t, "it is found that history went back", func(context.Context) error {
 		got, err := r.reconcile(t, gr)

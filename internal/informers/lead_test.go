@@ -62,7 +62,7 @@ func TestNothingIsHandedOutAtRest(t *testing.T) {
 		s.StopLeading()
 		s.update(object("A", "4"))
 		if got := s.takeEnqueued(); len(got) > 0 {
-			t.Errorf("at rest again enqueued %v", got)
+			t.Errorf("after StopLeading, enqueued %v; want nothing", got)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 				s.list(object("A", "1"))
 				s.update(object("A", "2"))
 				if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
-					t.Fatalf("%d objects are of a first sync at rest", n)
+					t.Fatalf("%d objects belong to a first sync on a standby, want none", n)
 				}
 				s.lead()
 				if v := s.Lookup(testKey); v.FirstSync != !done {
@@ -107,7 +107,7 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 		s.lead()
 		s.StopLeading()
 		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
-			t.Errorf("%d objects are of a first sync at rest", n)
+			t.Errorf("%d objects belong to a first sync on a standby, want none", n)
 		}
 		s.Settle(testKey, live("A", "1")) // too late, because no first sync waits for the key
 		s.add(&event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"})
@@ -115,7 +115,7 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 			t.Errorf("enqueued %v, want both", got)
 		}
 		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n != 2 {
-			t.Errorf("%d objects are of the first sync, want 2", n)
+			t.Errorf("%d objects belong to the first sync, want 2", n)
 		}
 		if want := []string{"started", "started"}; !slices.Equal(s.marks, want) {
 			t.Errorf("marked %v, want %v", s.marks, want)
@@ -144,11 +144,11 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		time.Sleep(26 * time.Second)
 		synctest.Wait()
 		if got := s.lead(); len(got) != 1 || got[0].Name != "other" {
-			t.Errorf("enqueued %v, want what was deleted last", got)
+			t.Errorf("enqueued %v, want the last deleted object", got)
 		}
 		v := s.Lookup(testResource.Key("default", "other"))
 		if len(v.Tombstones) != 1 || v.Tombstones[0].Object == nil {
-			t.Errorf("its tombstone is %v", v.Tombstones)
+			t.Errorf("the tombstones are %v, want one with the last state", v.Tombstones)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()

@@ -67,9 +67,9 @@ func (i *identities) reserved() (n int) {
 }
 
 // The test creates and deletes two hundred definitions, twenty at a time. Each informer has about
-// ten goroutines and holds an object of heavy bytes. The margins detect two informers whose
-// goroutines leak, or one in four whose memory leaks. No client-go names and no metric series may
-// be left.
+// ten goroutines and holds an object of heavy bytes. The test fails if the goroutines of more than
+// two informers are left, or the memory of more than one informer in four. No client-go names and no
+// metric series may be left.
 const (
 	leakGroup       = "leak.example.com"
 	rounds, atOnce  = 10, 20
@@ -135,7 +135,7 @@ func TestNothingIsLeftOfWhatIsStopped_Slow(t *testing.T) {
 			now := r.footprint(t, ids)
 			t.Logf("with %d informers: %+v", atOnce, now)
 			if now.series == 0 || now.identities == 0 {
-				t.Errorf("got %+v; want something that can go", now)
+				t.Errorf("got %+v, want series and identities that the test can see disappear", now)
 			}
 		}
 		undefineMany(t, cp, grs)

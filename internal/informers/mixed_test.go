@@ -61,7 +61,7 @@ func (m mixed) answers(t *testing.T, r *running, server string) {
 			return errors.New("no answer")
 		}
 		if _, shown := a.Catalog.Resource(budgets); shown != (server == m.newer) {
-			return fmt.Errorf("it shows budgets: %v", shown)
+			return fmt.Errorf("discovery shows budgets: %v", shown)
 		}
 		return nil
 	})
@@ -104,7 +104,7 @@ func TestMixedVersions_Slow(t *testing.T) {
 	one = o.touch(one, nil)
 	r.awaitView(t, "changed", o.key("one"), one)
 	if r.hasBeenBuried(o.key("one")) || r.hasBeenBuried(classes.key("class")) {
-		t.Error("a tombstone was made")
+		t.Error("an object had a tombstone")
 	}
 
 	// A newly started process has no state except the bus.
@@ -115,12 +115,12 @@ func TestMixedVersions_Slow(t *testing.T) {
 	again.run(t)
 	m.answers(t, again, m.older)
 	if got, err := again.reconcile(t, gr); got != (reconcile.Comparison{OutOfScope: 1}) || err != nil {
-		t.Errorf("got %+v, error %v; want one left alone", got, err)
+		t.Errorf("got %+v, error %v; want one object out of scope", got, err)
 	}
 	m.answers(t, again, m.newer)
 	again.awaitView(t, "served again", o.key("one"), one)
 	if again.hasBeenBuried(o.key("one")) {
-		t.Error("a tombstone was made after a restart")
+		t.Error("an object had a tombstone after a restart")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestBuiltInGroups(t *testing.T) {
 		}
 		found++
 		if group, _, _ := unstructured.NestedString(service.Object, "spec", "group"); !discovery.IsBuiltIn(group) {
-			t.Errorf("%s is built in, and IsBuiltIn does not say so", group)
+			t.Errorf("%s is built in, but IsBuiltIn returns false", group)
 		}
 	}
 	if found < 20 {

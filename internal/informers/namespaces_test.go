@@ -58,7 +58,7 @@ func TestNamespaceLabels(t *testing.T) {
 			r.awaitView(t, "what is selected", inside.key("one"), one)
 			r.acknowledge(inside.key("one"), ackedOf(one))
 			if v := r.Lookup(outside.key("two")); v.Live != nil || len(v.Tombstones) > 0 && few == 0 {
-				t.Errorf("of what is not selected: %+v", v)
+				t.Errorf("an object that is not selected has the view %+v", v)
 			}
 
 			label(t, cp, out, team)
@@ -81,7 +81,7 @@ func TestNamespaceLabels(t *testing.T) {
 			// A change of an object that is not selected must have no effect.
 			outside.touch(two, nil)
 			if got, err := r.reconcile(t, configMaps.GroupResource()); err != nil || got.Deleted > 0 || got.Deselected != 1 {
-				t.Errorf("compared: %+v, %v; want the one of which the bus has not been told deselected", got, err)
+				t.Errorf("compared: %+v, %v; want a deselection of the object that the bus still shows", got, err)
 			}
 
 			label(t, cp, out, team)
@@ -92,7 +92,7 @@ func TestNamespaceLabels(t *testing.T) {
 				return nil
 			})
 			if v := r.Lookup(inside.key("one")); v.Live == nil {
-				t.Error("what was selected all the time is gone")
+				t.Error("an object that was always selected is missing")
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 			})
 			_, buried := r.Lookup(key(out, "there")).Tombstone(string(there.GetUID()))
 			if want := c.want.Deselected > 0; buried != want {
-				t.Errorf("the bus will be told: %v, want %v", buried, want)
+				t.Errorf("the object has a tombstone: %v, want %v", buried, want)
 			}
 		})
 	}

@@ -64,7 +64,7 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "5"))
 	c.o = stored("A", "5")
 	if !c.rounds(t, 3) {
-		t.Fatal("it is not known that it exists")
+		t.Fatal("the object does not count as outlived")
 	}
 	if c.asked != 1 {
 		t.Errorf("the API server was asked %d times, want once", c.asked)
@@ -76,7 +76,7 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	// The publish fails, and the object still counts as outlived.
 	c.Settle(testKey, c.acked)
 	if !c.rounds(t, 1) || c.asked != 1 {
-		t.Errorf("after a failed publish it is asked again: %d times", c.asked)
+		t.Errorf("%d reads after a failed publish, want 1", c.asked)
 	}
 
 	// The object is published, and then someone forges another delete in the same version.
@@ -86,7 +86,7 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	}
 	c.acked.Position = 10
 	if !c.rounds(t, 3) || c.asked != 2 {
-		t.Errorf("asked %d times; want that it exists, and one question more", c.asked)
+		t.Errorf("%d reads, want a second read that confirms that the object exists", c.asked)
 	}
 }
 
@@ -96,11 +96,11 @@ func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 	c := contradicted(t, object("A", "5"), deleted("A", "5"))
 	c.o = stored("A", "5")
 	if !c.rounds(t, 3) {
-		t.Fatal("not to be published")
+		t.Fatal("the object does not count as outlived")
 	}
 	c.delete(object("A", "5"))
 	if c.rounds(t, 3) || c.asked != 1 {
-		t.Errorf("it counts as there; asked %d times", c.asked)
+		t.Errorf("the deleted object still counts as outlived, or was read again: %d reads, want 1", c.asked)
 	}
 	c.Settle(testKey, c.acked)
 	if n := c.ledger.DirtyLen(); n != 0 {
@@ -118,7 +118,7 @@ func TestADeselectionOfAnotherUIDInTheVersionThatExists(t *testing.T) {
 	c := contradicted(t, object("B", "5"), left)
 	c.o = stored("B", "5")
 	if !c.rounds(t, 3) {
-		t.Fatal("it is not known that it exists")
+		t.Fatal("the object does not count as outlived")
 	}
 	if c.asked != 1 {
 		t.Errorf("the API server was asked %d times, want once", c.asked)

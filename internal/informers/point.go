@@ -19,7 +19,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	if w == nil {
 		return ledger.Point{}, false
 	}
-	w.abandoning.Lock() // before synced, so that a change of the informers after synced discards the point
+	w.abandoning.Lock() // before w.synced(), so that a later change of the informers discards the point
 	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	w.abandoning.Unlock()
 	if !w.firstSync.IsDone() || !w.synced() {

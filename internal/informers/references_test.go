@@ -167,7 +167,7 @@ func TestFollowWhatIsDefinedLater(t *testing.T) {
 	objects.create("unrelated", nil)
 	r.awaitView(t, "what is referred to", objects.key("w"), w)
 	if v := r.Lookup(objects.key("unrelated")); v.Live != nil {
-		t.Error("the others are selected too")
+		t.Error("an unrelated object is selected too")
 	}
 }
 
@@ -196,11 +196,11 @@ func TestReferencesEndWithTheirResource(t *testing.T) {
 	undefine(t, cp, group)
 	poll.Try(t, "it is certain", func(context.Context) error {
 		if r.watches(widgets.GroupResource()) {
-			return fmt.Errorf("it is watched")
+			return fmt.Errorf("the resource is still watched")
 		}
 		_, err := r.reconcile(t, widgets.GroupResource())
 		if err == nil && len(r.references.Sources(widgets.GroupResource())) > 0 {
-			return fmt.Errorf("it refers to something still")
+			return fmt.Errorf("objects of the resource still refer to others")
 		}
 		return err
 	})
@@ -236,7 +236,7 @@ func TestFollowWhileAGroupFails(t *testing.T) {
 		t.Errorf("got %+v, %v; want no conclusion", got, err)
 	}
 	if r.hasBeenBuried(key) {
-		t.Error("it was deselected")
+		t.Error("the object was deselected")
 	}
 }
 

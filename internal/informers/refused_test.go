@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// TestDeniedForAMoment verifies that a working watch continues even if an access review denies it,
-// and that the objects that its objects refer to stay selected.
+// TestDeniedForAMoment verifies that a working watch continues even if an access review denies access,
+// and that the referenced objects stay selected.
 func TestDeniedForAMoment(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)

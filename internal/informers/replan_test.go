@@ -15,7 +15,7 @@ import (
 )
 
 // TestReferencesAreIncompleteDuringARestart verifies that no object counts as unreferenced while a
-// resource that may refer to it is restarted and another resource syncs. An earlier version verified only
+// resource that may refer to it is restarted and another resource syncs. An earlier version considered only
 // restarts in another version, and deselected objects during a restart in another epoch.
 func TestReferencesAreIncompleteDuringARestart(t *testing.T) {
 	t.Run("version", func(t *testing.T) { testReferencesDuringARestart(t, false) })
@@ -68,8 +68,8 @@ func testReferencesDuringARestart(t *testing.T, epoch bool) {
 	}
 }
 
-// TestReplan verifies which informers a discovery starts, stops and restarts. It does not change the
-// informers of a group whose discovery failed.
+// TestReplan verifies which informers a discovery starts, stops, and restarts. The informers of a group
+// whose discovery failed stay unchanged.
 func TestReplan(t *testing.T) {
 	cluster, rescoped := discoverytest.Cluster(), discoverytest.Cluster()
 	fish := &rescoped.Versions[len(rescoped.Versions)-1].APIResources[1]

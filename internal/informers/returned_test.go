@@ -53,9 +53,9 @@ func TestForgetUnlisted(t *testing.T) {
 	}
 }
 
-// TestDeniedBeforeTheFirstList verifies that access counts as denied if an informer of one namespace has
-// never listed it and is refused, for example because the access review failed. The comparison then reads
-// the namespace, which may be removed.
+// TestDeniedBeforeTheFirstList verifies that access counts as denied if the API server refuses the first
+// list of a namespace's informer. Such an informer starts if the access review failed, for example. The
+// comparison then reads the namespace, which may be removed.
 func TestDeniedBeforeTheFirstList(t *testing.T) {
 	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, testResource)
 	i := b.watched.informers.All()["default"]

@@ -93,9 +93,9 @@ func (s *Set) selects(k event.Key) bool {
 }
 
 // publishesDeselected reports whether an object on the bus that is not selected gets a deselected
-// event. It does if the labels of its namespace changed, or if all references are known and none
-// refers to it. If only another configuration selected the object, [Config.PublishDeselected]
-// decides.
+// event. This is the case if the labels of its namespace changed, or if all references are known and
+// none refers to the object. If only another configuration selected the object,
+// [Config.PublishDeselected] decides.
 func (s *Set) publishesDeselected(k event.Key) bool {
 	if !s.namespaces.MaySelect(k.Namespace) {
 		return s.config.PublishDeselected
@@ -106,7 +106,7 @@ func (s *Set) publishesDeselected(k event.Key) bool {
 	return true
 }
 
-// deselect replaces the live object of a view, which is not selected, with a tombstone.
+// deselect replaces the live object of a view with a tombstone, because the object is not selected.
 func (s *Set) deselect(k event.Key, v *event.View) {
 	o := v.Live
 	v.Live = nil
@@ -116,8 +116,8 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 	v.Tombstones = append(v.Tombstones, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 }
 
-// deselectByContent removes the live object of a view, which the filter does not select. It adds a
-// tombstone if none exists, because the bus may have the object from an earlier run.
+// deselectByContent removes the live object of a view, because the filter does not select the object.
+// It adds a tombstone if none exists: the bus may have the object from an earlier run.
 func (s *Set) deselectByContent(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil
@@ -127,8 +127,8 @@ func (s *Set) deselectByContent(v *event.View) {
 }
 
 // kept returns the last state of an object for a tombstone. It returns nil for an object without a
-// body, because such an object was not published in this state. Then only the bus may have a last
-// state.
+// body, because such an object was not published in this state. If an earlier state was published,
+// only the bus has it.
 func kept(o *event.Object) *event.Object {
 	if o.Body.None() {
 		return nil

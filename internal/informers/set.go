@@ -228,8 +228,8 @@ func (s *Set) Referring() []event.Resource {
 	return all
 }
 
-// Settled is called when the bus may have received missing changes of a key. It completes a first
-// sync that waited only for this key.
+// Settled is called when the bus may have received changes of a key that it lacked. It completes a
+// first sync that waited only for this key.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		w.firstSync.Advance()

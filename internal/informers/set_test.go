@@ -121,7 +121,7 @@ func TestFailing(t *testing.T) {
 		if got := i.setFailing(c.err, c.now); got != c.changed {
 			t.Errorf("%s: changed %v, want %v", c.what, got, c.changed)
 		}
-		if got := i.status(); got.Failing != c.err || got.Since != c.since { //nolint:errorlint // it is kept as it is
+		if got := i.status(); got.Failing != c.err || got.Since != c.since { //nolint:errorlint // the informer keeps the error unchanged
 			t.Errorf("%s: got %v since %s, want %v since %s", c.what, got.Failing, got.Since, c.err, c.since)
 		}
 	}
@@ -161,10 +161,10 @@ func TestVersionOfTheIndexer(t *testing.T) {
 	b.watched.informers.All()[""].shared = aheadOf{b.watched.informers.All()[""].shared}
 	b.list(object("A", "5"))
 	if got := b.DescribeObject(testKey).Version; got != "5" {
-		t.Errorf("a comparison takes version %q for seen, want 5", got)
+		t.Errorf("the view for a comparison has version %q, want 5", got)
 	}
 	if got := b.Lookup(testKey).Version; got != "5" {
-		t.Errorf("a decision takes version %q for seen, want 5", got)
+		t.Errorf("the view for a decision has version %q, want 5", got)
 	}
 }
 

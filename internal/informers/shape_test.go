@@ -92,7 +92,7 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 			for n, step := range c.steps {
 				step(b)
 				if n == 0 && len(b.takeEnqueued()) != 1 {
-					t.Error("it is not looked at")
+					t.Error("the key was not enqueued once")
 				}
 			}
 			if got := viewInWords(b.Lookup(testKey)); got != c.want {
@@ -137,7 +137,7 @@ func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 			b.index(unselected("A", "3"))
 			settle(b)
 			if b.ledger.Reached(mark) {
-				t.Error("the bus is taken to have the last state")
+				t.Error("the mark is reached, although the bus lacks the last matching state")
 			}
 		})
 	}

@@ -99,8 +99,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsBeforeTheInformersStart verifies since when a resource without informers is starting. In an
-// earlier version, this was the year 1.
+// TestMetricsBeforeTheInformersStart verifies the start time of the state of a resource that has no
+// informers yet. In an earlier version, that time was in the year 1.
 func TestMetricsBeforeTheInformersStart(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.config.Now = func() time.Time { return time.Unix(900, 0) }
@@ -130,7 +130,7 @@ func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 		case <-done:
 			return
 		case <-deadline:
-			t.Fatal("it blocks")
+			t.Fatal("Status blocks")
 		default:
 		}
 		locked := make(chan struct{})
@@ -142,7 +142,7 @@ func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
 		select {
 		case <-locked:
 		case <-deadline:
-			t.Fatal("it blocks")
+			t.Fatal("Status blocks")
 		}
 	}
 }

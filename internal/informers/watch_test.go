@@ -41,7 +41,7 @@ func TestWatch(t *testing.T) {
 			r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{c.selector}}})
 			r.awaitView(t, "what was there", o.key("before"), before)
 			if v := r.view(o.key("before")); v.Cause != event.CauseSnapshot || !v.FirstSync {
-				t.Errorf("what was there: cause %s, first sync %v; want snapshot", v.Cause, v.FirstSync)
+				t.Errorf("an object from before the start: cause %s, first sync %v; want snapshot", v.Cause, v.FirstSync)
 			}
 			a := o.create("web", nil)
 			r.awaitView(t, "created", key, a)
@@ -198,12 +198,12 @@ func TestFirstSync(t *testing.T) {
 	again := o.create("recreated", nil)
 	r.awaitView(t, "recreated", o.key("recreated"), again, made["recreated"])
 	if r.view(o.key("recreated")).FirstSync {
-		t.Error("what was created after the list counts as there before")
+		t.Error("an object that was created after the list belongs to the first sync")
 	}
 	made["b"] = o.touch(made["b"], nil)
 	r.awaitView(t, "updated", o.key("b"), made["b"])
 	if !r.view(o.key("b")).FirstSync {
-		t.Error("what was there before does not count so after an update")
+		t.Error("an object of the first list no longer belongs to the first sync after an update")
 	}
 	notYet("deletes and an update")
 	r.acknowledge(o.key("b"), ackedOf(made["b"]))
@@ -234,7 +234,7 @@ func TestReady(t *testing.T) {
 func TestReadyBeforeDiscovery(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "discovery") {
-		t.Errorf("got %v, want that discovery has not answered", err)
+		t.Errorf("got %v, want an error that names discovery", err)
 	}
 	failure := errors.New("no answer")
 	b.noteDiscovery(failure, false)
@@ -243,15 +243,15 @@ func TestReadyBeforeDiscovery(t *testing.T) {
 	}
 	b.answer = &survey.Answer{}
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "configmaps") {
-		t.Errorf("got %v, want that configmaps have not synced", err)
+		t.Errorf("got %v, want an error that names configmaps", err)
 	}
 	b.watched.informers.All()[""].setFailing(forbiddenError("configmaps", ""), time.Now())
 	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list, and watch") {
-		t.Errorf("got %v, want that nothing may be read", err)
+		t.Errorf("got %v, want an error that names the missing verbs", err)
 	}
 	b.sync()
 	b.watched.informers.All()[""].setFailing(failure, time.Now())
 	if err := b.Ready(); err != nil {
-		t.Errorf("got %v, though all have synced", err)
+		t.Errorf("got %v, want nil because all informers have synced", err)
 	}
 }

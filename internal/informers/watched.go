@@ -31,13 +31,13 @@ type watched struct {
 	stopped     chan struct{} // closed when all goroutines of the resource have ended
 	realign     chan struct{} // has a token when the namespaces to cover may have changed
 	progress    chan struct{} // has a token when synced may have become true
-	firstSynced chan struct{} // closed when synced was true for the first time
+	firstSynced chan struct{} // closed when synced first becomes true
 	missed      atomic.Bool   // the resource was logged as missing from discovery
 	selected    atomic.Uint64 // see [Set.Selection]
 	abandoning  sync.Mutex    // held while reported states are forgotten, see [Set.abandon]
 
 	joined     atomic.Bool   // the resource has joined the term, so its keys are enqueued
-	everJoined chan struct{} // closed when joined was true for the first time
+	everJoined chan struct{} // closed when joined first becomes true
 	onceJoined sync.Once     // closes everJoined
 	redefined  chan struct{} // has a token when the resource must be listed again
 
@@ -204,13 +204,14 @@ func (w *watched) refused() bool {
 // with count.
 func (w *watched) statusOf(count func(*informer) int) []health.Status {
 	var all []health.Status
-	complete := w.hasAligned() // before the informers, so that they include those that complete an alignment
+	complete := w.hasAligned() // before the informers: a complete alignment has started all of them
 	for _, i := range w.all() {
 		st := i.status()
 		st.Objects = count(i)
 		all = append(all, st)
 	}
-	for namespace, d := range w.alignment.Load().denied { // after the informers, which end after their denial
+	// Read the denials after the informers, because an informer ends after its denial is recorded.
+	for namespace, d := range w.alignment.Load().denied {
 		all = append(all, health.Status{
 			Resource: w.resource, Namespace: namespace, State: health.Degraded, Reason: discovery.ErrorReason(d.err), Failing: d.err, Since: d.since,
 		})

@@ -1,15 +1,15 @@
 // Package leader elects one of several forwarders as the writer, with a Kubernetes Lease. It builds
 // on client-go's leader election. It does not depend on events, informers, or buses. They do not
-// depend on it either: they are told to start and to stop.
+// depend on it either: the lead function of [Election.Run] starts and stops them.
 //
 // The package guarantees:
 //
 //   - [Election.Run] calls lead only while the Lease is held, and releases the Lease only after
 //     lead has returned. If lead drains its queue before it returns, the next leader starts after
 //     the drain.
-//   - An interrupted leadership ends. If another process held the Lease in between, however
-//     briefly, or the Lease was deleted, the state of this process is stale, and the context of
-//     lead ends. client-go would continue as if nothing had happened.
+//   - An interrupted leadership ends. If another process has held the Lease since the last renewal,
+//     however briefly, or the Lease was deleted, the state of this process is stale, and the context
+//     of lead ends. client-go would continue as if nothing had happened.
 //   - [Election.Permit] reports whether writing is allowed at the time of the call. It uses
 //     the clock and not a timer. So a process that was suspended, or whose machine slept,
 //     receives the correct result before any of its timers fires.
@@ -40,8 +40,8 @@ import (
 
 // Config configures an Election. Every field is required.
 type Config struct {
-	// The requests of Leases must time out well before RenewDeadline, because
-	// an API server that hangs does not reject them.
+	// The requests of Leases must time out well before RenewDeadline, because a request to an API
+	// server that hangs does not fail by itself.
 	Leases coordinationclient.LeasesGetter
 
 	Namespace, Name string

@@ -243,12 +243,12 @@ func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
 		a.asked()
 		pass(time.Minute)
 		if !a.leads() || on.holder() != "a" || b.led() > 0 {
-			t.Fatalf("while a drains the lease is %q's; a may write: %v; b has led %d times", on.holder(), a.leads(), b.led())
+			t.Fatalf("while a drains: the holder is %q, a may write: %v, b has led %d times", on.holder(), a.leads(), b.led())
 		}
 		a.drained <- struct{}{}
 		synctest.Wait()
 		if a.leads() || on.holder() != "" {
-			t.Fatalf("after the drain the lease is %q's; a may write: %v", on.holder(), a.leads())
+			t.Fatalf("after the drain: the holder is %q, a may write: %v", on.holder(), a.leads())
 		}
 		pass(1100 * time.Millisecond) // longer than a poll with its jitter
 		if !b.leads() {
@@ -295,16 +295,16 @@ func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 			pass(10 * time.Millisecond)
 		}
 		if since := time.Since(renewed); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
-			t.Errorf("it may write for %s after its last renewal", since)
+			t.Errorf("the leader may write for %s after its last renewal", since)
 		}
 		pass(2 * time.Second)
 		if a.held.Err() == nil {
-			t.Error("lead was not told")
+			t.Error("the context of lead has not ended")
 		}
 		on.fail(nil)
 		pass(20 * time.Second)
 		if !a.leads() || a.led() != 2 {
-			t.Errorf("it leads: %v, and has begun %d times, want again", a.leads(), a.led())
+			t.Errorf("a leads: %v, and has led %d times, want 2", a.leads(), a.led())
 		}
 	})
 }
@@ -352,11 +352,11 @@ func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 				interrupt(on)
 				pass(3 * time.Second) // a renewal is due
 				if held.Err() == nil {
-					t.Error("the leadership goes on")
+					t.Error("the context of lead has not ended")
 				}
 				pass(30 * time.Second)
 				if a.led() != 2 || !a.leads() {
-					t.Errorf("it has led %d times, want anew", a.led())
+					t.Errorf("a has led %d times, want 2", a.led())
 				}
 			})
 		})
@@ -375,7 +375,7 @@ func TestWhatLeadFailsWithEndsTheElection(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if on.holder() != "" {
-			t.Errorf("the lease is %q's", on.holder())
+			t.Errorf("the holder is %q, want none", on.holder())
 		}
 	})
 }
@@ -392,7 +392,7 @@ func TestReadyUnlessTheLeaseIsRefused(t *testing.T) {
 		on.fail(apierrors.NewForbidden(resource, "kuberelay", errors.New("no")))
 		pass(time.Minute)
 		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "apps/kuberelay") {
-			t.Errorf("where it is forbidden: %v", err)
+			t.Errorf("access denied: got %v", err)
 		}
 		on.fail(nil)
 		on.mu.Lock()
@@ -401,7 +401,7 @@ func TestReadyUnlessTheLeaseIsRefused(t *testing.T) {
 		for range 100 {
 			pass(time.Second / 3)
 			if err := a.Ready(); err == nil {
-				t.Fatal("ready where it may not be created, between two attempts")
+				t.Fatal("ready although the Lease may not be created")
 			}
 		}
 		on.mu.Lock()

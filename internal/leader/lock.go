@@ -15,8 +15,8 @@ import (
 )
 
 // lock adapts the Lease of one candidacy for client-go's elector. It records the time of each
-// renewal request, and ends leadership at the first sign that another process held the Lease in
-// between.
+// renewal request, and ends leadership at the first sign that another process has held the Lease
+// since.
 type lock struct {
 	resourcelock.Interface
 	e    *Election

@@ -48,7 +48,7 @@ func TestTheLeaseIsReleasedDespiteALateRenewal(t *testing.T) {
 		a.asked()
 		synctest.Wait()
 		if got := on.holder(); got != "" || late > 0 {
-			t.Errorf("the lease is %q's, %d late renewals are left", got, late)
+			t.Errorf("the holder is %q, %d late renewals are left; want none", got, late)
 		}
 	})
 }
@@ -74,12 +74,12 @@ func TestALeaseThatIsAcquiredAtTheEndIsReleased(t *testing.T) {
 		a := stand(t, unanswered{on}, "a")
 		synctest.Wait()
 		if got := on.holder(); got != "a" {
-			t.Fatalf("the lease is %q's", got)
+			t.Fatalf("the holder is %q, want a", got)
 		}
 		a.asked()
 		synctest.Wait()
 		if got := on.holder(); got != "" || a.led() > 0 {
-			t.Errorf("the lease is %q's, and a has led %d times", got, a.led())
+			t.Errorf("the holder is %q, and a has led %d times; want no holder, and 0", got, a.led())
 		}
 	})
 }

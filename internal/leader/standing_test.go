@@ -26,7 +26,7 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 		on.failWrites(errors.New("no space"))
 		for time.Since(began) < 13*time.Second { // the Lease is valid for longer
 			if is := b.Standing(); is.Holder != "a" || is.Failed != nil || b.Ready() != nil {
-				t.Fatalf("after %s, b knows %+v, ready: %v", time.Since(began), is, b.Ready())
+				t.Fatalf("after %s, the standing of b is %+v, ready: %v", time.Since(began), is, b.Ready())
 			}
 			pass(100 * time.Millisecond)
 		}
@@ -35,7 +35,7 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 			for name, c := range map[string]*candidate{"a": a, "b": b} {
 				is := c.Standing()
 				if is.Leading || is.Holder != "" || is.Failed == nil || !strings.Contains(is.Failed.Error(), "renew the lease: no space") {
-					t.Fatalf("%s knows %+v", name, is)
+					t.Fatalf("the standing of %s is %+v", name, is)
 				}
 				if age := began.Sub(is.Renewed); age < -3*time.Second || age > 3*time.Second { // b reads a renewal after a wrote it
 					t.Errorf("%s: the last renewal was %s before the failure", name, age)
@@ -56,7 +56,7 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 		}
 		for name, c := range map[string]*candidate{"a": a, "b": b} {
 			if is := c.Standing(); is.Holder != on.holder() || is.Failed != nil || c.Ready() != nil {
-				t.Errorf("afterwards, %s knows %+v, ready: %v", name, is, c.Ready())
+				t.Errorf("after the fault, the standing of %s is %+v, ready: %v", name, is, c.Ready())
 			}
 		}
 	})
@@ -70,12 +70,12 @@ func TestATakeoverIsNotAFault(t *testing.T) {
 		pass(time.Second)
 		for !b.leads() {
 			if is := b.Standing(); is.Holder != "killed" || b.Ready() != nil {
-				t.Fatalf("b knows %+v, ready: %v", is, b.Ready())
+				t.Fatalf("the standing of b is %+v, ready: %v", is, b.Ready())
 			}
 			pass(10 * time.Millisecond)
 		}
 		if is := b.Standing(); !is.Leading || is.Holder != "b" {
-			t.Errorf("b knows %+v", is)
+			t.Errorf("the standing of b is %+v", is)
 		}
 	})
 }
@@ -93,14 +93,14 @@ func TestALeaseThatCannotBeRead(t *testing.T) {
 		pass(time.Minute)
 		is := b.Standing()
 		if is.Holder != "" || is.Failed == nil || !strings.Contains(is.Failed.Error(), "read the lease: connection refused") || b.Ready() != nil {
-			t.Errorf("b knows %+v, ready: %v", is, b.Ready())
+			t.Errorf("the standing of b is %+v, ready: %v", is, b.Ready())
 		}
 	})
 }
 
 // TestALeaderThatMayNotRenew verifies that a leader that can read but not renew the Lease stays unready
-// and logs the failure once in each candidacy. In an earlier version, each read cleared the failure: the log had two lines
-// for each attempt, and /readyz changed with them.
+// and logs the failure once in each candidacy. In an earlier version, each read cleared the failure, so
+// each attempt caused two log lines and two changes of /readyz.
 func TestALeaderThatMayNotRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -118,7 +118,7 @@ func TestALeaderThatMayNotRenew(t *testing.T) {
 		on.failWrites(nil)
 		pass(20 * time.Second)
 		if err := a.Ready(); err != nil || !a.leads() {
-			t.Errorf("renewed again, ready: %v, leads: %v", err, a.leads())
+			t.Errorf("after a renewal: ready: %v, leads: %v", err, a.leads())
 		}
 		a.asked()
 		<-a.result

@@ -6,26 +6,27 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts records a key's publishes that the bus may have stored but has not acknowledged. The
-// ledger forgets them when the bus reports another event of the key, because the bus then refuses
-// them: they expect an earlier position. The value is immutable.
+// attempts records the unacknowledged publishes of a key, which the bus may have stored. Once the bus
+// has another event of the key, it refuses these publishes, because they expect an earlier position.
+// So the ledger then forgets them. The value is immutable.
 type attempts struct {
 	expected uint64 // the position that the last attempt expects
-	// uid is the UID of the last attempt that is not a removal. The bus may show this UID as
-	// existing, although it never acknowledged the event. So the delete of the UID must be published.
+	// uid is the UID in the last attempt that is not a removal. The bus may show this object as
+	// existing, although it never acknowledged the event. If the object is gone, its delete is due.
 	uid string
-	// change is the change of that last attempt, or nil if the bus showed an object before it. The
-	// forwarder retries the change until the bus responds, even if the informers forget the object.
+	// change is the change in that attempt. It is nil if the bus already showed an object before the
+	// attempt. The forwarder retries the change until the bus responds, even if the informers forget
+	// the object.
 	change *event.Change
 	all    []event.Acked // the last maxAttempts attempts, including removals, to recognize them on the bus
 }
 
-// maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten attempt,
-// its event counts as foreign until a comparison with the cluster.
+// maxAttempts limits the attempts to remember for one key. The ledger forgets older attempts. If the
+// bus stored one of them, the event counts as foreign until a comparison with the cluster.
 const maxAttempts = 64
 
-// with adds an attempt: the event sent, which the bus stores only if acked is its last event of the
-// key. c is the change that was sent.
+// with adds the attempt to publish the event sent, which contains the change c. The bus stores sent
+// only if acked is the key's last event on the bus.
 func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	var is attempts
 	if a != nil {
@@ -38,7 +39,7 @@ func (a *attempts) with(sent, acked event.Acked, c *event.Change) *attempts {
 	if acked.Live() {
 		is.change = nil
 	}
-	if sent.Time = 0; !slices.Contains(is.all, sent) { // has does not compare times
+	if sent.Time = 0; !slices.Contains(is.all, sent) { // has ignores times
 		is.all = append(slices.Clone(is.all[max(0, len(is.all)-maxAttempts+1):]), sent)
 	}
 	return &is
@@ -57,7 +58,7 @@ func (a *attempts) hasRemoval(bus event.Acked) bool { return bus.Deleted && a.ha
 // mayShow reports whether the bus may show the object of an attempt as existing.
 func (a *attempts) mayShow() bool { return a != nil && a.uid != "" }
 
-// hasChange reports whether the bus may show an object of an attempt although it showed none before.
+// hasChange reports whether an attempt may have created an object on a bus that showed none.
 func (a *attempts) hasChange() bool { return a != nil && a.change != nil }
 
 // show reports whether any attempt shows a UID as existing.

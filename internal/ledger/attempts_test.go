@@ -63,8 +63,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreBounded verifies that only the latest attempts are remembered, and none of a clean
-// key.
+// TestAttemptsAreBounded verifies that a record keeps only the latest attempts, and that the ledger
+// drops the record when the bus reports the key's last event.
 func TestAttemptsAreBounded(t *testing.T) {
 	d := newLedger()
 	for n := range 2 * maxAttempts {
@@ -292,8 +292,8 @@ func TestLossIsFoundBeforeATimeout(t *testing.T) {
 	}
 }
 
-// TestForeignEventAfterALoss verifies that a publish is remembered if it times out after a load found a
-// loss and a later load found a foreign event. That event may be an attempt.
+// TestForeignEventAfterALoss verifies that the ledger remembers a publish that times out after one load
+// found a loss and the next load found a foreign event. That event may be the publish.
 func TestForeignEventAfterALoss(t *testing.T) {
 	d, known, foreign := newLedger(), at(live("A", "11"), 7), at(live("B", "12"), 3)
 	load(d.term, map[event.Key]event.Acked{testKey: known}, func() {})
@@ -308,8 +308,8 @@ func TestForeignEventAfterALoss(t *testing.T) {
 	}
 }
 
-// TestPurgeBeforeATimeout verifies that a publish is remembered if retention purges the preceding event
-// before the publish times out. The bus may have stored the publish before the purge.
+// TestPurgeBeforeATimeout verifies that the ledger remembers a publish that times out after retention
+// purged the preceding event. The bus may have stored the publish before the purge.
 func TestPurgeBeforeATimeout(t *testing.T) {
 	d, removed := newLedger(), at(deleted("A", "12"), 7)
 	load(d.term, map[event.Key]event.Acked{testKey: removed}, func() {})

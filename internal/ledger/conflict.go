@@ -6,9 +6,9 @@ import (
 )
 
 // Conflict records that the bus refused a change. The change expected acked as the last event of
-// the object, but the last event is bus. If the bus has no event of the object, lost says whether
-// the bus has lost the events. If the bus has not lost them, another writer may have published the
-// delete and purged it after the retention period.
+// the object, but the last event is bus. lost matters only if the bus has no event of the object:
+// true means that the bus has lost the events, and false means that another writer may have
+// published the delete and purged it after the retention period.
 //
 // Conflict has no effect if a load has changed the entry since the decision.
 func (t *Term) Conflict(c event.Change, acked, bus event.Acked, lost bool) {

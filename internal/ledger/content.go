@@ -8,9 +8,9 @@ import (
 )
 
 // NeedsState reports whether a change needs the state on the bus: as the last state of an object
-// whose delete was inferred, or as the previous state of an update. must reports whether the change
-// cannot be published without that state. It is true for such a delete, and for an update that is
-// due only if its content differs from the content on the bus.
+// whose delete was inferred, or as the previous state of an update. must means that the change can't
+// be published without that state. It is true for an inferred delete, and for an update that is due
+// only if its content differs from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {
 	case acked.Position == 0:
@@ -23,7 +23,7 @@ func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 
 // Complete sets the fields of a change that come from the bus. last is the state that was read
 // from the bus, or nil. If no informer watches the API version of the change's object anymore, Complete
-// derives the resource from the object. It reports whether the bus already has the content of the
+// derives the resource from the object. same reports whether the bus already has the content of the
 // change.
 func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool, err error) {
 	if last != nil && !isStateOf(last, c.Key, acked) {
@@ -60,9 +60,9 @@ func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 }
 
 // decides reports whether the decision to publish an update depends on the state on the bus. It
-// does if a projection now applies to the object. The decision also depends on that state if the
-// version is unchanged but its digest differs or is unknown, because two different texts can have
-// the same content.
+// does in two cases: a projection applies to the object and did not apply before, or the version is
+// unchanged but its digest differs or is unknown. In the second case, two different JSON texts can
+// have the same content.
 func decides(c *event.Change, acked event.Acked) bool {
 	switch {
 	case c.Type != event.Updated || c.Uncertain || acked.Digest.Projected():
@@ -116,8 +116,8 @@ func isOfGroup(o *event.Object, r event.Resource) bool {
 	return err == nil && gv.Group == r.Group
 }
 
-// isTruncated reports whether an event on the bus can be the truncated form of the live state.
-// Only a publish shows whether the bus accepts the full form.
+// isTruncated reports whether an event on the bus can be the truncated form of the live state. The
+// forwarder still tries the full form, because only a publish shows whether the bus accepts it.
 func isTruncated(v event.View, shown event.Stored) bool {
 	if !isPresent(v, shown.Acked) || shown.Acked.Digest != v.Live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
 		return false

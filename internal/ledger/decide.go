@@ -61,11 +61,11 @@ const (
 // One call returns at most one change. After a delete, the caller calls Decide again, because
 // another UID may have taken the name.
 //
-// If the informers have forgotten the attempted UID, Decide returns the unacknowledged change
-// again. If that UID is gone and the bus may show it, Decide returns its last state once more, so
-// that the bus certainly has the UID. The delete follows. If that UID is live, the last event on
-// the bus may not be the acknowledged one, so Decide returns a change even if the acknowledged
-// event has the live state.
+// The attempted UID is the UID of an unacknowledged publish. If the informers have forgotten it,
+// Decide returns the unacknowledged change again. If it is gone and the bus may show it, Decide
+// returns its last state once more, so that the bus certainly has the UID. The delete follows. If it
+// is live, the bus may have a later event than the acknowledged one, so Decide returns a change even
+// if the acknowledged event has the live state.
 func Decide(v event.View) (*event.Change, Reason) {
 	acked, attempted := v.Acked, v.Attempted
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
@@ -143,8 +143,8 @@ func isDenied(v event.View, acked event.Acked) bool {
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isBehind reports whether the informers have not reached the state on the bus yet. The object may
-// have left the selection before that state and returned since.
+// isBehind reports whether the informers have not reached the state on the bus yet. A tombstone can
+// then be outdated: the object may have left the selection and returned before that state.
 func isBehind(v event.View, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
 }

@@ -554,9 +554,10 @@ func TestDecideDeleteBehindTheBus(t *testing.T) {
 	}
 }
 
-// TestDecideAfterAnUnansweredUpdate verifies that Decide publishes an update after an unacknowledged
-// one. In an earlier version, the bus stored an unacknowledged update, and then the object returned
-// to its former content. The bus kept the content of the update until the next refresh.
+// TestDecideAfterAnUnansweredUpdate verifies that Decide returns an update after an unacknowledged
+// update, even if the acknowledged event has the live content. The bus may have stored the
+// unacknowledged update before the object returned to that content. In an earlier version, the bus
+// then kept the content of the unacknowledged update until the next refresh.
 func TestDecideAfterAnUnansweredUpdate(t *testing.T) {
 	v, acked := view(projected("A", "7", 1)), projectedAcked("A", "2", 1)
 	if change, got := decide(v, acked, "A"); got != ReasonUpdated || change == nil {

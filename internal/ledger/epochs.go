@@ -12,8 +12,8 @@ import (
 
 // boundEpochs marks an event as unordered if its epoch is so far above the known epoch of the
 // resource that restores cannot explain it. Anyone who can write to the bus can publish an event
-// with any epoch, and the versions of a resource in the last epoch have no order. boundEpochs
-// passes each event that it marks to refused.
+// with any epoch, and a forged [event.LastEpoch] would leave the versions of the resource without
+// an order. boundEpochs passes each event that it marks to refused.
 func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(event.Key, event.Acked, error)) {
 	if t.highest <= max(known, event.MaxEpochJump) {
 		return
@@ -35,8 +35,8 @@ func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(
 }
 
 // explained returns the highest epoch that restores can explain. It starts from the known epoch or
-// from the median epoch of the objects, whichever is higher. So after a start, a few forged events
-// can neither raise the base nor put a true epoch out of reach.
+// from the median epoch of the objects, whichever is higher. In the first load of a term, no epoch
+// is known, and a few forged events do not move the median.
 func (t *table) explained(known uint16) uint16 {
 	top := max(known, t.medianEpoch())
 	for _, epoch := range slices.Sorted(maps.Keys(t.epochs)) {

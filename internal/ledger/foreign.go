@@ -6,7 +6,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// An entry is foreign if this forwarder may not have written the object's last event on the bus.
+// An entry is foreign if another writer may have published the object's last event on the bus.
 // These signs show the origin of the event:
 //
 //	an unacknowledged publish of ours     the event equals an attempt
@@ -124,10 +124,10 @@ func isPresent(v event.View, a event.Acked) bool {
 // the last state of a deleted object. Another forwarder can publish such an event. This forwarder
 // publishes the later state after it.
 //
-// If the delete of the last known object is due, the event can also have the live version of its
-// successor with other content, for example if a CustomResourceDefinition has gained a default
-// since. Such an event also counts, because a delete published after it would be in the wrong
-// order.
+// If the delete of the last known object is due, the live object is its successor. Then an event
+// with the live version but other content also counts, because a delete published after it would be
+// in the wrong order. The content can differ because a CustomResourceDefinition has gained a
+// default, for example.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(a.UID)
 	switch {
@@ -166,13 +166,13 @@ func isSameVersion(a, acked event.Acked) bool {
 	return a.Live() && acked.Live() && a.Epoch == acked.Epoch && a.ResourceVersion == acked.ResourceVersion
 }
 
-// isOfAnother reports whether an event can come from another forwarder and belong to an object that
-// had the name after the last known object and is gone. If the last known object is not deleted on
-// the bus, or the name is free now, the event must be a removal. Otherwise any event qualifies,
-// because this forwarder publishes the live object after it. isOfAnother also returns true if the
-// bus has no event and none is known.
+// isOfAnother reports whether an event can come from another forwarder and belong to an intermediate
+// object: an object that had the name after the last known object and is already gone. If the last
+// known object is not deleted on the bus, or no object has the name now, the event must be a removal.
+// Otherwise any event qualifies, because this forwarder publishes the live object after it.
+// isOfAnother also returns true if the bus has no event and none is known.
 //
-// Our watch may not have shown the other object: our watch can be behind the other forwarder's
+// Our watch may not have shown the intermediate object: our watch can be behind the other forwarder's
 // watch, and a list does not contain an object that was created and deleted before the list.
 func isOfAnother(acked, a event.Acked, v event.View) bool {
 	live := v.Live
@@ -267,9 +267,9 @@ func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	return c
 }
 
-// notBefore returns the removal c. Subscribers that sort events drop c if it sorts before the event
-// a on the bus. In that case, notBefore sets the version of c to the version of a, with an unknown
-// final state.
+// notBefore returns the removal c in a form that does not sort before the event a on the bus.
+// Otherwise, subscribers that sort events would drop c. If necessary, notBefore gives c the version
+// of a and an unknown final state.
 func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked) *event.Change {
 	is := acked
 	if c.Object != nil {
@@ -283,7 +283,7 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 }
 
 // isPast reports whether the version that an event claims is earlier than the live state and all
-// future states. Otherwise the version cannot be used: a forged version would hide those states.
+// future states. A later version cannot be used, because it can be forged and would hide those states.
 func isPast(a event.Acked, v event.View) bool {
 	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || revision.IsEarlier(v.Version, a.ResourceVersion) {
 		return false

@@ -123,7 +123,7 @@ func TestDecideForeign(t *testing.T) {
 					t.Fatal(err)
 				}
 				if m.Acked.Epoch != 0 || m.Acked.ResourceVersion == "999" {
-					t.Errorf("the repair takes over %+v", m.Acked)
+					t.Errorf("the repair has the forged values %+v", m.Acked)
 				}
 				got = change.Type.Short() + " " + m.ID
 			case reason == ReasonForeign:
@@ -203,7 +203,7 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 			v.Outlived.Position = foreignAt
 			adopt, change, reason := DecideForeign(testKey, v, foreign(of(live("A", "5"), c.known)), shown(c.shown, c.data), false)
 			if got := adopt != nil && adopt.Deleted; got != c.want || got == (change != nil) {
-				t.Errorf("got %+v, %+v, %s; want it taken over: %v", adopt, change, reason, c.want)
+				t.Errorf("got %+v, %+v, %s; want it adopted: %v", adopt, change, reason, c.want)
 			}
 		})
 	}
@@ -282,8 +282,8 @@ func TestDecideForeignWaitsForTheWatch(t *testing.T) {
 	}
 }
 
-// TestRepairOfAnUnselectedObject verifies that the repair of an event of an object that may exist without
-// being selected is a deselected event. Before the fix, it was a delete.
+// TestRepairOfAnUnselectedObject verifies that a deselected event repairs a foreign event if the object
+// may exist without being selected. Before the fix, a delete repaired it.
 func TestRepairOfAnUnselectedObject(t *testing.T) {
 	for unselected, want := range map[bool]event.Type{true: event.Deselected, false: event.Deleted} {
 		v := view(nil)
@@ -356,9 +356,9 @@ func TestIsState(t *testing.T) {
 	}
 }
 
-// TestForeignCreateOfAnotherObject verifies the resourceVersion of the entry after a former leader's
-// create that arrived when its object was gone. Before the fix, the delete that followed had no
-// resourceVersion, or an earlier one if the object was deselected before. The entry does not take a
+// TestForeignCreateOfAnotherObject verifies which resourceVersion the adopted entry has if a former
+// leader's create arrives after its object is gone. Before the fix, the delete that followed had no
+// resourceVersion or, if the object had been deselected, an earlier one. The entry must not have a
 // resourceVersion that would hide the live state.
 func TestForeignCreateOfAnotherObject(t *testing.T) {
 	for name, c := range map[string]struct {

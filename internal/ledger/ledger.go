@@ -15,8 +15,8 @@
 // its key and one state: the state on the bus or, after a delete, the last state. If the first event
 // of the object was in flight, the ledger also keeps the state in that event.
 //
-// The reports of the informers outlive a leadership term. The record of the bus does not, because
-// another process may publish between two terms. See [Term].
+// The ledger keeps the reports of the informers across leadership terms. It forgets the events on the
+// bus at the end of each term, because another process may publish between two terms. See [Term].
 package ledger
 
 import (
@@ -59,8 +59,8 @@ type record struct {
 	rest   *rest  // fields that only few keys need; nil if all are zero
 }
 
-// rest is immutable, so a copy of a record can be read without the lock. Only reading the value
-// that dirty points to requires the lock.
+// rest is immutable, so a copy of a record can be read without the lock. To read the value that
+// dirty points to, hold the lock.
 type rest struct {
 	acked    *event.Acked // the last event on the bus, if it cannot be packed
 	dirty    *dirty       // nil for a clean key
@@ -92,7 +92,7 @@ func (r record) acked() event.Acked {
 	return event.Acked{}
 }
 
-// isAcked reports whether the bus has an event.
+// isAcked reports whether the bus has an event of the key.
 func (r record) isAcked() bool { return r.packed != packed{} || r.rest != nil && r.rest.acked != nil }
 
 // setAcked sets the last event on the bus. The zero value means that there is none.
@@ -106,7 +106,8 @@ func (r *record) setAcked(a event.Acked) {
 	r.setRest(others)
 }
 
-// table returns the table of a resource. The caller calls release after changing it.
+// table returns the table of a resource, which it creates if necessary. A caller that changes the
+// table calls release afterwards.
 func (l *Ledger) table(gr schema.GroupResource) *table {
 	t := l.tables[gr]
 	if t == nil {
@@ -229,7 +230,7 @@ func (l *Ledger) countSince(second int64, n int) {
 	}
 }
 
-// moveSince changes the time since which a key is dirty.
+// moveSince sets the time of the first change that the bus lacks, and adjusts the counts.
 func (l *Ledger) moveSince(d *dirty, second int64) {
 	l.countSince(d.since, -1)
 	d.since = second

@@ -114,9 +114,9 @@ func (l *Ledger) IsMissing(key event.Key) bool {
 	return !r.acked().Live() && (d == nil || !d.unpublishable)
 }
 
-// Tombstones returns the number of tombstones that the ledger has received. An informer shows a
-// state before it reports the state. So what it shows after the call is not older than a tombstone
-// whose number is not greater.
+// Tombstones returns the number of tombstones that the ledger has received, which is also the number
+// of the latest one. An informer shows a state before it reports the state. So after the call, the
+// informers show a state that is at least as recent as every tombstone up to that number.
 func (l *Ledger) Tombstones() uint64 { return l.tombstones.Load() }
 
 // HasTombstone reports whether a key has a tombstone.
@@ -158,11 +158,11 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 	}
 }
 
-// Abandon forgets the reported states of all matching keys after their informer stopped. It keeps
-// the tombstones, because they remain true. The exception is a tombstone of a UID in shown, which
-// contains the UIDs of selected objects that the informer shows: such an object returned to the
-// selection, and the informer stopped before it reported that. A consistent read proves that an
-// object is deleted, whatever the informer shows.
+// Abandon forgets the reported states of all matching keys after their informer stopped. shown
+// contains the UIDs of the selected objects that the informer shows. If such an object has a
+// tombstone, it returned to the selection, and the informer stopped before it reported the return.
+// Abandon drops that tombstone, unless a consistent read proved the delete. It keeps all other
+// tombstones, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool, shown map[event.Key]string) {
 	l.eachDirty(matches, func(k event.Key, of *table, d *dirty) {
 		of.forget(d)

@@ -220,7 +220,7 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 	if got, want := describe(d), "B.5 first [A.3]"; got != want {
-		t.Errorf("a view changed what is kept: got %q, want %q", got, want)
+		t.Errorf("a change of the view changed the ledger: got %q, want %q", got, want)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestUnpublishable(t *testing.T) {
 			t.Error("the same state, reported again, is not unpublishable")
 		}
 		if observe(next[0], next[1]); is() {
-			t.Errorf("the mark of A.1 is one of %v", next)
+			t.Errorf("%v is unpublishable, but only A.1 was marked", next)
 		}
 	}
 	if d.MarkUnpublishable(testKey); d.FirstSyncLeft(testKey.GroupResource()) != 0 {
@@ -268,7 +268,7 @@ func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 		got = append(got, tomb.UID)
 	}
 	if want := []string{"0", "7"}; !slices.Equal(got, want) {
-		t.Errorf("tombstones of %v are kept, want %v: what the bus shows and what it may show", got, want)
+		t.Errorf("tombstones of %v are kept, want %v: the UID that the bus shows, and the UID that it may show", got, want)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestOldest(t *testing.T) {
 	check := func(what string, want time.Time) {
 		t.Helper()
 		if got := d.Oldest(); !got.Equal(want) {
-			t.Errorf("%s: the oldest is of %v, want %v", what, got, want)
+			t.Errorf("%s: the oldest missing change is from %v, want %v", what, got, want)
 		}
 	}
 	other := testResource.Key("default", "other")
@@ -325,14 +325,14 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
 	d.Include(testKey, object("A", "1"), now)
 	if !d.HasTombstone(testKey) || d.FirstSyncLeft(testKey.GroupResource()) > 0 {
-		t.Error("its tombstone is gone, or it is waited for")
+		t.Error("the tombstone is gone, or the first sync waits for the object")
 	}
 	d = newLedger()
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
 	d.Include(testKey, object("A", "1"), now)
 	d.term.Settle(testKey, live("A", "2"), wanted, Shown{})
 	if n := d.FirstSyncLeft(testKey.GroupResource()); n > 0 || d.DirtyLen() > 0 {
-		t.Error("it is waited for in a version that nobody will publish")
+		t.Error("the first sync waits for a version that nobody will publish")
 	}
 }
 
@@ -351,7 +351,7 @@ func TestForgetAll(t *testing.T) {
 		t.Errorf("dirty: %v, want %v", got, other)
 	}
 	if !d.HasTombstone(other) || d.FirstSyncLeft(of.GroupResource()) != 0 || d.FirstSyncLeft(other.GroupResource()) != 1 {
-		t.Error("the other key is not as it was")
+		t.Error("Forget changed another key")
 	}
 }
 

@@ -44,8 +44,8 @@ func (t *Term) put(key event.Key, of *table, r *record, a event.Acked) {
 	}
 }
 
-// Replace changes the last event of a key to is if it still equals was. It reports whether it
-// changed the event.
+// Replace changes the last event of a key from was to is. If the last event no longer equals was,
+// Replace does nothing and returns false.
 func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 	t.step(key, func(of *table, r *record) {
 		if ok = r.acked() == was; ok {
@@ -69,7 +69,8 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 }
 
 // dropRefused forgets the attempts if the last event on the bus is at a position that they don't expect,
-// because the bus refuses them. It keeps them if the event is foreign, because it may be an attempt.
+// because the bus refuses them. It keeps the attempts if the event is foreign, because the event may be
+// one of them.
 func (r *record) dropRefused() {
 	is := r.acked()
 	if a := r.others().attempts; a != nil && a.expected != is.Position && !is.Foreign {
@@ -78,7 +79,7 @@ func (r *record) dropRefused() {
 }
 
 // Acknowledge records that the bus has acknowledged an event of a key with the state o. After that,
-// the bus lacks only changes that were reported later. It returns false if the ledger has no report
+// the bus lacks only changes that were reported later. reported is false if the ledger has no report
 // about the object, for example because the object's informer ended while the event was in flight.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) (reported bool) {
 	t.step(key, func(of *table, r *record) {
@@ -187,10 +188,10 @@ func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *eve
 	}
 }
 
-// covers reports whether the bus, now that it has o, lacks only changes of the last generation. It
-// does if o is the first state of that generation or a later state. The caller then moves the key to
-// that generation. So an object that changes all the time delays a mark only until the bus has a
-// state that is later than the mark.
+// covers reports whether the bus, now that it has o, lacks only changes of the last generation. This
+// is the case if o is the first state of that generation or a later state. The caller then moves the
+// key to that generation. So an object that changes all the time delays a mark only until the bus has
+// a state that is later than the mark.
 func (d *dirty) covers(o *event.Object) bool {
 	if d.last == 0 || len(d.tombstones) > 0 {
 		return false

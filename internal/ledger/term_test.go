@@ -84,7 +84,7 @@ func TestCountsNeedNoScan(t *testing.T) {
 	c.ledger.tables[pods] = nil // a visit to another resource panics
 	for k := range c.Entries(nodes) {
 		if k != node {
-			t.Errorf("got %s of nodes", k)
+			t.Errorf("Entries of nodes yields %s", k)
 		}
 	}
 }
@@ -176,10 +176,10 @@ func TestTermEnds(t *testing.T) {
 	for _, next := range []*Term{nil, l.NewTerm()} {
 		first.Put(pod("a"), atVersion("3"))
 		if first.Replace(pod("a"), event.Acked{}, atVersion("3")) || first.Get(pod("a")) != (event.Acked{}) || first.Len()+len(first.Resources()) > 0 {
-			t.Error("a term that has ended knows something")
+			t.Error("a term that has ended has entries")
 		}
 		if next != nil && (next.Get(pod("a")) != (event.Acked{}) || next.Len() > 0) {
-			t.Error("the next term knows what the bus had")
+			t.Error("the next term has entries of the previous one")
 		}
 		if next != nil {
 			next.Put(pod("next"), atVersion("1"))

@@ -70,25 +70,25 @@ func TestTheAnswerIsRemembered(t *testing.T) {
 			b.o, b.err = c.o, c.err
 			b.rounds(t, 100)
 			if len(b.enqueued) != 0 || b.asked != 1 {
-				t.Errorf("asked %d times, enqueued %v; want one question and no key", b.asked, b.enqueued)
+				t.Errorf("%d reads, enqueued %v; want one read and no key", b.asked, b.enqueued)
 			}
 			for range 20 {
 				b.now = b.now.Add(longestPause)
 				b.rounds(t, 1)
 			}
 			if b.asked != 21 {
-				t.Errorf("asked %d times, each after the longest pause; want 21", b.asked)
+				t.Errorf("%d reads, each after the longest pause; want 21", b.asked)
 			}
 			b.now = b.now.Add(longestPause - time.Second)
 			b.rounds(t, 1)
 			if b.asked != 21 {
-				t.Error("asked again before the longest pause was over")
+				t.Error("read again before the longest pause was over")
 			}
 			b.object.Live = object("A", "8") // both the informer and the bus have a new state
 			b.acked.ResourceVersion = "8"
 			b.rounds(t, 1)
 			if b.asked != 22 {
-				t.Errorf("asked %d times; a change is another question", b.asked)
+				t.Errorf("%d reads, want 22: a change is another question", b.asked)
 			}
 		})
 	}
@@ -101,12 +101,12 @@ func TestAReadThatFailsIsNoAnswer(t *testing.T) {
 	c.err = errors.New("no answer")
 	for n := range 3 {
 		if _, err := c.confirm(t); err == nil || c.asked != n+1 {
-			t.Fatalf("asked %d times, error %v; want a failure each time", c.asked, err)
+			t.Fatalf("%d reads, error %v; want a failure each time", c.asked, err)
 		}
 	}
 	c.o, c.err = stored("A", "5"), nil
 	if c.rounds(t, 1); c.object.Outlived.Position != c.acked.Position {
-		t.Error("it is not known that it exists")
+		t.Error("the object is not marked as outlived")
 	}
 }
 

@@ -36,8 +36,8 @@ type Informers interface {
 	SelectsNamespace(namespace string, labels map[string]string) bool
 	Marks
 
-	// RenewMarkers makes the informers rewrite the snapshot markers of a resource that the bus
-	// has lost.
+	// RenewMarkers makes the informers write the snapshot markers of a resource again if the bus has
+	// lost them.
 	RenewMarkers(context.Context, schema.GroupResource) error
 }
 

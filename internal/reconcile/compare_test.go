@@ -119,7 +119,7 @@ func TestReconcile(t *testing.T) {
 					t.Fatal("the API server was asked")
 				}
 				if gvr != testResource.GroupVersionResource() || namespace != "default" || name != "web" {
-					t.Errorf("asked for %s %s/%s", gvr, namespace, name)
+					t.Errorf("got a read of %s %s/%s", gvr, namespace, name)
 				}
 				return c.read.o, c.read.err
 			}})
@@ -181,7 +181,7 @@ func TestReconcileOneFailureDoesNotHoldUpTheOthers(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("never confirmed: %v", left)
+	t.Errorf("deletes that were never confirmed: %v", left)
 }
 
 // TestReconcileAnotherScope verifies the delete of a namespaced object whose definition was deleted
@@ -242,7 +242,7 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, stubCluster{get: func(gvr schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
 				if gvr != discovery.DefinitionResource || name != "widgets.example.com" {
-					t.Errorf("asked for %s %s", gvr, name)
+					t.Errorf("got a read of %s %s", gvr, name)
 				}
 				return &unstructured.Unstructured{}, c.definition
 			}, list: func(gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {

@@ -17,7 +17,7 @@ type ResourceView struct {
 	Resource event.Resource // in the watched version
 	Epoch    uint16         // of the informers
 
-	Selected bool // even if not watched: its informers restart, or are about to start
+	Selected bool // by the last discovery, even while its informers are restarting or about to start
 
 	Catalog *discovery.Catalog // the resources that the API server serves; nil before the first discovery
 
@@ -30,7 +30,7 @@ type ObjectView struct {
 	Covered bool          // an informer covers the key
 	Denied  bool          // access is denied in the namespace, and no informer has listed it
 	Synced  bool          // the first list of the informer is complete
-	Version string        // the last version that the informer has seen; Live is no older
+	Version string        // the informer's version before Live was read; Live includes every change up to it
 	Live    *event.Object // the object in the informer, nil for none
 
 	// Filtered means that a label or field selector applies, so the informer may not show every
@@ -40,7 +40,7 @@ type ObjectView struct {
 	Selected           bool // selected by namespace and by reference; valid only if both are known
 	NamespacesKnown    bool // the selected namespaces are known
 	NamespaceExists    bool // false only if the watch of namespaces does not show the namespace
-	UnselectedByLabels bool // not selected only because of the labels of the namespace, as the watch shows them
+	UnselectedByLabels bool // only the namespace's labels, as the watch shows them, prevent the selection
 	ReferencesKnown    bool // every object that may refer to this one is listed
 
 	// PublishDeselected means that an object that leaves the selection gets a deselected event.
@@ -172,7 +172,7 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 }
 
 // isBehind reports whether a version is earlier than the version on the bus. It returns false if the
-// version belongs to a later epoch than the bus, and always in the last epoch.
+// version belongs to a later epoch than the bus. In the last epoch, it always returns false.
 func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false

@@ -111,9 +111,9 @@ func TestConfirmForeignOfAnUnselectedObject(t *testing.T) {
 }
 
 // TestAMarkOfAnotherEvent verifies that an outlived mark does not apply to an event that shows the
-// object as existing. In an earlier version, after a restore of etcd, the bus had a later state than
-// the informer at a position that was marked before its event was known. The key was enqueued and
-// compared in turn forever, and no read found the restore.
+// object as existing. In an earlier version, a position was marked before its event was known, and
+// after a restore of etcd, that event had a later state than the informer. The forwarder enqueued
+// and compared the key in turn forever, and no read found the restore.
 func TestAMarkOfAnotherEvent(t *testing.T) {
 	v := ObjectView{Covered: true, Synced: true, Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true}
 	v.Live, v.Outlived.Position = object("A", "5"), 9

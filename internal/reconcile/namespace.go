@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// confirmLabels returns readNamespace instead of a decision that publishes an event because of the
-// labels of the namespace. Another writer can see labels that this forwarder's watch has not shown yet.
+// confirmLabels replaces a decision that publishes an event because of the namespace's labels with
+// readNamespace. Another writer can see labels that this forwarder's watch has not shown yet.
 func (v ObjectView) confirmLabels(d decision) decision {
 	if v.UnselectedByLabels && d != wait && d != leaveOnBus {
 		return readNamespace

@@ -11,9 +11,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestReadNamespace verifies the decisions that depend on a namespace that the watch shows with other
-// labels, or does not show. If another writer has seen the labels match, it has published the object. An
-// earlier version published a deselected event or a delete of an object that was selected.
+// TestReadNamespace verifies the decisions about an object whose namespace does not match or does not
+// exist according to the watch of namespaces. The watch can be behind, and another writer that has seen
+// matching labels may have published the object. An earlier version then published a deselected event or
+// a delete of a selected object.
 func TestReadNamespace(t *testing.T) {
 	unselected := func(v *ObjectView) { v.Selected, v.UnselectedByLabels, v.PublishDeselected = false, true, true }
 	stays := func(v *ObjectView) { unselected(v); v.PublishDeselected = false }

@@ -36,8 +36,8 @@ const (
 func (p *pass) readObjects(ctx context.Context) error {
 	answers, behind := make([]readResult, len(p.objects)), make([]bool, len(p.objects))
 	for n, of := range p.objects {
-		// Compare with the version before the read. The view after the read then includes every
-		// change up to that version.
+		// Check this before the read. If the informer is not behind now, its view after the read
+		// includes every change up to the version on the bus.
 		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
 	refused := make([]error, len(p.objects))

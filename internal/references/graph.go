@@ -53,7 +53,7 @@ type Graph struct {
 	mu       sync.RWMutex
 	referrer map[target]map[event.Key]struct{}               // the objects that refer to a target
 	referred map[schema.GroupResource]map[event.Key][]target // the targets of an object
-	wanted   map[schema.GroupKind]int                        // number of targets by kind; a kind that the cluster serves stays at 0
+	wanted   map[schema.GroupKind]int                        // number of targets by kind; a kind that the cluster serves stays, even with 0 targets
 	known    map[schema.GroupKind]event.Resource             // kinds of the last discovery that references can select
 
 	complete atomic.Bool

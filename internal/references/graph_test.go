@@ -80,32 +80,32 @@ func TestUpdate(t *testing.T) {
 	c.refers("b", "d")
 	g.Update(pod("a"))
 	if got := c.takeChanged(); got != "[b c d]" || !selected("b") || !selected("c") || !selected("d") || selected("a") {
-		t.Errorf("changed are %s, want [b c d]", got)
+		t.Errorf("ReferenceChanged was called for %s, want [b c d]", got)
 	}
 	if got := len(g.Sources(pod("").GroupResource())); got != 2 {
 		t.Errorf("%d objects refer to others, want a and b", got)
 	}
 	g.Update(pod("a"))
 	if got := c.takeChanged(); got != "[]" {
-		t.Errorf("nothing is new, and changed are %s", got)
+		t.Errorf("an update without a change reports %s, want nothing", got)
 	}
 
 	c.objects[pod("b")] = nil // no longer selected
 	c.refers("a", "c")
 	g.Update(pod("a"))
 	if got := c.takeChanged(); got != "[b d]" || selected("b") || !selected("c") || selected("d") {
-		t.Errorf("changed are %s, want [b d]", got)
+		t.Errorf("ReferenceChanged was called for %s, want [b d]", got)
 	}
 
 	delete(c.objects, pod("a"))
 	c.presence = Pending
 	g.Update(pod("a"))
 	if !selected("c") {
-		t.Error("what an object refers to is forgotten while it may yet be listed")
+		t.Error("the references of an object are dropped although a list in progress may contain it")
 	}
 	g.Forget(pod("").GroupResource())
 	if got := c.takeChanged(); got != "[c]" || selected("c") || g.HasSources(pod("").GroupResource()) {
-		t.Errorf("the resource is gone: changed are %s, want [c]", got)
+		t.Errorf("the resource is gone: ReferenceChanged was called for %s, want [c]", got)
 	}
 }
 
@@ -114,14 +114,14 @@ func TestUpdate(t *testing.T) {
 func TestMore(t *testing.T) {
 	c, g := newCluster()
 	if !g.Complete(func() bool { return true }) || g.Complete(func() bool { return true }) {
-		t.Error("want the graph to become complete once")
+		t.Error("the graph did not become complete, or did so twice")
 	}
 	c.refers("a", "b")
 	g.Update(pod("a"))
 	select {
 	case <-g.More():
 	default:
-		t.Error("the kind is not told")
+		t.Error("More has no token for the new kind")
 	}
 	if g.IsComplete() || len(g.Resources()) != 1 {
 		t.Errorf("complete %v, resources %v", g.IsComplete(), g.Resources())
@@ -193,13 +193,13 @@ func TestLearn(t *testing.T) {
 		t.Fatal("a reference to a cluster-scoped object has a namespace")
 	}
 	if again := g.learn(map[schema.GroupKind]event.Resource{pod: {Resource: "pods", Namespaced: true}}, map[string]error{"away.example.com": errors.New("away")}); len(again) > 0 {
-		t.Errorf("its group fails: %v are to be looked at again", again)
+		t.Errorf("discovery of the group fails: %v need an update, want none", again)
 	}
 	if _, ok := g.resource(thing); !ok {
-		t.Error("its group fails: the kind is forgotten")
+		t.Error("discovery of the group fails: the kind is forgotten")
 	}
 	if again := g.learn(map[schema.GroupKind]event.Resource{pod: {Resource: "pods", Namespaced: true}}, nil); len(again) != 1 {
-		t.Errorf("the kind is gone: %v are to be looked at again", again)
+		t.Errorf("the kind is gone: %v need an update, want one key", again)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestManyReferences(t *testing.T) {
 			t.Fatalf("%d references are read, all: %v; want the first %d", len(refs), all, maxReferences)
 		}
 		if got := len(g.set(k, g.targets(k, refs))); got != maxReferences*min(2, update+1) {
-			t.Errorf("%d targets turn, want the new and the former", got)
+			t.Errorf("%d targets change, want the new and the former ones", got)
 		}
 		if len(g.wanted) != maxReferences || len(g.referrer) != maxReferences {
 			t.Errorf("after update %d, %d kinds and %d targets are kept, want %d", update, len(g.wanted), len(g.referrer), maxReferences)
@@ -223,14 +223,14 @@ func TestManyReferences(t *testing.T) {
 	}
 	g.set(k, nil) // the object is deleted
 	if len(g.wanted)+len(g.referrer)+len(g.referred) != 0 {
-		t.Errorf("%d kinds, %d targets and %d resources are kept of an object that is gone", len(g.wanted), len(g.referrer), len(g.referred))
+		t.Errorf("an object is gone, but %d kinds, %d targets, and %d resources are left", len(g.wanted), len(g.referrer), len(g.referred))
 	}
 	// Repeated references count too, because reading them takes time.
 	if refs, all := g.PathsOf(event.Resource{}).Read([]byte(`{"metadata":{"ownerReferences":[` + strings.Repeat(`{"kind":"A","name":"a"},`, maxReferences) + `{"kind":"B","name":"b"}]}}`)); len(refs) != 1 || all {
 		t.Errorf("got %v, all: %v; want one reference, and not all", refs, all)
 	}
 	if _, all := g.PathsOf(event.Resource{}).Read(owned(maxReferences, 0)); !all {
-		t.Errorf("%d references are too many", maxReferences)
+		t.Errorf("not all references are read, although %d are allowed", maxReferences)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestServedKindStays(t *testing.T) {
 	}
 	g.Learn(map[schema.GroupKind]event.Resource{}, nil)
 	if len(g.wanted) != 0 {
-		t.Errorf("%v is kept of a kind that is gone", g.wanted)
+		t.Errorf("a kind is gone, but %v is left", g.wanted)
 	}
 }
 

@@ -157,8 +157,8 @@ func (r *Relay) watch(ctx context.Context) *watching {
 	return w
 }
 
-// end stops the informers and returns why they stopped by themselves, if they did. It waits at most
-// until KUBERELAY_DRAIN_TIMEOUT after the informers were told to stop.
+// end stops the informers and returns why they stopped by themselves, if they did. It returns at the
+// latest when KUBERELAY_DRAIN_TIMEOUT has passed since the informers were told to stop.
 func (w *watching) end(log *slog.Logger) error {
 	w.stop()
 	if !closedBefore(w.over, w.ended) {

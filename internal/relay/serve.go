@@ -38,16 +38,16 @@ func (t *term) serve(held context.Context, w *watching) error {
 	}
 	if held.Err() != nil || lost != nil && t.Settings.Leader.Election {
 		stopSending()
-		_ = t.bus.Close() // fails the messages in flight; close returns the error again
+		_ = t.bus.Close() // fails the messages in flight; t.close returns the error again
 	} else {
 		if lost != nil {
 			w.stop()
 		}
-		defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // close returns the error again
+		defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // t.close returns the error again
 		t.awaitProducers(end, w, tasks)
 		t.drain(sending, end.drain, held)
 		stopSending()
-		_ = t.bus.Close() // close returns the error again
+		_ = t.bus.Close() // t.close returns the error again
 	}
 	if !returnsBefore(end.over, workers.Wait) {
 		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
@@ -149,7 +149,7 @@ func (t *term) monitorBus(ctx context.Context) error {
 		}
 		away = err != nil
 		switch {
-		case away && !wasAway: // at some time since the last check
+		case away && !wasAway: // the bus may have become unavailable right after the last successful check
 			t.unavailableSince.Store(lastReady.UnixNano())
 		case !away && wasAway: // count before a worker publishes the waiting changes
 			o := &outage{began: time.Unix(0, t.unavailableSince.Swap(0)), ended: time.Now()}

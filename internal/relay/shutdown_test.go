@@ -172,19 +172,19 @@ func TestShutdownIsBounded(t *testing.T) {
 				select {
 				case err = <-served:
 				case <-time.After(time.Hour):
-					t.Error("it does not end")
+					t.Error("the shutdown does not end")
 					close(w.ended)
 					err = <-served
 				}
 				err = errors.Join(err, w.end(log), tm.close())
 				if took := time.Since(begun); took > drain+bus.CloseTimeout {
-					t.Errorf("it took %s, want at most %s", took, drain+bus.CloseTimeout)
+					t.Errorf("the shutdown took %s, want at most %s", took, drain+bus.CloseTimeout)
 				}
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
 				if want := "the next start publishes them\" keys=1 failed=0 in_flight=2"; !strings.Contains(text.String(), want) {
-					t.Errorf("the log does not tell what is left: %q:\n%s", want, text.String())
+					t.Errorf("the log does not contain %q:\n%s", want, text.String())
 				}
 				if got := strings.Contains(text.String(), "informers did not stop in time"); got == c.informersEnd {
 					t.Errorf("informers are reported: %v\n%s", got, text.String())
@@ -334,7 +334,7 @@ func TestShutdownLeavesMessagesBehind(t *testing.T) {
 			t.Error("the shutdown does not end while a message is in flight")
 		}
 		if want := "workers did not stop in time\" in_flight=1"; !strings.Contains(text.String(), want) {
-			t.Errorf("the log does not tell what is left behind: %q:\n%s", want, text.String())
+			t.Errorf("the log does not contain %q:\n%s", want, text.String())
 		}
 		sink.mute = false
 		_ = sink.Close() // completes the message, so that the remaining goroutines end

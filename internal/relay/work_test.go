@@ -26,7 +26,7 @@ func TestMeasureResync(t *testing.T) {
 		q.AddLowPriority(key(n))
 	}
 	if a, is := r.measureResync(); is {
-		t.Errorf("of a few: %+v", a)
+		t.Errorf("a few keys count as a resync: %+v", a)
 	}
 	q.AddLowPriority(key(minResync))
 	for n := range 100 {
@@ -39,7 +39,7 @@ func TestMeasureResync(t *testing.T) {
 		q.Add(key(n))
 	}
 	if a, is := r.measureResync(); is {
-		t.Errorf("after the last: %+v", a)
+		t.Errorf("changed keys count as a resync: %+v", a)
 	}
 }
 

@@ -71,7 +71,7 @@ type Informers interface {
 // resolution is the state of a resource. The lock guards compared, due, and last. Only Once uses
 // the other fields.
 type resolution struct {
-	tried    time.Time
+	tried    time.Time     // when Once last tried to take a point, or published one
 	asked    time.Time     // when a comparison was last requested
 	pending  *ledger.Point // the point that the bus has not reached yet, nil for none
 	agreed   uint64        // the selection for which the bus last agreed with the cluster

@@ -110,7 +110,7 @@ func TestPointAsksForAComparison(t *testing.T) {
 }
 
 // TestComparing verifies that a comparison counts only if it decided about every object, and only for
-// the selection before it.
+// the selection that applied when it began.
 func TestComparing(t *testing.T) {
 	for name, c := range map[string]struct{ decided, reselected, want bool }{
 		"decided":                             {true, false, true},

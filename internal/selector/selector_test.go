@@ -131,7 +131,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for part := range strings.SplitSeq(strings.TrimSuffix(text, s.Version+"."), ".") {
 			if part == "" && s.Version == "" || part != wildcard && strings.ContainsAny(part, "*/, \t\n") {
-				t.Errorf("%q passed", text)
+				t.Errorf("Parse accepts %q", text)
 			}
 		}
 		if s.Name == "" || s.Group != "" && !s.Grouped || s.IsWildcard() && s.Version != "" {

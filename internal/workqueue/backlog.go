@@ -79,11 +79,11 @@ func (b *backlog) len() int { return b.size }
 
 // maxStaged limits the low-priority keys in client-go's queue. The other low-priority keys stay in
 // the backlog. A worker that takes a key also moves a key from the backlog, and Resume moves keys
-// at the end of a pause. So unless the queue is paused or the backlog is empty, client-go's queue
-// contains a low-priority key, or a key whose worker will move a low-priority key from the backlog.
+// at the end of a pause. So keys leave the backlog as long as workers take keys.
 const maxStaged = 256
 
-// add prepares a changed key for client-go's queue, and reports whether the caller must add it there.
+// add prepares a changed key for client-go's queue. It reports whether the caller must add the key to
+// that queue.
 func (q *priorityQueue) add(key item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -225,7 +225,7 @@ func TestDrainEmptiesTheBacklog(t *testing.T) {
 }
 
 // TestBacklogMakesProgress verifies that the last key of the backlog is handed out without another
-// Add, whether keys change, fail or return while others are added.
+// Add, even if keys change, fail, or need a further step while other keys are added.
 func TestBacklogMakesProgress(t *testing.T) {
 	const keys, from = 3000, 4
 	for round := range 3 {

@@ -163,7 +163,7 @@ func TestLargeEventsLeaveRoomForChanges(t *testing.T) {
 			}
 		}
 		if got := r.handed(); got <= all/size {
-			t.Error("no change follows those that completed")
+			t.Error("no further change is handed out after the completions")
 		}
 		r.finishAll(t, 2*keys-lowPriority/size)
 	})

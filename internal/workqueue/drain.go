@@ -37,7 +37,8 @@ func (q *Queue) Drain(ctx context.Context) error {
 }
 
 // drain returns the keys in backoff, which the caller must add to client-go's queue. They count as added,
-// so emptied waits for them: if the handler of a key has just failed, Done queues the key.
+// so emptied is closed only after client-go's queue has pushed each of them. For a key whose handler has
+// just failed, client-go's queue does so in Done.
 func (q *priorityQueue) drain() []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()

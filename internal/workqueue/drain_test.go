@@ -233,8 +233,8 @@ func TestDrainHandsOutChangesInFlight(t *testing.T) {
 	}
 }
 
-// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a key again if its backoff began
-// before the drain, and client-go's queue learns only then that its handler has ended.
+// TestDrainHandsOutAKeyThatHasJustFailed verifies that a drain hands out a failed key again if the key's
+// backoff begins before the drain, but client-go's queue learns that the handler has ended only afterward.
 func TestDrainHandsOutAKeyThatHasJustFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := New(Config{Workers: 2, MaxInFlight: Limit{Keys: 10}, MaxLowPriorityInFlight: Limit{Keys: 10}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}

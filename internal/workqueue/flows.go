@@ -12,11 +12,11 @@ import (
 // first out.
 //
 // A flow may hold as much of a limit as is still free. A single flow can hold half of the limit,
-// and two flows a third each. This leaves room for a flow that holds nothing: the message of its
-// first key doesn't wait on the bus behind as many messages as the limit allows. Switches with
-// shared buffers use the same rule, called a dynamic threshold (Choudhury and Hahne, 1998). The
-// size of an event is unknown when its key is handed out, so turns count keys. A flow of large
-// events may hold only as many bytes as any other flow, and thus gets the same share of the bus.
+// and two flows a third each. This leaves room for a flow that holds nothing, and fewer messages are
+// ahead of its first message on the bus. Switches with shared buffers use the same rule, called a
+// dynamic threshold (Choudhury and Hahne, 1998). The size of an event is unknown when its key is
+// handed out, so turns count keys. A flow of large events may hold only as many bytes as any other
+// flow, and thus gets the same share of the bus.
 //
 // A turn, a push, and a release take amortized constant time. A flow without keys takes no memory.
 type flows struct {
@@ -32,7 +32,7 @@ type flowID struct{ group, resource, namespace string }
 func flowOf(k event.Key) flowID { return flowID{k.Group, k.Resource, k.Namespace} }
 
 // flow is one flow with queued or held keys. A flow that has queued keys but doesn't await its turn
-// has reached its share. A release makes it await its turn again.
+// has reached its share. After a release, it awaits its turn again.
 type flow struct {
 	id     flowID
 	queued fifo[item]
@@ -101,9 +101,9 @@ func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
 	}
 }
 
-// released makes flows that held their share await their turn again. It is called after a key of
-// any flow or priority is released. It stops after maxChecks flows that still hold three quarters
-// of their share.
+// released lets flows that held their share await their turn again. It is called after a key of any
+// flow or priority is released. It stops once it has found maxChecks flows that still hold three
+// quarters of their share.
 func (s *flows) released(limit *budget) {
 	for left, failed := s.full.len(), 0; left > 0 && failed < maxChecks; left-- {
 		f := s.full.pop()

@@ -165,7 +165,7 @@ func TestAFlowUsesRoomThatOthersFree(t *testing.T) {
 				}
 				for n := range others {
 					r.finish(change(n), Result{})
-					synctest.Wait() // otherwise, the flow can have a key less: three quarters of its share are enough
+					synctest.Wait() // otherwise the flow may get one key fewer: it continues only below three quarters of its share
 				}
 				if got := r.handed() - others; got != limit/2 {
 					t.Errorf("%d keys of the flow are handed out, want half of %d", got, limit)

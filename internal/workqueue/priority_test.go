@@ -207,7 +207,7 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 			t.Error("the key that was granted cannot be taken")
 		}
 		if l.ready() {
-			t.Error("there is room for a third")
+			t.Error("a third key can be granted, although the limit is reached")
 		}
 	}
 }

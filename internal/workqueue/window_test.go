@@ -115,25 +115,25 @@ func TestWindow(t *testing.T) {
 		now = now.Add(took)
 	}
 	if w.keys() != minWindow {
-		t.Errorf("it begins with %d", w.keys())
+		t.Errorf("the window begins with %d keys", w.keys())
 	}
 	for range 10 {
 		round(time.Millisecond)
 	}
 	if w.keys() != 256 {
-		t.Errorf("%d while nothing waits, want all", w.keys())
+		t.Errorf("%d keys while no message waits, want the limit", w.keys())
 	}
 	for range 10 {
 		round(20 * time.Millisecond)
 	}
 	if w.keys() != minWindow {
-		t.Errorf("%d while messages wait, want the smallest", w.keys())
+		t.Errorf("%d keys while messages wait, want the smallest window", w.keys())
 	}
 	for range minWindow {
 		w.acknowledged(time.Millisecond, 1, now)
 	}
 	if w.keys() != minWindow {
-		t.Errorf("%d although fewer were in flight", w.keys())
+		t.Errorf("%d keys, although fewer were in flight", w.keys())
 	}
 	// The latency grows. After two periods, it counts as the latency of an idle bus.
 	now = now.Add(windowPeriod)
@@ -141,7 +141,7 @@ func TestWindow(t *testing.T) {
 		round(50 * time.Millisecond)
 	}
 	if w.keys() < 100 {
-		t.Errorf("%d on a distant bus without a queue, want more", w.keys())
+		t.Errorf("%d keys on a distant bus without a queue, want at least 100", w.keys())
 	}
 	now = now.Add(5 * windowPeriod) // nothing is published for a while
 	round(100 * time.Millisecond)

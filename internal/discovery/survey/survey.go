@@ -108,7 +108,7 @@ func (s Survey) keep(ctx context.Context, c *discovery.Catalog, before *Answer, 
 			}
 		}
 		d := before.Resolution.Decisions[gr]
-		d.Resource = r // a resource that is only referred to has no decision
+		d.Resource = r // not set yet for a resource that is watched only because of references
 		kept[gr] = d
 		if why != nil {
 			s.Missing(gr, why)

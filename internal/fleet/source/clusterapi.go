@@ -155,7 +155,7 @@ func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cl
 // Watch implements [Source]. While the management cluster does not respond, the clusters stay.
 func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
 	retry := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 30 * time.Second}
-	// The error only shows that ctx has ended.
+	// Until returns an error only when ctx has ended.
 	_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		resource, err := s.clusters(ctx)
 		if ctx.Err() != nil {

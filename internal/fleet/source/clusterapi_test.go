@@ -41,7 +41,7 @@ func (m *management) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity) // the client lists instead
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	case watches:
-		// With an event, client-go does not take the watch for one that failed.
+		// client-go treats a watch that ends without any event as failed.
 		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"kind":"Cluster","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`+"\n")
 		w.(http.Flusher).Flush()
 		upgrade := m.upgrade
@@ -134,9 +134,9 @@ func TestClusterAPIStops(t *testing.T) {
 	}
 }
 
-// TestClusterAPIOutage verifies that an outage of the management cluster is reported after the first
-// lists too, until the cluster responds again. An earlier version did not report it: client-go's
-// reflector retries a refused connection silently.
+// TestClusterAPIOutage verifies that an outage of the management cluster that begins after the first
+// lists is reported until the cluster responds again. An earlier version did not report such an outage,
+// because client-go's reflector retries a refused connection silently.
 func TestClusterAPIOutage(t *testing.T) {
 	m, version := &management{upgrade: make(chan struct{})}, "v1beta1"
 	m.version.Store(&version)

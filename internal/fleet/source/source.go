@@ -74,7 +74,7 @@ func New(c Config) (Source, error) {
 }
 
 // poll is the interval between reads of the files. File system notifications would be faster, but
-// they miss symbolic links to another directory, and the kubelet uses such links to update a volume.
+// they miss changes behind symbolic links, and the kubelet uses such links to update a volume.
 const poll = 2 * time.Second
 
 // polled is a source that reads files.

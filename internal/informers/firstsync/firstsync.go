@@ -3,8 +3,8 @@
 // every object.
 //
 // The completed marker is written only when the bus has acknowledged every object that the first list
-// showed. If the bus loses the markers, they are written again once it has the objects that it lost
-// with them. The package does not list or publish objects.
+// showed. If the bus loses the markers and objects with them, the package writes the markers again
+// after the bus has the lost objects. The package does not list or publish objects.
 package firstsync
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Markers stores the markers of first syncs on the bus. A sync of a resource is its first sync
-// until the bus has the completed marker. The first event of each object in a first sync has the
-// type snapshot, which means that the object existed before the forwarder.
+// Markers stores the markers of first syncs on the bus. Every sync of a resource counts as its first
+// sync until the bus has the completed marker. The first event of each object in a first sync has
+// the type snapshot, which means that the object existed before the forwarder.
 type Markers interface {
 	// Completed reports whether the bus has the completed marker of a resource.
 	Completed(context.Context, schema.GroupResource) (bool, error)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestReadyNamesAResourceOnce verifies that the error names each resource once, however many namespaces
-// have an informer of their own. An earlier version filled the error with one resource.
+// have an informer of their own. In an earlier version, one resource could fill the whole error.
 func TestReadyNamesAResourceOnce(t *testing.T) {
 	var r Report
 	for _, resource := range []string{"configmaps", "pods", "secrets", "services"} {

@@ -4,7 +4,7 @@
 // A [History] allows a watch to continue only if the API server's history still contains the changes
 // that the last watch showed, and if a list would return unchanged objects in the same form. The
 // changes need a proof only if the last watch did not end at its timeout. The package does not list
-// or watch: its caller does, and tells the History.
+// or watch. Its caller does, and reports each list and watch to the History.
 package history
 
 import (
@@ -93,14 +93,14 @@ func (h *History) Listed(version string) {
 	h.last.Store(nil)
 }
 
-// Opened records that a watch is open, when it was requested, and the number of seconds after which the
-// API server ends it. stops is the result of [History.Stops] before the request. If the watch was told
-// to end since then, a doubtful history stays doubtful.
+// Opened records an open watch. asked is the time of its request, seconds is its timeout, and stops is
+// the result of [History.Stops] before the request. If the watch was told to end since then, a doubtful
+// history stays doubtful.
 func (h *History) Opened(asked time.Time, seconds *int64, stops int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shown.doubtful, h.shown.until = h.shown.doubtful && h.stops != stops, asked
-	if seconds != nil { // the API server counts them from the request, and its response can be late
+	if seconds != nil { // the API server counts from the request, and its response can be late
 		h.shown.until = asked.Add(time.Duration(*seconds) * time.Second)
 	}
 }

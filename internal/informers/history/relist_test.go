@@ -19,20 +19,20 @@ func TestAListIsForAllThatWasAskedBefore(t *testing.T) {
 	}
 	ctx := h.Watching(t.Context(), h.Stops())
 	if !same() {
-		t.Error("a list is due unasked")
+		t.Error("a list is due without a request")
 	}
 	h.ListAgain()
 	if same() || ctx.Err() == nil {
-		t.Error("the watch goes on")
+		t.Error("the watch continues although a list was requested")
 	}
 	h.BeginList(t.Context())
 	if !same() {
-		t.Error("another list is due")
+		t.Error("another list is due, although a list began after the request")
 	}
 	h.ListAgain()
 	h.Listed("9") // this list began before the request
 	if same() {
-		t.Error("a list that began before is taken for the one that was asked for")
+		t.Error("a list that began before the request satisfies the request")
 	}
 }
 
@@ -47,19 +47,19 @@ func TestAWatchIsToldToEndWhileItIsPrepared(t *testing.T) {
 	}
 	h.ListAgain()
 	if h.Watching(t.Context(), stops).Err() == nil {
-		t.Error("the watch goes on although a list is due")
+		t.Error("the watch continues although a list is due")
 	}
 	stops = h.Stops()
 	h.Prove()
 	if h.Watching(t.Context(), stops).Err() == nil {
-		t.Error("the watch goes on although a proof is due")
+		t.Error("the watch continues although a proof is due")
 	}
 	h.Opened(time.Now(), nil, stops)
 	if !h.shown.doubtful {
-		t.Error("the watch forgets that a proof is due")
+		t.Error("opening the watch dropped the request for a proof")
 	}
 	h.Opened(time.Now(), nil, h.Stops())
 	if h.shown.doubtful {
-		t.Error("a proof was given, and is due again")
+		t.Error("a proof is due again after it was given")
 	}
 }

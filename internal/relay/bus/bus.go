@@ -41,8 +41,8 @@ type Bus struct {
 
 var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 
-// Ready returns nil while the bus is reachable, unless this process has read on the bus that another
-// cluster took the name or that a later release took over.
+// Ready returns nil while the bus is reachable. It returns an error if the last claim that this process
+// read shows that another cluster took the name, or that a later release took over.
 func (b *Bus) Ready() error {
 	if err := b.taken(); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (b *Bus) Ready() error {
 	return b.Bus.Ready()
 }
 
-// Publish publishes, unless this process has read on the bus that another cluster took the name or
-// that a later release took over.
+// Publish publishes a message. It fails if the last claim that this process read shows that another
+// cluster took the name, or that a later release took over.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	if err := b.taken(); err != nil {
 		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))

@@ -225,8 +225,8 @@ func (c *claim) taken() error {
 	return nil
 }
 
-// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names another cluster than the one that this
-// cluster replaced, according to the claim.
+// ReplacesNobody reports whether KUBERELAY_CLUSTER_REPLACES names a cluster that this cluster has not
+// replaced, according to the claim.
 func (c *claim) ReplacesNobody() bool {
 	if c == nil {
 		return false

@@ -47,11 +47,11 @@ func TestALaterFormat(t *testing.T) {
 					t.Errorf("the running forwarder got %v", err)
 				}
 				if err := running.send("a"); !errors.Is(err, publish.ErrNotSent) {
-					t.Errorf("to publish gave %v", err)
+					t.Errorf("publishing returned %v", err)
 				}
 				_, err := bus.settle(uid, "")
 				if !config.IsError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
-					t.Errorf("a start gave %v", err)
+					t.Errorf("a start returned %v", err)
 				}
 			})
 		})

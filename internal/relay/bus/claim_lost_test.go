@@ -34,7 +34,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	}
 	load()
 	if got := c.last(); !reflect.DeepEqual(got, event.Claim{}) {
-		t.Errorf("before the first claim the bus says %+v", got)
+		t.Errorf("before the first claim, the bus has the claim %+v", got)
 	}
 	if err := c.settle(); err != nil {
 		t.Fatal(err)
@@ -42,14 +42,14 @@ func TestALostClaimIsRenewed(t *testing.T) {
 	js := bus.purge()
 	load()
 	if got := c.last(); got.UID != "uid-1" {
-		t.Errorf("after a loss the bus says %+v", got)
+		t.Errorf("after a loss, the bus has the claim %+v", got)
 	}
 	if _, err := js.Publish(t.Context(), subject.Claim("kuberelay", "prod"), []byte("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	load()
 	if got := c.last(); got.UID != "uid-1" {
-		t.Errorf("after another's message the bus says %+v", got)
+		t.Errorf("after a foreign message, the bus has the claim %+v", got)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestALostClaimKeepsWhatItReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.last(); got.Replaces != "uid-0" || c.claim.ReplacesNobody() {
-		t.Errorf("after a loss the bus says %+v", got)
+		t.Errorf("after a loss, the bus has the claim %+v", got)
 	}
 }
 

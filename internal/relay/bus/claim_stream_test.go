@@ -55,7 +55,7 @@ func TestAClaimNamesItsStream(t *testing.T) {
 		t.Errorf("the claim replaces %q", first.Replaces)
 	}
 	if again := bus.settled("uid-1", "").last(); again.Position != first.Position {
-		t.Errorf("a restart claimed anew: %+v, after %+v", again, first)
+		t.Errorf("a restart claimed the name again: %+v, after %+v", again, first)
 	}
 
 	before := c.bus.PossibleLosses()

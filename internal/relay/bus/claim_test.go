@@ -30,7 +30,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 		}
 		first = bus.settled("uid-1", "")
 		if again := first.last(); again.Position != claim.Position {
-			t.Errorf("a restart claimed anew: %+v, after %+v", again, claim)
+			t.Errorf("a restart claimed the name again: %+v, after %+v", again, claim)
 		}
 
 		_, err := bus.settle("uid-2", "uid-3")
@@ -43,7 +43,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 			}
 		}
 		if err := first.send("b"); err != nil {
-			t.Errorf("after another was refused: %v", err)
+			t.Errorf("after another cluster was rejected: %v", err)
 		}
 
 		second := bus.settled("uid-2", "uid-1")
@@ -56,7 +56,7 @@ func TestAClusterClaimsItsName(t *testing.T) {
 		}
 		second = bus.settled("uid-2", "uid-1") // KUBERELAY_CLUSTER_REPLACES may stay set
 		if got := second.last(); got.Position != position || second.epoch != 1 {
-			t.Errorf("a restart claimed anew: %+v, and the epoch is %d", got, second.epoch)
+			t.Errorf("a restart claimed the name again: %+v, and the epoch is %d", got, second.epoch)
 		}
 		if back := bus.settled("uid-1", "uid-2"); back.epoch != 2 {
 			t.Errorf("after two replacements the epoch is %d", back.epoch)
@@ -74,13 +74,13 @@ func TestAReplacedClusterEnds(t *testing.T) {
 	}
 	bus.settled("uid-2", "uid-1")
 	if err := old.bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !config.IsError(err) {
-		t.Errorf("to read the bus gave %v", err)
+		t.Errorf("loading the checkpoint returned %v", err)
 	}
 	if err := old.bus.Ready(); !config.IsError(err) || !errors.Is(err, publish.ErrGone) {
 		t.Errorf("Ready says %v", err)
 	}
 	if err := old.send("a"); !errors.Is(err, publish.ErrNotSent) {
-		t.Errorf("to publish gave %v", err)
+		t.Errorf("publishing returned %v", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestAClusterWithoutUID(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := bus.settle("", "uid-2"); !config.IsError(err) || !strings.Contains(err.Error(), "kube-system") {
-			t.Errorf("to replace a cluster gave %v", err)
+			t.Errorf("replacing a cluster returned %v", err)
 		}
 	})
 }
@@ -147,9 +147,9 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 		for n, err := range inParallel(clusters, func(n int) error { return all[n].settle() }) {
 			switch is := all[0].last().UID == all[n].claim.uid; {
 			case is && err != nil:
-				t.Errorf("the bus says it is %d's, which got %v", n, err)
+				t.Errorf("cluster %d owns the name on the bus, but got %v", n, err)
 			case !is && !config.IsError(err):
-				t.Errorf("%d, which does not have the name, got %v", n, err)
+				t.Errorf("cluster %d does not own the name, but got %v", n, err)
 			}
 		}
 	})
@@ -165,11 +165,11 @@ func TestClustersClaimOneNameAtOnce(t *testing.T) {
 			case err == nil:
 				won++
 			case !config.IsError(err) && !errors.Is(err, publish.ErrGone):
-				t.Errorf("%d got %v", n, err)
+				t.Errorf("cluster %d got %v", n, err)
 			}
 		}
 		if claims := bus.claimsOnKafka(); len(claims) != 1 || won > 1 {
-			t.Errorf("the name was claimed by %q, and %d have it", claims, won)
+			t.Errorf("the claims are %q, and %d clusters can publish; want one claim and at most one cluster", claims, won)
 		}
 	})
 }
