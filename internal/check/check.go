@@ -134,7 +134,7 @@ func Run(f Facts) Report {
 	return r
 }
 
-// run runs the check, unless the configuration is wrong.
+// run runs the check. It skips most checks if the configuration is wrong.
 func (c Check) run(f *Facts) verdict {
 	if f.ConfigErr != nil && c.ID != configuration {
 		return skip("the configuration is wrong")
@@ -149,7 +149,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// names lists the first names, and counts the others.
+// names returns the first five names, and the number of the others.
 func names(all []string) string {
 	const show = 5
 	if more := len(all) - show; more > 0 {

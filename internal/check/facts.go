@@ -32,8 +32,7 @@ type Facts struct {
 	Lists        []List
 	Lease        Lease
 
-	// Validities maps the id of a check to the validities that the check judges: those of the
-	// configured files and of the credentials of the API server.
+	// Validities maps the id of a check to the certificates and tokens that the check judges.
 	Validities map[string][]Validity
 
 	NATS   nats.Inspection
@@ -50,8 +49,8 @@ type Facts struct {
 	TokenNotReviewed bool
 }
 
-// Server is the API server. Err is the error of the connection, or of the request for the name of
-// the user. If Err is set, the other facts can be unknown.
+// Server describes the API server. Err is the error of the first request, or of the request for the
+// name of the user. If Err is set, the other facts can be unknown.
 type Server struct {
 	Host    string
 	Err     error

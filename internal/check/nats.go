@@ -28,7 +28,7 @@ func natsChecks() []Check {
 	})
 }
 
-// ofSink completes checks that belong to a sink.
+// ofSink sets the sink and the group of checks.
 func ofSink(sink, group string, checks []Check) []Check {
 	for i := range checks {
 		checks[i].sink, checks[i].Group = sink, group
@@ -132,8 +132,9 @@ func checkReplicas(f *Facts) verdict {
 	return pass("%d replicas are current", replicas)
 }
 
-// risk decides about settings that allow the bus to lose acknowledged events. A bus that is not in a cluster
-// is a choice, and passes. If fix is set, it replaces the fix of the first risk.
+// risk returns a warning for settings with which the bus can lose acknowledged events. It passes if the
+// only cause is that the bus is a single server, because users choose that. If fix is set, it replaces
+// the fix of the first risk.
 func risk(all []publish.Risk, fix string) verdict {
 	var sentences []string
 	single := true

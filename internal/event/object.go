@@ -162,8 +162,8 @@ type Tombstone struct {
 	Observed   time.Time
 	Cause      Cause
 
-	// Confirmed reports whether a consistent read found that the object is gone or not selected.
-	// Otherwise, only a watch showed that, which may be behind. Contradicts is the position of the
+	// Confirmed reports whether a consistent read found that the object is gone or not selected. If it
+	// is false, only a watch showed this, and the watch may be behind. Contradicts is the position of the
 	// last event on the bus at the time of the read, or 0 if the bus has lost that event. The read
 	// proves nothing about a later event.
 	Confirmed   bool

@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Config is the part of the forwarder's configuration that selects the watched resources. Gets and
-// lists use Dynamic.
+// Config is the part of the forwarder's configuration that selects the watched resources, and the
+// clients with which [Explain] reads the cluster.
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery kubediscovery.DiscoveryInterface
@@ -104,7 +104,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	return x, nil
 }
 
-// explainer is one call of Explain.
+// explainer is the state of one call of Explain.
 type explainer struct {
 	config     Config
 	access     *discovery.Access

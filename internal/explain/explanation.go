@@ -43,8 +43,8 @@ type Explanation struct {
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
 
-	// UnmatchedFields lists the configured entries of fields to drop or hash that match no watched
-	// resource. The caller sets it.
+	// UnmatchedFields lists the entries of KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS that match
+	// no watched resource. The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
 	// UnmatchedFollow lists the entries of Follow that concern neither a watched resource nor a
 	// resource in Followable.
@@ -85,7 +85,8 @@ type Explained struct {
 
 	// GroupError is the error of the discovery of the group, or "" if discovery succeeds.
 	GroupError string `json:"groupError,omitempty"`
-	// ListError is the error of a list. Only requested resources are listed.
+	// ListError is the error of listing one object, or "". Only the resources that [Question.Only]
+	// names are listed.
 	ListError string `json:"listError,omitempty"`
 
 	Resource event.Resource `json:"-"` // in the version that is or would be watched

@@ -20,11 +20,11 @@ import (
 // difference counts as one place at this depth. No Kubernetes object is nested nearly that deep.
 const MaxDepth = 128
 
-// maxWork limits the work of one comparison, in scanned bytes. A comparison scans each differing
-// object or array once more than its parent, because each scan of the parent includes the nested
-// values. Each member and each place that the comparison holds in memory counts as storedWork
-// bytes. The limit lets the largest objects of an API server, with 1.5 MB each, differ at a depth
-// of five levels.
+// maxWork limits the work of one comparison, in scanned bytes. A comparison scans a differing value
+// once for each level above it, because the scan of an object or array includes the nested values.
+// Each member and each place that the comparison holds in memory counts as storedWork bytes. With
+// this limit, two objects of 1.5 MB, the largest that an API server stores, can differ five levels
+// deep.
 const (
 	maxWork    = 16 << 20
 	storedWork = 256
@@ -245,8 +245,8 @@ func matched(before, after []member, depth int) []place {
 	return places
 }
 
-// items returns the places of the items that differ, up to one more than maxPlaces. Unless sorted
-// is set, their tokens are those of the operations of a JSON Patch.
+// items returns the places of the items that differ, up to one more than maxPlaces. If sorted is set,
+// each token is the index of the item. Otherwise, it is the index that a JSON Patch needs.
 func items(before, after []byte, sorted bool, depth int) []place {
 	var places []place
 	b, a := jsonscan.New(before), jsonscan.New(after)

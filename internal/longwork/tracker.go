@@ -49,8 +49,7 @@ func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 	return &Tracker{works: works, now: now, log: log, runs: map[string]*run{}}
 }
 
-// Interval is the time between two calls of [Tracker.Sample] by the forwarder. Package bar calls it more
-// often.
+// Interval is how often the forwarder calls [Tracker.Sample]. Package bar calls Sample more often.
 const Interval = time.Second
 
 // logInterval is the time after which running work is first logged, and the shortest time between

@@ -102,7 +102,9 @@ const (
 type Forwarder struct {
 	Role    Role   `json:"role"`
 	Address string `json:"address,omitempty"` // of the forwarder that the command asked
-	Error   string `json:"error,omitempty"`   // why the forwarder is unreachable or starting; if nobody is known to hold the lease, why a standby cannot read or renew it
+	// Error says why the forwarder is unreachable or starting. For a standby that knows no leader, it says
+	// why the standby cannot read or renew the lease.
+	Error   string `json:"error,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
 	Holder  string `json:"holder,omitempty"` // of the lease
 

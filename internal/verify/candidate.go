@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// candidate is an object that differs between bus and cluster. Its event may be in flight, so only
-// time shows whether it is wrong.
+// candidate is an object that differs between bus and cluster. Its event may be in flight, so verify
+// has to wait before it can tell whether the object is wrong.
 //
 // The first state that the cluster shows is the reference. The bus must reach or pass the reference
 // within the settle time. An object that changes constantly may never show the same state on both

@@ -31,8 +31,8 @@ type source interface {
 	// EventAt reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
 	EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// Has reports whether the bus has a message of an object now. Only a stream can lose all messages
-	// of an object that was read, when they are purged.
+	// Has reports whether the bus still has a message of an object that was read. Only a stream can
+	// have none, after a purge.
 	Has(ctx context.Context, k event.Key) (bool, error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int

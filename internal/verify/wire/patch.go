@@ -19,7 +19,7 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 	if !hasPrevious || !hasPatch {
 		return nil, nil, errors.New("the data must have both a previous state and a patch")
 	}
-	again, _ := ParseTree(e.Data) // for the patch to change
+	again, _ := ParseTree(e.Data) // a second copy, because the patch changes it
 	result := again["previous"]
 	for _, element := range patch {
 		operation, _ := element.(Tree)
