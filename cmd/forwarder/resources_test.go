@@ -249,7 +249,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 	}
 }
 
-// oneResource verifies the output for single resources, which explains why a resource is not watched.
+// oneResource verifies that the output for a single resource explains why the resource is not watched.
 func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	create(t, cp, namesTaken)

@@ -134,7 +134,7 @@ func Run(f Facts) Report {
 	return r
 }
 
-// run runs the check. It skips most checks if the configuration is wrong.
+// run runs the check. If the configuration is wrong, it skips every check except that of the configuration.
 func (c Check) run(f *Facts) verdict {
 	if f.ConfigErr != nil && c.ID != configuration {
 		return skip("the configuration is wrong")

@@ -64,8 +64,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestEveryVariable sets every variable to a value other than its default, so that a wrong field
-// shows.
+// TestEveryVariable sets every variable to a value other than its default, and verifies that the value
+// arrives in the right field.
 func TestEveryVariable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }

@@ -206,8 +206,8 @@ func TestStructured(t *testing.T) {
 	want(t, w.found(), "different b: same version, other data: data (only on the bus)")
 }
 
-// TestSecrets verifies that verify compares the values of Secrets with the key, and only the names
-// of the values without it.
+// TestSecrets verifies that verify compares the values of Secrets if it has the redaction key, and
+// otherwise only the names of the values.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources = []string{"secrets"}
