@@ -87,7 +87,7 @@ type KafkaOAuth struct {
 // Bus is a connection for reading a bus. It is safe for concurrent use.
 type Bus struct {
 	reader func(gr schema.GroupResource, cluster string) (r reader, release func() error, err error)
-	prefix string          // of the subjects; unused on Kafka
+	prefix string          // prefix of the subjects; unused on Kafka
 	open   context.Context // ends when the bus is closed
 	close  func() error
 	log    *slog.Logger

@@ -44,7 +44,7 @@ type ListerWatcher struct {
 	opts Options
 
 	mu     sync.Mutex
-	places map[string][]*place // by resourceVersion
+	places map[string][]*place // where watches can continue, by resourceVersion
 	points map[string]bool     // clusters for which a consistency point was read
 }
 

@@ -148,7 +148,7 @@ func (t eventType) controlHeaders() object {
 	return object{"allOf", []object{all, {"type", "object", "required", []string{name}, "properties", object{name, data}}}}
 }
 
-// headers returns the schema of the headers of an event of this type in binary mode.
+// headers returns the schema of an event's headers in binary mode, for this type of event.
 func (t eventType) headers(bus string) object {
 	shared, own := inComponents(bus+"MarkerHeaders"), t.more
 	if t.isObject {

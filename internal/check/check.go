@@ -74,8 +74,8 @@ type Result struct {
 	Group   string `json:"group"`
 	Status  Status `json:"status"`
 	Message string `json:"message"`       // what was found, or why the check was skipped
-	Fix     string `json:"fix,omitempty"` // with a warning or a failure
-	See     string `json:"see,omitempty"` // with a fix: URL of the section in docs/troubleshooting.md
+	Fix     string `json:"fix,omitempty"` // how to fix a warning or a failure
+	See     string `json:"see,omitempty"` // URL of the check's section in docs/troubleshooting.md; set if Fix is set
 }
 
 // Report contains all results, or the reports of several clusters. The JSON field names are stable.
@@ -84,7 +84,7 @@ type Report struct {
 	Status   Status   `json:"status"`            // the worst one, never skipped
 	Summary  string   `json:"summary"`
 	Checks   []Result `json:"checks"`             // empty for several clusters
-	Clusters []Report `json:"clusters,omitempty"` // by name
+	Clusters []Report `json:"clusters,omitempty"` // ordered by name
 }
 
 // Clusters returns the report of several clusters.

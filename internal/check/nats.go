@@ -157,8 +157,8 @@ func checkLimits(f *Facts) verdict {
 		name, flag string
 		is, most   int64
 	}{
-		{"max_bytes", "--max-bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit
-		{"max_msgs", "--max-msgs", int64(state.Msgs), is.MaxMsgs},     //nolint:gosec // likewise
+		{"max_bytes", "--max-bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit of int64
+		{"max_msgs", "--max-msgs", int64(state.Msgs), is.MaxMsgs},     //nolint:gosec // far below the limit of int64
 	} {
 		switch {
 		case l.most <= 0:
@@ -227,7 +227,7 @@ func storage(stream *jetstream.StreamInfo, account *jetstream.AccountInfo) (most
 	}
 	left := account.Limits.MaxStore - int64(account.Store) //nolint:gosec // far below the limit
 	if stream != nil {
-		left += int64(stream.State.Bytes) //nolint:gosec // likewise
+		left += int64(stream.State.Bytes) //nolint:gosec // far below the limit of int64
 	}
 	if most == 0 || left < most {
 		return left, "the storage that the account has left"

@@ -150,8 +150,8 @@ func TestPreviousTooDeep(t *testing.T) {
 	}
 }
 
-// TestChangedTooLong verifies that a list of places that is too long omits whole places at its end,
-// and that its last entry marks the omission.
+// TestChangedTooLong verifies that the attribute "changed" omits whole places at its end if they are too
+// long together, and that its last entry marks the omission.
 func TestChangedTooLong(t *testing.T) {
 	places := func(n, size int) (object string, names []string) {
 		var b strings.Builder

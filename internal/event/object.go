@@ -145,19 +145,19 @@ type View struct {
 // a foreign event. After a delete, the read returned Live in its current version. After a foreign
 // event, it returned Live in this or an earlier version, or no object.
 type Outlived struct {
-	Position uint64 // of the delete or the foreign event; 0 for none
+	Position uint64 // position of the delete or the foreign event; 0 for none
 	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch
 	// that has reached this version has shown every earlier state of the key.
 	AbsentAt string
 	// Unselected means that the object of the foreign event may exist, but is not selected.
 	Unselected bool
-	At         time.Time // of the read
+	At         time.Time // time of the read
 }
 
 // Tombstone records that an object is deleted, or deselected.
 type Tombstone struct {
 	UID        string
-	Number     uint64 // in the order in which the ledger received tombstones
+	Number     uint64 // increases in the order in which the ledger received tombstones
 	Deselected bool
 	Observed   time.Time
 	Cause      Cause

@@ -44,11 +44,11 @@ type Config struct {
 // selector matches.
 type Question struct {
 	All  bool     // include resources that no selector matches
-	Only []string // only these resources, in the form of selectors, even if no selector matches
+	Only []string // selectors of the resources to explain, whether or not the configuration selects them
 }
 
 const (
-	maxRequests = 8 // at once
+	maxRequests = 8 // maximum number of concurrent requests
 	readTimeout = 10 * time.Second
 )
 

@@ -123,8 +123,8 @@ func TestExplainDetails(t *testing.T) {
 	}
 }
 
-// TestExplainScope verifies the scope of the watches, which comes from the code that the informers
-// use, and the missing permissions.
+// TestExplainScope verifies the scope of the watches and the missing permissions. The scope comes from
+// the code that the informers use.
 func TestExplainScope(t *testing.T) {
 	names := func(n int) (all []string) {
 		for i := range n {

@@ -57,7 +57,7 @@ type Explanation struct {
 
 // Explained is one resource that the cluster serves.
 type Explained struct {
-	Name       string   `json:"resource"` // with its group: "deployments.apps"
+	Name       string   `json:"resource"` // name with the group: "deployments.apps"
 	Group      string   `json:"group"`
 	Version    string   `json:"version"`  // the version that is or would be watched
 	Versions   []string `json:"versions"` // all served versions
@@ -89,7 +89,7 @@ type Explained struct {
 	// names are listed.
 	ListError string `json:"listError,omitempty"`
 
-	Resource event.Resource `json:"-"` // in the version that is or would be watched
+	Resource event.Resource `json:"-"` // the resource in the version that is or would be watched
 }
 
 // Watched returns the resources that are watched, at least in part.
@@ -127,7 +127,7 @@ const (
 type Refusal struct {
 	Namespace string   `json:"namespace"`
 	Verbs     []string `json:"verbs"`
-	Reason    string   `json:"reason,omitempty"` // from the API server
+	Reason    string   `json:"reason,omitempty"` // reason that the API server gave
 }
 
 // NotServed is a requested name that matches no resource of the cluster.

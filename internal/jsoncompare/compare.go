@@ -63,7 +63,7 @@ func Edits(before, after []byte, report func(pointer, old, now []byte) bool) (co
 type comparison struct {
 	report  func(pointer, before, after []byte) bool
 	sorted  bool   // report places in the order of their pointers, as Each does, not as Edits does
-	pointer []byte // of the visited value
+	pointer []byte // pointer to the visited value
 	stopped bool   // report returned false, or the comparison gave up
 	work    int    // left; negative if the comparison gave up
 }
@@ -90,7 +90,7 @@ func (c *comparison) compare(before, after []byte) (complete bool, err error) {
 
 // place is a member or an item whose bytes differ.
 type place struct {
-	token         []byte // of the pointer, escaped
+	token         []byte // last token of the pointer, escaped
 	before, after []byte // nil if absent
 	descend       bool   // the difference is within the value
 }
@@ -253,7 +253,7 @@ func items(before, after []byte, sorted bool, depth int) []place {
 	b.Array()
 	a.Array()
 	inBefore, inAfter := true, true
-	length := 0 // of after
+	length := 0 // number of items of after so far
 	for n := 0; len(places) <= maxPlaces; n++ {
 		var old, now []byte
 		if inBefore = inBefore && b.NextItem(); inBefore {

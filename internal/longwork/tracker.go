@@ -40,7 +40,7 @@ type run struct {
 	began   time.Time
 	samples []sample
 	most    int64     // the highest total or amount done
-	logged  time.Time // when it was last logged, zero for never
+	logged  time.Time // when the work was last logged; zero if it was not
 	shown   int64     // Amount.Done at that time
 }
 
@@ -112,7 +112,7 @@ func (t *Tracker) Progress() (all []Progress) {
 			continue
 		}
 		r := t.runs[w.Name]
-		if r == nil { // it began after the last sample
+		if r == nil { // the work began after the last sample
 			r = &run{began: now}
 		}
 		all = append(all, r.progress(w, amount, now))

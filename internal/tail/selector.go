@@ -20,7 +20,7 @@ type Selector struct {
 	resource selector.Selector
 	groups   []string // groups that the resource can have; empty selects all
 	plurals  []string // names that the resource can have on the bus; empty selects by kind, or the whole group
-	kind     string   // in lower case
+	kind     string   // the kind in lower case
 }
 
 // ParseSelector parses a selector. It ignores the version in the selector, because an event on the

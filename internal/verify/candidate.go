@@ -17,8 +17,8 @@ import (
 //
 // The first state that the cluster shows is the reference. The bus must reach or pass the reference
 // within the settle time. An object that changes constantly may never show the same state on both
-// sides. In that case, each state in turn becomes the reference, until the settle time is over, or
-// until the bus has reached one of them and both sides have shown some state with the same data.
+// sides. In that case, each state in turn becomes the reference. This ends when the settle time is over,
+// or when the bus has reached a reference and both sides have shown some state with the same data.
 type candidate struct {
 	// returns means that an object that is deleted on the bus can return with the same uid, because
 	// its selection depends on more than its existence.
@@ -29,14 +29,14 @@ type candidate struct {
 	referenceAt time.Time
 	busBefore   replica.Event // the last event on the bus when the reference was taken
 
-	seen     []sighting // in the cluster, in order
+	seen     []sighting // states that the cluster showed, in order
 	compared bool       // both sides have shown some state with the same data
 	differs  bool       // the data differed in the last state that both sides have shown
 
 	asked inquiry   // the last inquiry about the past
 	past  *sighting // the result of the inquiry, nil if there is none
 
-	cluster sighting // as last seen, or in the past if it is wrong at a consistency point
+	cluster sighting // the last sighting, or the past one if the object is wrong at a consistency point
 	bus     replica.Event
 	point   string // the version of the consistency point at which it is wrong
 }

@@ -113,7 +113,7 @@ type scope struct {
 
 // view says how to list a resource.
 type view struct {
-	selected bool   // with the label and field selectors
+	selected bool   // apply the label and field selectors
 	at       string // exactly this resourceVersion; "" for now
 }
 

@@ -196,7 +196,7 @@ func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][
 
 func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	if !v.selection.served[gr] {
-		if err := v.selectResources(ctx); err != nil { // it may be served again
+		if err := v.selectResources(ctx); err != nil { // the cluster may serve the resource again
 			return nil, err
 		}
 	}

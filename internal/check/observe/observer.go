@@ -32,8 +32,8 @@ import (
 type Observer struct {
 	Pre         bool           // the forwarder is not installed yet
 	Forwarder   client.Address // its timeout also limits each response from the API server and the bus
-	MemoryLimit int64          // of the forwarder, in bytes; 0 for none
-	Version     string         // of this process
+	MemoryLimit int64          // memory limit of the forwarder in bytes; 0 for none
+	Version     string         // version of this process
 	Writer      string         // name of this process on Kafka
 }
 

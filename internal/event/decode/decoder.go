@@ -31,7 +31,7 @@ type Decoder struct {
 
 	kindMember, apiVersionMember []byte // added to objects that lack them
 
-	namespace string // of the last object
+	namespace string // namespace of the last object
 	ids       []byte // scratch memory, like the next two
 	cuts      []cut
 	body      []byte

@@ -36,9 +36,9 @@ var ErrNoToken = errors.New("set --token-file to a file with a token that is all
 // ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
-// refusalError means that the request failed for a reason that does not suggest that the forwarder
-// is down, such as a wrong token or an unexpected response. Every other error means that the
-// forwarder may be down.
+// refusalError means that nothing suggests that the forwarder is down: the request failed because of, for
+// example, a wrong token or an unexpected response. Every other error means that the forwarder may be
+// down.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
@@ -46,7 +46,7 @@ func (e *refusalError) Unwrap() error { return e.err }
 
 // Client sends requests to one forwarder.
 type Client struct {
-	at        *url.URL // of the status document
+	at        *url.URL // URL of the status document
 	http      *http.Client
 	tokenFile string
 }

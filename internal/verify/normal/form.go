@@ -28,7 +28,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Form brings objects into the normal form.
 type Form struct {
-	Key     []byte // of the hashes that replace values; nil if unknown
+	Key     []byte // key of the hashes that replace values; nil if unknown
 	Cluster string // the cluster's name on the bus, which is a part of each hash
 
 	// Contents means that some objects are published in part. An event does not show whether its

@@ -43,15 +43,15 @@ type source interface {
 	Close() error
 }
 
-// ErrChanged means that the messages that were already read may be invalid: the bus lost messages,
-// was recreated, or was unreachable for so long that it may have lost messages.
+// ErrChanged means that the messages read so far may be invalid: the bus lost messages, was recreated, or
+// was unreachable for so long that it may have lost messages.
 var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {
 	Cluster   string // the cluster's name on the bus
 	Form      normal.Form
-	Retention time.Duration // of the events of a deleted object
+	Retention time.Duration // how long the events of a deleted object stay
 	Repeats   bool          // Kafka: an event may be on the bus several times in a row
 }
 

@@ -130,8 +130,8 @@ func (w *writer) remove(position uint64) {
 	}
 }
 
-// TestDroppedWhileRead verifies that messages that the stream dropped because the reader was slow
-// do not violate the order, but that a removed message does.
+// TestDroppedWhileRead verifies that a message that the stream drops before a slow reader gets it does
+// not violate the order, but that a deleted message does.
 func TestDroppedWhileRead(t *testing.T) {
 	const others = 500 // more than one fetch returns
 	for _, tc := range []struct {

@@ -74,7 +74,7 @@ func (r Report) WriteTable(w io.Writer) error {
 // writePoints prints how each resource was compared: at a consistency point, or by settling.
 func (r Report) writePoints(b *bytes.Buffer) {
 	var at, reasons []string
-	settled := map[string][]string{} // by reason
+	settled := map[string][]string{} // resources by the reason for settling
 	for _, x := range r.Resources {
 		switch {
 		case x.Point != nil:

@@ -48,8 +48,8 @@ var errPatch = errors.New("the patch cannot be applied to the previous state")
 // elements takes much work.
 const maxRemoved = 4096
 
-// apply returns v after an operation of RFC 6902, in the form in which docs/events.md describes it:
-// op is add, remove, or replace, and an element of a list is added at its end. It changes v.
+// apply applies an operation of RFC 6902 to v, and returns the result. It changes v. As docs/events.md
+// says, op is add, remove, or replace, and a new element of a list is added at the end of the list.
 func apply(v any, names []string, op string, value any) (_ any, err error) {
 	if len(names) == 0 {
 		if op != "replace" {
