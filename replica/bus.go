@@ -36,7 +36,7 @@ type NATSOptions struct {
 	CertFile string // with KeyFile
 	KeyFile  string
 	// ServerName is the name that the certificate of the server must have. The default is the host
-	// of the URL. If set, the client requires TLS.
+	// of the URL. If ServerName is set, the client requires TLS.
 	ServerName string
 
 	Domain string // the JetStream domain of the stream; the domain of the server if empty

@@ -81,7 +81,7 @@ type Result struct {
 // Report contains all results, or the reports of several clusters. The JSON field names are stable.
 type Report struct {
 	Cluster  string   `json:"cluster,omitempty"` // one of several clusters
-	Status   Status   `json:"status"`            // the worst one, never skipped
+	Status   Status   `json:"status"`            // the worst status of all results; skipped results don't count
 	Summary  string   `json:"summary"`
 	Checks   []Result `json:"checks"`             // empty for several clusters
 	Clusters []Report `json:"clusters,omitempty"` // ordered by name

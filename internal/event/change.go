@@ -164,8 +164,8 @@ func (a *Acked) StoredAt(stored time.Time) {
 	}
 }
 
-// NotBefore returns the time for the next event of the object, whose state was observed at the
-// given time. The times of an object's events never decrease, even if a clock is set back or
+// NotBefore returns the time of the object's next event. observed is the time at which the state in that
+// event was observed. The times of an object's events never decrease, even if a clock is set back or
 // another machine becomes the writer. The only exception is a last time that is more than [MaxSkew]
 // ahead of now.
 func (a Acked) NotBefore(observed, now time.Time) time.Time {

@@ -27,8 +27,8 @@ type Explanation struct {
 
 	Namespaces ExplainedNamespaces `json:"namespaces"`
 
-	// Follow lists the fields whose references select more objects. The content of the objects
-	// determines which ones.
+	// Follow lists the fields whose references select more objects. Which objects these are depends on
+	// the content of the selected objects.
 	Follow []string `json:"follow,omitempty"`
 
 	// The selectors that apply to the objects of every resource.

@@ -112,7 +112,7 @@ func (l Level) Code() int {
 
 // Finding is one problem. Headline has no error text and no age. Message can have both.
 type Finding struct {
-	Cluster  string     `json:"cluster,omitempty"` // one of several clusters; only in their common document
+	Cluster  string     `json:"cluster,omitempty"` // name of one of several clusters; set only in their common document
 	Reason   Reason     `json:"reason"`
 	Level    Level      `json:"level"`
 	Headline string     `json:"headline"`

@@ -91,7 +91,7 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 	case isSame(o.cluster, o.bus) && !c.differs && (o.unread || isAlike(o.cluster, o.bus)):
 		return fine
 	case (c.differs || isSame(o.cluster, o.bus)) && late:
-		return wrong // data is never in flight without its version
+		return wrong // an event has data and version together, so no event in flight can correct the data
 	case isSame(o.cluster, o.bus):
 		return undecided // the data of the next version may be right
 	case isAhead(o.bus, o.cluster), c.denies(o):

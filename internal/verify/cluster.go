@@ -220,8 +220,8 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 }
 
 // readPage calls each for every item of a page, and returns the resourceVersion and the continue
-// token of the list. It parses one item after the other, because an item can be nested as deep as
-// the parser allows for a whole text.
+// token of the list. It parses each item by itself, because an item can be nested as deeply as the
+// parser allows, and the list around it adds levels.
 func readPage(r resource, body []byte, each func(item) error) (version, next string, err error) {
 	var metadata struct{ ResourceVersion, Continue string }
 	d := json.NewDecoder(bytes.NewReader(body))

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
+	firstPause   = 50 * time.Millisecond // pause after the first round; it doubles after each round
 	longestPause = time.Second
 	catchUpEach  = 64 // with more candidates, the bus is read to its end instead of once for each candidate
 	explained    = 20 // maximum number of problems to which explain adds the fields that differ

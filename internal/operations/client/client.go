@@ -69,8 +69,9 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 	return d, err
 }
 
-// Await requests the status until the verdict is ok, the wait is over, or ctx ends. An error becomes a
-// document that shows it. refused means that the last request failed with a [refusalError].
+// Await requests the status until the verdict is ok, the wait is over, or ctx ends. If the last request
+// fails, Await returns a document that shows the error. refused means that this error is a
+// [refusalError].
 func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) (d status.Document, refused bool) {
 	over := time.After(wait)
 	ticker := time.NewTicker(statusInterval)

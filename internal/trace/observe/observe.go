@@ -22,7 +22,7 @@ import (
 
 // Object names the object to trace.
 type Object struct {
-	Resource  string        // as the user wrote it
+	Resource  string        // the resource as the user wrote it
 	Selector  tail.Selector // selector of the resource
 	Namespace string
 	Name      string

@@ -84,9 +84,9 @@ func (f Form) Strip(apiVersion, kind string, t tree) {
 	}
 }
 
-// OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so that a
-// field that must not be in an event is a difference. OfBus reports whether a value, label, or
-// annotation of a Secret is not redacted.
+// OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so a field that
+// must not be in an event shows as a difference. OfBus reports whether a value, label, or annotation of
+// a Secret is not redacted.
 func (f Form) OfBus(resource string, t tree) (plain bool) {
 	if IsSecret(resource) {
 		plain = secretOfBus(t)

@@ -141,8 +141,8 @@ func cell(s string) string {
 	return s
 }
 
-// IsPlain reports whether s is printed without quotes: it has only printable characters, no space,
-// and no quote.
+// IsPlain reports whether s is printed without quotes. This requires that all its characters are
+// printable, and that it has neither a space nor a quote.
 func IsPlain(s string) bool {
 	return s != "" && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '"' })

@@ -44,8 +44,8 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 var errPatch = errors.New("the patch cannot be applied to the previous state")
 
 // maxRemoved is the maximum distance from the end of a list at which an element can be removed. The
-// forwarder removes at most this number of elements, from the end. Removing the first of many
-// elements takes much work.
+// forwarder removes at most this number of elements, from the end. Without the limit, many removals at
+// the start of a long list would take much work.
 const maxRemoved = 4096
 
 // apply applies an operation of RFC 6902 to v, and returns the result. It changes v. As docs/events.md
