@@ -38,7 +38,7 @@ type Document struct {
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 
 	Resources []Resource `json:"resources"` // ordered by name
-	// UnwatchedDirty is the number of objects of other resources whose delete or deselection the bus
+	// UnwatchedDirty is the number of objects of unwatched resources whose delete or deselection the bus
 	// has not acknowledged, for example after a CustomResourceDefinition was removed.
 	UnwatchedDirty int `json:"unwatchedDirty,omitempty"`
 

@@ -318,8 +318,7 @@ func flood(t *testing.T, messages uint64) time.Duration {
 	return spent
 }
 
-// processorTime returns the CPU time of this process. Unlike elapsed time, it doesn't grow while other
-// processes run.
+// processorTime returns the CPU time of this process, not the elapsed time, so other processes don't matter.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage

@@ -107,8 +107,8 @@ func (s natsSource) lasts(ctx context.Context, each func(event.Key, uint64)) err
 	return err
 }
 
-// end returns the position of the last message. If each is not nil, end calls it with the position
-// of each object's last message, if that is an event.
+// end returns the position of the last message. If each is not nil, end calls it for every object whose
+// last message is an event, with the position of that message.
 func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
 	err = s.LoadRaw(ctx, s.filter(), func(m *natsreader.Raw) error {
 		end = max(end, m.Sequence)
