@@ -69,7 +69,7 @@ func lookForParsers(t *testing.T, name string, nothing bool) {
 		}
 		allowed, known := shared[ours]
 		if nothing || !known || i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
-			t.Errorf("%s imports %s: what verify shares with the forwarder is listed in this test", name, imported)
+			t.Errorf("%s imports %s, which this test does not list as shared with the forwarder", name, imported)
 		}
 		local := path.Base(ours)
 		if i.Name != nil { // the packages of both readers are called reader, so a file that needs both renames one

@@ -210,7 +210,7 @@ func BenchmarkFollow(b *testing.B) {
 	}
 	rest, ok := strings.CutPrefix(string(data), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod"}`)
 	if !ok {
-		b.Fatal("the object is written in another way")
+		b.Fatal("the JSON of the pod begins in an unexpected way")
 	}
 	builder := event.Builder{Cluster: clusterName}
 	at := place{Prefix: "kuberelay", Cluster: clusterName}
