@@ -36,7 +36,7 @@ type NATSOptions struct {
 	CertFile string // with KeyFile
 	KeyFile  string
 	// ServerName is the name that the certificate of the server must have. The default is the host
-	// of the URL. If set, the client requires TLS.
+	// of the URL. If ServerName is set, the client requires TLS.
 	ServerName string
 
 	Domain string // the JetStream domain of the stream; the domain of the server if empty
@@ -87,7 +87,7 @@ type KafkaOAuth struct {
 // Bus is a connection for reading a bus. It is safe for concurrent use.
 type Bus struct {
 	reader func(gr schema.GroupResource, cluster string) (r reader, release func() error, err error)
-	prefix string          // of the subjects; unused on Kafka
+	prefix string          // prefix of the subjects; unused on Kafka
 	open   context.Context // ends when the bus is closed
 	close  func() error
 	log    *slog.Logger

@@ -68,7 +68,7 @@ func TestClusterWithoutObjects(t *testing.T) {
 			}
 			if test.fails {
 				if err == nil || !strings.Contains(err.Error(), "set Options.Cluster") {
-					t.Errorf("got %v, want that a cluster must be selected", err)
+					t.Errorf("got %v, want an error that a cluster must be selected", err)
 				}
 				return
 			}

@@ -24,7 +24,7 @@ const TruncatedAnnotation = event.TruncatedAnnotation
 type decoder struct {
 	gvr  schema.GroupVersionResource
 	of   reflect.Type            // the struct type
-	kind schema.GroupVersionKind // kind that empty sets: that of the prototype or of a decoded object, preferably in the version of gvr
+	kind schema.GroupVersionKind // set by empty; from the prototype or a decoded object, preferably in gvr's version
 }
 
 // newDecoder returns a decoder into the type of the prototype, or into unstructured objects if the

@@ -34,8 +34,8 @@ type feed struct {
 	failed  error                 // error in a callback that can't return an error
 }
 
-// errAgain ends a subscription, so that the feed reads again from the start. It means that the bus now
-// has all objects, which it did not have when the list began.
+// errAgain ends a subscription, so that the feed reads again from the start. It means that the bus has
+// all objects now, but did not have all of them when the list began.
 var errAgain = errors.New("the bus has all objects")
 
 var errClosed = errors.New("the bus is closed")
@@ -120,10 +120,10 @@ const (
 // missing returns what a list waits for, and the cluster that it concerns. what is "" if the bus has
 // all objects.
 //
-// The marker of the first snapshot shows that the bus has all objects. Compaction removes the marker,
-// and a recreated stream or topic does not have it. Then a consistency point shows the same, because the
-// forwarder publishes no point before it has published everything again. A forwarder can also be
-// configured to publish no points. So a list waits for a point only if this ListerWatcher has seen one.
+// The marker of the first snapshot shows that the bus has all objects. The marker is missing after
+// compaction, and in a recreated stream or topic. A consistency point shows the same, because the
+// forwarder publishes no point before it has published everything again. Some forwarders are configured
+// to publish no points, so a list waits for a point only if this ListerWatcher has seen one.
 func (f *feed) missing() (what, cluster string) {
 	cluster = f.table.cluster
 	if !f.any {
@@ -248,9 +248,10 @@ func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// foreign handles a message that is not an event. If the current state has such a message of an
-// object, caughtUp returns an error. Once the table has the current state, the feed ignores such a
-// message: the last event of the object stays valid until the forwarder publishes the object again.
+// foreign handles a message that is not an event. While the feed reads the current state, it records
+// the message, and caughtUp returns an error if the message is still the last one of its object. After
+// that, the feed ignores such messages: the last event of the object stays valid until the forwarder
+// publishes the object again.
 func (f *feed) foreign(d publish.Delivery, err error) {
 	f.advance(d)
 	if f.synced {

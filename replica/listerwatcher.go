@@ -27,9 +27,9 @@ type Options struct {
 	// *unstructured.Unstructured.
 	Object runtime.Object
 
-	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have selected
-	// objects of only one cluster, because objects of several clusters can have the same name. The bus
-	// may also have deletes and markers of clusters without objects.
+	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If Cluster is empty, the bus must have
+	// selected objects of only one cluster, because objects of several clusters can have the same name.
+	// The bus may also have deletes and markers of clusters without objects.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -44,7 +44,7 @@ type ListerWatcher struct {
 	opts Options
 
 	mu     sync.Mutex
-	places map[string][]*place // by resourceVersion
+	places map[string][]*place // where watches can continue, by resourceVersion
 	points map[string]bool     // clusters for which a consistency point was read
 }
 
@@ -100,8 +100,8 @@ func (lw *ListerWatcher) leave(at place) {
 	lw.places[version] = append(lw.places[version], p)
 }
 
-// take returns and removes the place with a version. It returns nil if no such place was recorded, or
-// if the place is too old.
+// take returns and removes the place with the given version. It returns nil if no such place was recorded,
+// or if the place is too old.
 func (lw *ListerWatcher) take(version string) *place {
 	lw.mu.Lock()
 	defer lw.mu.Unlock()

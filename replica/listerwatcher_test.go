@@ -182,7 +182,7 @@ func TestTimeout(t *testing.T) {
 		version = metaOf(bookmark.Object).GetResourceVersion()
 		for name, expired := range map[string]*ListerWatcher{"2": lw, version: bus.ListerWatcher(configMaps, Options{})} {
 			if _, err := expired.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: name}); !apierrors.IsResourceExpired(err) {
-				t.Errorf("watch from %q: got %v, want that it is expired", name, err)
+				t.Errorf("watch from %q: got %v, want status 410 (Expired)", name, err)
 			}
 		}
 		w.puts(t, state{name: "a", version: 3, kind: event.Deleted}, state{name: "b", version: 4})
@@ -270,7 +270,7 @@ func TestFirstSnapshot(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := other.ListWithContext(ctx, metav1.ListOptions{}); err == nil {
-			t.Error("a resource that the bus has nothing of was listed")
+			t.Error("the list of a resource without events on the bus did not wait")
 		}
 		select {
 		case got := <-listed:

@@ -169,7 +169,7 @@ func TestWait(t *testing.T) {
 		}
 		for _, version := range []string{"v1", "0", "012", "7@2026-03-01T12:00:00Z"} {
 			if _, err := WaitForResourceVersion(t.Context(), store, version); err == nil || !strings.Contains(err.Error(), "not a number") {
-				t.Errorf("%q: got %v, want that it is no version", version, err)
+				t.Errorf("%q: got %v, want an error that the version is not a number", version, err)
 			}
 		}
 	})

@@ -84,6 +84,6 @@ func TestKindOfBookmarks(t *testing.T) {
 		}
 	}
 	if got := d.empty().GetObjectKind().GroupVersionKind(); got.Version != "v1" || got.Kind != "ConfigMap" {
-		t.Errorf("the kind is %v, want that of the version asked for", got)
+		t.Errorf("the kind is %v, want that of the requested version", got)
 	}
 }

@@ -153,8 +153,8 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTruncatedLeavesTheSelector verifies that a DELETED event marks the last state that matched as
-// truncated if that state was truncated.
+// TestTruncatedLeavesTheSelector verifies that a DELETED event has the annotation of a truncated object if
+// and only if the last state that matched was truncated.
 func TestTruncatedLeavesTheSelector(t *testing.T) {
 	d, err := newDecoder(configMaps, nil)
 	if err != nil {

@@ -78,8 +78,8 @@ Exit codes: 0 ok; 1 a warning; 2 a failure, or wrong command line.`,
 }
 
 // memoryLimit returns the memory limit of the forwarder in bytes, or 0 if none is known. text is
-// the value of --memory-limit. If text is "", the limit is that of this container. With pre, the
-// forwarder does not run in this container, so this container's limit does not count.
+// the value of --memory-limit. If text is "", the limit is that of this container. If pre is true, this
+// container's limit does not count, because the forwarder does not run in this container.
 func memoryLimit(text string, pre bool) (int64, error) {
 	if text != "" {
 		q, err := resource.ParseQuantity(text)

@@ -39,9 +39,9 @@ configure it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	// The version flag and listTopics don't use cobra's templates. Templates import text/template, which
-	// calls methods by name. Then the linker would keep every exported method, and the binary would be
-	// a fourth larger.
+	// The version flag and listTopics don't use cobra's templates. Templates need text/template, which
+	// calls methods by name, so the linker would keep every exported method, and the binary would be a
+	// fourth larger.
 	version := root.Flags().BoolP("version", "v", false, "the same as the command version")
 	root.Flags().Lookup("version").Hidden = true // the help lists the command
 	root.RunE = func(cmd *cobra.Command, args []string) error {
@@ -117,8 +117,8 @@ func loadConfig(need config.Need) (config.Config, error) {
 // one process.
 var klogOnce sync.Once
 
-// configured runs do with the configuration and a logger. The writers in also receive a copy of the
-// log. client-go uses the same logger.
+// configured loads the configuration, creates a logger, and passes both to do. The logger writes to
+// standard error and to the additional writers. client-go uses the same logger.
 func configured(cmd *cobra.Command, need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) error {
 	cfg, err := loadConfig(need)
 	if err != nil {
@@ -153,8 +153,8 @@ func contentChecks() []config.Check {
 	}
 }
 
-// newLogger returns a logger that writes to w and to the writers in also. If no format is configured,
-// it writes text if w is a terminal, and JSON otherwise.
+// newLogger returns a logger that writes to w and to the additional writers. If no format is
+// configured, it writes text if w is a terminal, and JSON otherwise.
 func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {

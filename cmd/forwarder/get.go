@@ -141,7 +141,7 @@ func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, 
 	unseen := p.Unseen()
 	unseen.Namespaces = f.namespaces
 	var absent []string
-	var wrong error // a resource or a cluster is absent
+	var wrong error // not nil if a resource or a cluster is absent
 	if len(objects) == 0 || len(unseen.Resources) > 0 || len(f.clusters) > 1 || len(f.namespaces) > 1 {
 		var isWrong bool
 		if absent, isWrong, err = findAbsent(ctx, bus, cfg, p.Status.Source, unseen); err != nil {

@@ -146,7 +146,7 @@ func TestGetContent(t *testing.T) {
 			list, _ := runGet(t, 0, "deployments", "-n=shop", "-o="+format)
 			none, _ := runGet(t, 0, "pods", "-n=shop", "-o="+format)
 			if !strings.Contains(one, "12345678901234567890") || !strings.Contains(one, "é <>") {
-				t.Errorf("%s: got %s, want numbers and texts as they are", format, one)
+				t.Errorf("%s: got %s, want numbers and texts unchanged", format, one)
 			}
 			type object struct {
 				APIVersion, Kind string

@@ -29,8 +29,8 @@ import (
 const (
 	exitFailure = 1
 	// exitUsage is the exit code of a [config.Error]. Only a change of the command line or configuration
-	// fixes such an error. The exception is verify, check, and trace: they also exit with code 2 if they
-	// are interrupted or have no result; see their help.
+	// fixes such an error. The commands verify, check, and trace also exit with code 2 if they are
+	// interrupted or have no result; see their help.
 	exitUsage = 2
 )
 

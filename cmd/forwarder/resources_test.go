@@ -245,11 +245,11 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 	}
 	t.Setenv("KUBECONFIG", refused)
 	if code, stdout, stderr := resourcesCommand(t, "pods"); code != exitUsage || stdout != "" || !strings.Contains(stderr, "does not accept the credentials") {
-		t.Errorf("credentials that are refused: exit code %d, %s%s", code, stdout, stderr)
+		t.Errorf("rejected credentials: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
 
-// oneResource verifies the output for single resources, which explains why a resource is not watched.
+// oneResource verifies that the output for a single resource explains why the resource is not watched.
 func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	create(t, cp, namesTaken)
@@ -280,7 +280,7 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "spec.color=red")
 	code, stdout, stderr := resourcesCommand(t, "widgets")
 	if code != 0 || !regexp.MustCompile(`Watched: +no\nWhy: +a list fails\nList: +.*field label not supported`).MatchString(stdout) {
-		t.Errorf("a field that it does not support: exit code %d, got\n%s%s", code, stdout, stderr)
+		t.Errorf("a field selector that the resource does not support: exit code %d, got\n%s%s", code, stdout, stderr)
 	}
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "")
 }

@@ -96,7 +96,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Run(serving, endpoints)
-		cancel() // a forwarder that can't serve its port is restarted anyway, so it shuts down properly
+		cancel() // a forwarder that can't serve its port will be restarted anyway, so shut it down cleanly
 	}()
 	err = unlessStopped(ctx, forwarder.Run(ctx))
 	stopServing()

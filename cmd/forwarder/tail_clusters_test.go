@@ -13,9 +13,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestTailOfClusters verifies the clusters that tail shows from a bus with three of them. By default it
-// shows all clusters. KUBERELAY_CLUSTER_NAME limits it to one, and --cluster has precedence. Unwanted
-// events come first on the bus, so a bug prints them instead of the wanted events.
+// TestTailOfClusters verifies which clusters tail shows if the bus has three. By default, it shows all of
+// them. KUBERELAY_CLUSTER_NAME limits it to one, and --cluster has precedence. Unwanted events come first
+// on the bus, so a bug prints them instead of the wanted events.
 func TestTailOfClusters(t *testing.T) {
 	all := []string{"staging", "staging.eu", "prod"} // in the order of their events on the bus
 	test := func(t *testing.T, publisher func(cluster string) *tailBus) {

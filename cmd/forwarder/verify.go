@@ -134,9 +134,9 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 
 const claimTimeout = 10 * time.Second
 
-// differingSettings returns the variables whose values differ from those of the forwarder, which writes
-// digests of its settings into its claim (docs/events.md). It returns none if it can't read the claim.
-// The differences do not affect the result of verify, which compares the objects on the bus.
+// differingSettings returns the variables whose values differ from those of the forwarder. To find them,
+// it compares digests with those in the forwarder's claim (docs/events.md). It returns none if it can't
+// read the claim. The differences do not affect the result of verify.
 func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
 	if cluster == "" { // the bus could not be opened
 		return []string{}

@@ -107,7 +107,7 @@ func (s *sightings) beyond(other *sightings, changes []change) (l series) {
 type changer struct {
 	client metadata.Interface // returns metadata only, so responses are small
 	mu     sync.Mutex
-	all    []change // in the order of the responses
+	all    []change // all changes, in the order of the responses
 }
 
 // change patches an annotation to a new value. A patch without effect would not create a new version.

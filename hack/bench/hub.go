@@ -29,8 +29,8 @@ func (s *stage) benchKafkaHub(ctx context.Context, n int) error {
 	return s.benchHub(ctx, n, "Kafka", s.startKafkaHub)
 }
 
-// benchHub copies the same pods to a hub under many cluster names. It does so first with one forwarder
-// for each cluster, and then with one forwarder for all clusters. It measures the hub while the forwarders
+// benchHub copies the same pods to a hub under many cluster names, first with one forwarder for each
+// cluster, and then with one forwarder for all clusters. It measures the hub while the forwarders
 // start, and while one forwarder restarts.
 func (s *stage) benchHub(ctx context.Context, n int, bus string, begin func(context.Context) (hub, error)) error {
 	section := s.report.add(fmt.Sprintf("%s with %d servers, and %d clusters of %d pods", bus, hubNodes, s.clusters, n), "forwarders",
@@ -226,8 +226,8 @@ func (r *hubRun) startAgain(ctx context.Context, clusters int) error {
 
 // hubUse is the resource usage of the hub or of a process.
 type hubUse struct {
-	cpu                time.Duration // since its start
-	memory, disk, read int64         // in bytes; read is since the start
+	cpu                time.Duration // CPU time since the start of the process
+	memory, disk, read int64         // bytes; read counts from the start of the process
 }
 
 // use returns the total resource usage of the hub's servers.

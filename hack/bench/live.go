@@ -21,8 +21,8 @@ const (
 	// latency.
 	maxSlower = 1.5
 
-	// arriveLimit is how long a change may take before it counts as lost. It leaves time for a
-	// second list of all objects, which a watch needs if it is too slow for the API server.
+	// arriveLimit is how long a change may take before it counts as lost. The API server ends a watch
+	// that is too slow, so the limit leaves time to list all objects a second time.
 	arriveLimit = 10 * time.Minute
 )
 

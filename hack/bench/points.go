@@ -16,7 +16,8 @@ const (
 	pointsTime   = 30 * time.Second
 	pointsRounds = 5
 
-	// churnEvery is the number of changes of which one creates an object and one deletes an object.
+	// churnEvery sets how often a change creates or deletes an object: each happens once in churnEvery
+	// changes.
 	churnEvery = 20
 
 	// maxExtra is the maximum ratio of the cost with consistency points and tombstones to the cost

@@ -45,8 +45,8 @@ var contenders = []contender{
 type synced struct {
 	pods      int
 	wireBytes int64               // size of a pod in a watch
-	empty     map[string]sample   // by key; samples with nothing to watch
-	samples   map[string][]sample // by key; samples of the contenders that ran
+	empty     map[string]sample   // samples with nothing to watch, by contender key
+	samples   map[string][]sample // samples of the contenders that ran, by key
 	missing   []string            // reasons why other contenders did not run
 }
 

@@ -87,8 +87,8 @@ func variable(f config.Field) value {
 	return v
 }
 
-// kindOf returns the kind of a value, which determines how the templates convert it to the text of a
-// variable.
+// kindOf returns the kind of a variable's value. The kind determines how the templates convert the value
+// to text.
 func kindOf(f config.Field) string {
 	switch {
 	case f.File:

@@ -25,16 +25,16 @@ var context = []attribute{
 	{name: "specversion", description: "The version of CloudEvents.", members: object{"const", "1.0"}},
 	{name: "type", description: "What happened."},
 	{name: "subject", description: "The API path of the object or the resource.", members: object{"pattern", "^/"}},
-	{name: "time", description: "When the forwarder observed it. It is not an order of events.", members: object{"format", "date-time", "pattern", "Z$"}},
+	{name: "time", description: "When the forwarder observed what the event reports. Don't order events by it.", members: object{"format", "date-time", "pattern", "Z$"}},
 	{name: "datacontenttype", description: "The media type of the data.", members: object{"const", "application/json"}},
-	{name: "partitionkey", description: "What the event is about, independent of its version: <cluster>/<group or core>/<resource>/<namespace or _>/<name> of an object.",
+	{name: "partitionkey", description: "Identifies the object, without its API version: <cluster>/<group or core>/<resource>/<namespace or _>/<name>. Markers have keys that no object has.",
 		members: object{"pattern", "^[^/]+(/[^/]+){4}$"}},
 }
 
 // ofObject has the additional attributes of the events of an object.
 var ofObject = []attribute{
 	{name: "dataschema", description: "The data is a change. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
-	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros: its order as text is the order of the states of an object.", members: object{"pattern", `^[0-9]{4}\.`}},
+	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros. Sorted as text, the values have the order of the object's states.", members: object{"pattern", `^[0-9]{4}\.`}},
 	{name: "apiversion", description: "The apiVersion of the object."},
 	{name: "kind", description: "The kind of the object."},
 	{name: "namespace", description: "The namespace of the object. Absent if the object is cluster-scoped."},
@@ -46,10 +46,10 @@ var ofObject = []attribute{
 	{name: "digest", description: "A digest of the published content.", members: object{"pattern", "^([0-9a-f]{16}|[0-9a-f]{32})$"}},
 	{name: "cause", description: "How the forwarder learned of the change.",
 		members: object{"enum", []event.Cause{event.CauseWatch, event.CauseSnapshot, event.CauseReconcile}}},
-	{name: "ownerkind", description: "The kind of the controller at the top of the owners."},
-	{name: "ownername", description: "The name of the controller at the top of the owners."},
+	{name: "ownerkind", description: "The kind of the controller at the top of the object's chain of owners."},
+	{name: "ownername", description: "The name of the controller at the top of the object's chain of owners."},
 	{name: "finalstateunknown", description: "The data is only the identity of the object.", isBoolean: true},
-	{name: "truncated", description: "The data has no more of the object than apiVersion, kind and metadata.", isBoolean: true},
+	{name: "truncated", description: "The data has only the object's apiVersion, kind, and metadata.", isBoolean: true},
 }
 
 // ofPoint has the additional attributes of a consistency point.
@@ -119,11 +119,11 @@ var types = []eventType{
 		key: "/_control/resolved/[^/]+/[^/]+$", data: "resolvedData",
 	},
 	{
-		typ: event.ClusterClaimed, name: "clusterClaimed", title: "Claim", description: "The cluster that owns the name from here on.",
+		typ: event.ClusterClaimed, name: "clusterClaimed", title: "Claim", description: "From this event on, the cluster in the data owns the cluster name.",
 		key: "/_control/cluster/_/claimed$", data: "claimData",
 	},
 	{
-		typ: event.WriterStarted, name: "writerStarted", title: "Writer started", description: "No earlier forwarder can write to this partition from here on. Kafka only.",
+		typ: event.WriterStarted, name: "writerStarted", title: "Writer started", description: "From this event on, no earlier forwarder can write to the partition. Kafka only.",
 		key: "/_control/writer/[^/]+/[0-9]+$", data: "writerData",
 	},
 }

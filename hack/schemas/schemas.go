@@ -43,7 +43,7 @@ func structure(title, description string, members object, optional ...string) ob
 
 // kubernetesObject returns the schema of any Kubernetes object in an event.
 func kubernetesObject() object {
-	return structure("Object", "A Kubernetes object, or as much of it as is known or as the bus takes (finalstateunknown, truncated).", object{
+	return structure("Object", "A Kubernetes object. If finalstateunknown is true, only its identity. If truncated is true, only its apiVersion, kind, and metadata.", object{
 		"apiVersion", object{"type", "string"},
 		"kind", object{"type", "string"},
 		"metadata", structure("Metadata", "The metadata of the object, without managedFields.", object{
@@ -58,14 +58,14 @@ func kubernetesObject() object {
 
 // change returns the schema of the data with KUBERELAY_DATA=change.
 func change(ref reference) object {
-	return structure("Change", "The data of an event with KUBERELAY_DATA=change: an object, the state before, and the patch between them.", object{
-		"object", object{"allOf", []object{ref("object")}, "description", "What the data is otherwise: the object, or as much of it as is known or as the bus takes (finalstateunknown, truncated)."},
+	return structure("Change", "The data of an event with KUBERELAY_DATA=change: the object, its previous state, and the patch between the two states.", object{
+		"object", object{"allOf", []object{ref("object")}, "description", "The object, as in the data of an event with KUBERELAY_DATA=object."},
 		"previous", object{
-			"description", "On io.kuberelay.object.updated, the object in the previous event, of version previousversion. Null if it isn't known, if the event is truncated, and on all other events.",
+			"description", "In an event of type io.kuberelay.object.updated, the object in the previous event, whose resourceVersion is previousversion. Null if that object isn't known or the event is truncated, and in events of all other types.",
 			"anyOf", nullOr(ref("object")),
 		},
 		"patch", object{
-			"description", "A JSON Patch (RFC 6902) that turns previous into object. Null if previous is.",
+			"description", "A JSON Patch (RFC 6902) that turns previous into object. Null if previous is null.",
 			"anyOf", nullOr(object{"type", "array", "items", ref("operation")}),
 		},
 	}).with("additionalProperties", false, "oneOf", []object{
@@ -76,7 +76,7 @@ func change(ref reference) object {
 
 // operation returns the schema of an operation in a JSON Patch.
 func operation() object {
-	return structure("Operation", "There are no test, move or copy operations.", object{
+	return structure("Operation", "An operation of a JSON Patch. Patches have no test, move, or copy operations.", object{
 		"op", object{"enum", []string{"add", "remove", "replace"}},
 		"path", object{"description", "A JSON Pointer (RFC 6901).", "type", "string", "pattern", "^(/|$)"},
 		"value", true,
@@ -89,15 +89,15 @@ func operation() object {
 
 // markerData returns the schemas of the data of events that aren't about an object.
 func markerData() object {
-	group, resource := text("The group, empty for the core group."), text("The resource, in plural.").with("minLength", 1)
+	group, resource := text("The group, empty for the core group."), text("The plural name of the resource.").with("minLength", 1)
 	return object{
-		"snapshotData", structure("Snapshot marker", "The first sync of a resource.", object{
-			"group", group, "resource", resource, "count", count("The number of objects, 0 at the start."),
+		"snapshotData", structure("Snapshot marker", "The start or the end of the first sync of a resource.", object{
+			"group", group, "resource", resource, "count", count("The number of objects in the snapshot. 0 in the marker at the start."),
 		}),
-		"resolvedData", structure("Consistency point", "How current the events of a resource are.", object{
+		"resolvedData", structure("Consistency point", "The version up to which the bus has every change of a resource.", object{
 			"group", group, "resource", resource,
 			"resourceVersion", text("Every change up to this version is on the bus.").with("minLength", 1),
-			"asOf", moment("When the watch had shown that version."),
+			"asOf", moment("When the watch had shown every change up to that version."),
 			"objects", count("The number of selected objects at that version."),
 		}),
 		"claimData", structure("Claim", "The cluster that owns the name.", object{
@@ -106,7 +106,7 @@ func markerData() object {
 			"claimed", moment("When the name was claimed."),
 			"epoch", count("The first epoch that the events of the cluster can have.").with("maximum", event.LastEpoch),
 			"replaces", text("The UID of the cluster that this one replaced."),
-			"stream", text("On NATS, when the stream was created, which identifies the stream."),
+			"stream", text("On NATS, the creation time of the stream, which identifies the stream."),
 			"settings", object{
 				"description", "A digest of the value of each variable that decides what the bus holds. Absent in a claim of an earlier release.",
 				"type", "object", "additionalProperties", text("A digest of the value.").with("pattern", "^[0-9a-f]{16}$"),

@@ -273,7 +273,7 @@ func deny(resource string) func(*Facts) {
 	}
 }
 
-// excludeUnread excludes a namespace by its name. The user may not list namespaces.
+// excludeUnread sets KUBERELAY_EXCLUDE_NAMESPACES for a user who may not list namespaces.
 func excludeUnread(f *Facts) {
 	f.Settings.Watch.NamespaceSelector, f.Settings.Watch.ExcludeNamespaces = "", config.List{"a"}
 	deny("namespaces")(f)
@@ -285,7 +285,8 @@ func silent(f *Facts) {
 	}
 }
 
-// named names a namespace instead of the selector, and sets whether the user may list it.
+// named sets KUBERELAY_NAMESPACES instead of KUBERELAY_NAMESPACE_SELECTOR. allowed says whether the user
+// may list the namespace.
 func named(f *Facts, allowed bool) {
 	f.Settings.Watch.NamespaceSelector, f.Settings.Watch.Namespaces = "", config.List{"a"}
 	for _, r := range f.NeededRights() {

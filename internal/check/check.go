@@ -74,17 +74,17 @@ type Result struct {
 	Group   string `json:"group"`
 	Status  Status `json:"status"`
 	Message string `json:"message"`       // what was found, or why the check was skipped
-	Fix     string `json:"fix,omitempty"` // with a warning or a failure
-	See     string `json:"see,omitempty"` // with a fix: URL of the section in docs/troubleshooting.md
+	Fix     string `json:"fix,omitempty"` // how to fix a warning or a failure
+	See     string `json:"see,omitempty"` // URL of the check's section in docs/troubleshooting.md; set if Fix is set
 }
 
 // Report contains all results, or the reports of several clusters. The JSON field names are stable.
 type Report struct {
 	Cluster  string   `json:"cluster,omitempty"` // one of several clusters
-	Status   Status   `json:"status"`            // the worst one, never skipped
+	Status   Status   `json:"status"`            // the worst status of all results; skipped results don't count
 	Summary  string   `json:"summary"`
 	Checks   []Result `json:"checks"`             // empty for several clusters
-	Clusters []Report `json:"clusters,omitempty"` // by name
+	Clusters []Report `json:"clusters,omitempty"` // ordered by name
 }
 
 // Clusters returns the report of several clusters.
@@ -134,7 +134,7 @@ func Run(f Facts) Report {
 	return r
 }
 
-// run runs the check, unless the configuration is wrong.
+// run runs the check. If the configuration is wrong, it skips every check except that of the configuration.
 func (c Check) run(f *Facts) verdict {
 	if f.ConfigErr != nil && c.ID != configuration {
 		return skip("the configuration is wrong")
@@ -149,7 +149,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// names lists the first names, and counts the others.
+// names returns the first five names, and the number of the others.
 func names(all []string) string {
 	const show = 5
 	if more := len(all) - show; more > 0 {

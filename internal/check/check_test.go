@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 			}
 			switch bad := c.want.Code() > 0; {
 			case bad && (got.Fix == "" || got.See != page+c.id || r.Status.Code() < c.want.Code()):
-				t.Errorf("without a fix, a link or a verdict: %+v, %s", got, r.Status)
+				t.Errorf("the result lacks a fix or a link, or the report has a better status: %+v, %s", got, r.Status)
 			case !bad && got.Fix+got.See != "":
 				t.Errorf("with a fix: %+v", got)
 			}
@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, c := range All() {
 		if !seen[c.ID][OK] || !seen[c.ID][Warning] && !seen[c.ID][Failed] {
-			t.Errorf("no case in which %s is ok, or none in which it is not: %v", c.ID, seen[c.ID])
+			t.Errorf("%s needs a case in which it is ok, and one in which it is not; it has %v", c.ID, seen[c.ID])
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestSections(t *testing.T) {
 	for _, c := range All() {
 		ids = append(ids, c.ID)
 		if n := len(regexp.MustCompile(`(?m)^#+ `+c.ID+`$`).FindAllString(page, -1)); n != 1 {
-			t.Errorf("docs/troubleshooting.md has %d headings %q, so the link does not lead there", n, c.ID)
+			t.Errorf("docs/troubleshooting.md has %d headings %q, want 1, so that the link works", n, c.ID)
 		}
 		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(c.ID) {
 			t.Errorf("%q is not its own anchor", c.ID)

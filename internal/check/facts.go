@@ -17,7 +17,7 @@ import (
 type Facts struct {
 	Pre     bool // the forwarder is not installed yet
 	Now     time.Time
-	Version string // of this program
+	Version string // version of this program
 	Writer  string // the name on Kafka of a forwarder in this pod or on this host
 
 	Settings  config.Config
@@ -32,8 +32,7 @@ type Facts struct {
 	Lists        []List
 	Lease        Lease
 
-	// Validities maps the id of a check to the validities that the check judges: those of the
-	// configured files and of the credentials of the API server.
+	// Validities maps the id of a check to the certificates and tokens that the check judges.
 	Validities map[string][]Validity
 
 	NATS   nats.Inspection
@@ -50,16 +49,16 @@ type Facts struct {
 	TokenNotReviewed bool
 }
 
-// Server is the API server. Err is the error of the connection, or of the request for the name of
-// the user. If Err is set, the other facts can be unknown.
+// Server describes the API server. Err is the error of the first request, or of the request for the
+// name of the user. If Err is set, the other facts can be unknown.
 type Server struct {
 	Host    string
 	Err     error
 	User    string // "" if the server does not report it
 	Version string
 	Ready   error
-	Skew    *time.Duration // of its clock
-	UID     string         // of the kube-system namespace
+	Skew    *time.Duration // how far its clock is ahead of this machine's; nil if unknown
+	UID     string         // UID of the kube-system namespace
 	UIDErr  error
 }
 
@@ -77,8 +76,8 @@ type List struct {
 	Resource string
 	Objects  int64 // -1 if the API server does not count
 	Sampled  int64
-	Bytes    int64 // of the sampled objects
-	Largest  int64 // of the sampled objects
+	Bytes    int64 // total size of the sampled objects
+	Largest  int64 // size of the largest sampled object
 	Err      error
 }
 
@@ -100,7 +99,7 @@ type Validity struct {
 // DataDir is the directory of the built-in server.
 type DataDir struct {
 	Path string
-	Err  error // why it cannot be used
+	Err  error // why the directory cannot be used
 	Free int64 // bytes of the volume; -1 if unknown
 }
 

@@ -28,7 +28,7 @@ func natsChecks() []Check {
 	})
 }
 
-// ofSink completes checks that belong to a sink.
+// ofSink sets the sink and the group of checks.
 func ofSink(sink, group string, checks []Check) []Check {
 	for i := range checks {
 		checks[i].sink, checks[i].Group = sink, group
@@ -132,8 +132,9 @@ func checkReplicas(f *Facts) verdict {
 	return pass("%d replicas are current", replicas)
 }
 
-// risk decides about settings that allow the bus to lose acknowledged events. A bus that is not in a cluster
-// is a choice, and passes. If fix is set, it replaces the fix of the first risk.
+// risk returns a warning for settings with which the bus can lose acknowledged events. It passes if the
+// only cause is that the bus is a single server, because users choose that. If fix is set, it replaces
+// the fix of the first risk.
 func risk(all []publish.Risk, fix string) verdict {
 	var sentences []string
 	single := true
@@ -156,8 +157,8 @@ func checkLimits(f *Facts) verdict {
 		name, flag string
 		is, most   int64
 	}{
-		{"max_bytes", "--max-bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit
-		{"max_msgs", "--max-msgs", int64(state.Msgs), is.MaxMsgs},     //nolint:gosec // likewise
+		{"max_bytes", "--max-bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit of int64
+		{"max_msgs", "--max-msgs", int64(state.Msgs), is.MaxMsgs},     //nolint:gosec // far below the limit of int64
 	} {
 		switch {
 		case l.most <= 0:
@@ -226,7 +227,7 @@ func storage(stream *jetstream.StreamInfo, account *jetstream.AccountInfo) (most
 	}
 	left := account.Limits.MaxStore - int64(account.Store) //nolint:gosec // far below the limit
 	if stream != nil {
-		left += int64(stream.State.Bytes) //nolint:gosec // likewise
+		left += int64(stream.State.Bytes) //nolint:gosec // far below the limit of int64
 	}
 	if most == 0 || left < most {
 		return left, "the storage that the account has left"

@@ -49,8 +49,8 @@ func (f *Facts) watchesNamespaces() bool {
 	return w.NamespaceSelector != "" || len(w.Namespaces) == 0 && len(w.ExcludeNamespaces) > 0
 }
 
-// watchesAllNamespaces reports whether the selection of namespaces works without a list of them: only
-// names are excluded, and one watch of all namespaces covers every selected resource.
+// watchesAllNamespaces reports whether the forwarder can select namespaces without listing them. It can
+// if the settings only exclude names, and one watch of all namespaces covers every selected resource.
 func (f *Facts) watchesAllNamespaces() bool {
 	return f.Settings.Watch.NamespaceSelector == "" && !slices.ContainsFunc(f.Selection.Resources, func(r explain.Explained) bool {
 		return r.Scope == explain.NamespacesScope || r.Scope == explain.AllNamespacesScope && r.Watched != explain.Everywhere

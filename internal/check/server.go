@@ -158,8 +158,8 @@ func checkDiscovery(f *Facts) verdict {
 }
 
 // validity returns a check of the certificates and tokens that [Facts.Validities] has for an id.
-// The check reports the worst of them. If the id has no certificates and tokens, the check is
-// skipped, and the text in none is the reason.
+// The check reports the worst of them. If the id has no certificates or tokens, the check is
+// skipped, with none as the reason.
 func validity(id, none, fix string) func(*Facts) verdict {
 	return func(f *Facts) verdict {
 		all := f.Validities[id]

@@ -41,7 +41,8 @@ func (c *Config) validateBuiltIn(p *problems) {
 	}
 }
 
-// secret returns the variable of the secret that a client sends to NATS as it is, or "".
+// secret returns the variable of the password or token that a client sends to NATS, or "" if neither is
+// set. With the other kinds of credentials, the client sends only a signature.
 func (n *NATS) secret() string {
 	switch {
 	case n.PasswordFile != "":
@@ -86,7 +87,7 @@ func isPlaintextURL(s string) bool {
 	return err == nil && u.Scheme != "tls" && u.Scheme != "wss" && !isLoopbackHost(u.Hostname())
 }
 
-// isRemote reports whether a broker is on another machine. Its port is optional.
+// isRemote reports whether a broker is on another machine. The port in its address is optional.
 func isRemote(broker string) bool {
 	host, _, err := net.SplitHostPort(broker)
 	if err != nil {

@@ -52,7 +52,7 @@ func FuzzMaskURLs(f *testing.F) {
 	})
 }
 
-// FuzzMaskBrokers verifies the same for a list of brokers.
+// FuzzMaskBrokers is [FuzzMaskURLs] for a list of brokers.
 func FuzzMaskBrokers(f *testing.F) {
 	f.Add("kafka", "user", "hu.n,t@e/r?2", "host:9092")
 	f.Add("SASL_SSL", "", "hunter2", "a:1,b@c:2")

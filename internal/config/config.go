@@ -39,8 +39,8 @@ const (
 	LogText = "text"
 )
 
-// Config is the configuration by topic. The tags envconfig and default belong to package envconfig.
-// The tag decides marks the settings that [Config.Digests] covers. [Field] documents the other tags.
+// Config is the configuration by topic. The tags "envconfig" and "default" belong to package envconfig.
+// The tag "decides" marks the settings that [Config.Digests] covers. [Field] documents the other tags.
 type Config struct {
 	Watch      Watch      `title:"What is watched"`
 	Content    Content    `title:"What is sent" note:"docs/choosing.md has examples, describes the syntax of paths and the functions of expressions, and explains what happens when you change these settings."`

@@ -64,8 +64,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestEveryVariable sets every variable to a value other than its default, so that a wrong field
-// shows.
+// TestEveryVariable sets every variable to a value other than its default, and verifies that the value
+// arrives in the right field.
 func TestEveryVariable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
@@ -297,7 +297,7 @@ func TestPrefixIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Operations.LogLevel != "info" || c.Work.Workers != 4 || c.Event.Sink != config.SinkNATS {
-		t.Errorf("took a variable without the prefix: %+v", c)
+		t.Errorf("read a variable without the prefix: %+v", c)
 	}
 }
 
@@ -346,13 +346,13 @@ func TestFieldsAreDescribed(t *testing.T) {
 		case f.Group == "" || f.Type == "" || !strings.HasSuffix(f.Description, "."):
 			t.Errorf("%s: not described: %+v", f.Name, f)
 		case f.Required && (f.Default != "" || f.Unset != "" || f.Example == ""):
-			t.Errorf("%s: required takes an example and no default", f.Name)
+			t.Errorf("%s: a required variable needs an example, and can't have a default", f.Name)
 		case !f.Required && (f.Default == "") == (f.Unset == ""):
-			t.Errorf("%s: must have a default or say what happens without", f.Name)
+			t.Errorf("%s: an optional variable needs either a default or the tag unset", f.Name)
 		case (f.Type == "number" || f.Type == "duration") && f.Bounds == "":
 			t.Errorf("%s: no bounds", f.Name)
 		case strings.HasSuffix(f.Name, "_FILE") != f.File:
-			t.Errorf("%s: a file is called so, and nothing else is", f.Name)
+			t.Errorf("%s: the name must end in _FILE if and only if the value is the path of a file", f.Name)
 		}
 		seen[f.Name] = true
 	}
@@ -392,7 +392,7 @@ func TestEffective(t *testing.T) {
 		}
 	}
 	if len(want) != 0 || len(values) != len(config.Fields()) {
-		t.Errorf("missing: %v; %d values of %d variables", want, len(values), len(config.Fields()))
+		t.Errorf("not effective: %v; got %d values for %d variables", want, len(values), len(config.Fields()))
 	}
 }
 

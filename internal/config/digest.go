@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// digestBytes is the length of a digest. It is enough to see that two values differ.
+// digestBytes is the length of a digest. Eight bytes are enough to tell two values apart.
 const digestBytes = 8
 
 // Digests returns a digest of each setting that determines the contents of the bus, keyed by the

@@ -12,14 +12,14 @@ type Field struct {
 	Name        string   // "KUBERELAY_RESYNC_PERIOD"
 	Group       string   // the topic; a heading
 	Note        string   // a note on the whole topic; can be ""
-	Type        string   // for people: "duration", "list", "binary or structured"
-	Default     string   // in the form of the environment; "" without one
+	Type        string   // the type in words: "duration", "list", "binary or structured"
+	Default     string   // the default as text; "" for none
 	Unset       string   // what happens without a value, if Default is ""
 	Example     string   // "" if Default serves as the example
 	Description string   // sentences
 	Bounds      string   // "1 to 5", "at least 1s"; "" for none
-	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
-	Maximum     string   // in the form of Minimum
+	Minimum     string   // the lowest number or shortest duration, as text; "" for none
+	Maximum     string   // the highest number or longest duration, as text; "" for none
 	Values      []string // the possible values; nil if they are not a fixed list
 	Required    bool     // required by the commands that need [Forwarding]
 	File        bool     // the value is the path of a file
@@ -35,7 +35,7 @@ func Fields() []Field {
 	return fields
 }
 
-// The values of the tag kind, which determines the form that a value must have.
+// The values of the tag "kind". The kind of a variable determines the form of its value.
 const (
 	kindAddress = "address" // host:port to listen on
 	kindFile    = "file"    // path of a readable file
@@ -177,7 +177,7 @@ func Alternatives(values []string) string {
 // Value is a variable and its effective value.
 type Value struct {
 	Field
-	Value string // in the form of the environment; the path of a file
+	Value string // the value as text; for a file, its path
 	Set   bool   // set by the environment; otherwise Value is the default
 }
 

@@ -11,7 +11,7 @@ import (
 
 // tlsFiles are the TLS files of one connection or listener.
 type tlsFiles struct {
-	prefix        string // of the variable names
+	prefix        string // prefix of the variable names
 	ca, cert, key string // paths
 }
 

@@ -17,7 +17,7 @@ type Body struct {
 	packed *codec.Codec // nil if bytes are the JSON itself
 }
 
-// JSON returns an uncompressed body. It takes ownership of b, which is not nil.
+// JSON returns an uncompressed body. It takes ownership of b. b must not be nil.
 func JSON(b []byte) Body { return Body{bytes: b} }
 
 // None reports whether b holds no object.
@@ -59,8 +59,8 @@ type Packer struct {
 // dictionary takes about 150 KB, and stays in memory until no object compressed with it is left.
 var dictionaries = [...]int64{128, 2048, 32768}
 
-// samples is the number of sample objects in a dictionary. sampleSize is the maximum number of
-// bytes from each of them.
+// samples is the number of sample objects for a dictionary. sampleSize limits the bytes that the
+// dictionary takes from each sample.
 const (
 	samples    = 8
 	sampleSize = 8 << 10

@@ -187,8 +187,8 @@ func apiVersion(c Change) string {
 	return c.Resource.APIVersion()
 }
 
-// kind returns the object's kind, or that of its resource if the object has none. It returns "" in
-// the same case as apiVersion.
+// kind returns the object's kind, or that of its resource if the object has none. Like apiVersion, it
+// returns "" if the object is known only from the checkpoint and its type no longer exists.
 func kind(c Change) string {
 	if c.Object.Kind != "" {
 		return c.Object.Kind

@@ -53,7 +53,7 @@ type Change struct {
 	Type     Type
 	Cause    Cause
 	Key      Key
-	Resource Resource // in the version of Object
+	Resource Resource // the resource in the API version of Object
 
 	// Object is the state to publish. For a delete, it is the last known state. If no state is
 	// known, not even from the bus, Body is empty, and the event has only the identity and the
@@ -88,7 +88,7 @@ type Change struct {
 	After uint64
 
 	// Uncertain means that an earlier publish of the object was neither acknowledged nor refused,
-	// so the last event on the bus may differ from the acknowledged event. This event is then
+	// so the last event on the bus may differ from the acknowledged event. In this case, the change is
 	// published even if the acknowledged event has the same content.
 	Uncertain bool
 
@@ -154,9 +154,9 @@ const MaxSkew = time.Hour
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt sets Time to the time at which the bus stored the event if Time is unknown or too far
-// ahead of that time, or if the event is a removal and was stored later. The caller sets Time from
-// the event's attributes first.
+// StoredAt sets Time to stored, the time at which the bus stored the event, in two cases: Time is
+// unknown or too far ahead of stored, or the event is a removal and stored is later than Time. The
+// caller sets Time from the event's attributes first.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
@@ -164,8 +164,8 @@ func (a *Acked) StoredAt(stored time.Time) {
 	}
 }
 
-// NotBefore returns the time for the next event of the object, whose state was observed at the
-// given time. The times of an object's events never decrease, even if a clock is set back or
+// NotBefore returns the time of the object's next event. observed is the time at which the state in that
+// event was observed. The times of an object's events never decrease, even if a clock is set back or
 // another machine becomes the writer. The only exception is a last time that is more than [MaxSkew]
 // ahead of now.
 func (a Acked) NotBefore(observed, now time.Time) time.Time {

@@ -52,9 +52,9 @@ type Claim struct {
 	// built from the topic. The claim must be written again.
 	IsRow bool
 
-	// Settings maps the variable of each setting that decides the content of the bus to a digest of
-	// the setting's value. The digests show which settings of another process differ, but not their
-	// values. Settings is nil in a claim from an earlier release.
+	// Settings has a digest of each setting that decides the content of the bus, by the name of its
+	// variable. The digests show which settings of another process differ, but not their values.
+	// Settings is nil in a claim from an earlier release.
 	Settings map[string]string
 
 	// Forgotten is the time at which "forwarder forget" deleted all objects of the cluster from the
@@ -68,9 +68,10 @@ type Claim struct {
 	Position uint64
 }
 
-// Admits reports whether the cluster with the UID may use the name while this claim is on the bus.
-// replaces is the UID of the cluster whose name it takes over, or "" if it takes over no name.
-// Admits also returns true if uid is "", the bus has no claim, or the name is forgotten.
+// Admits reports whether the cluster with the given UID may use the name while this claim is on the bus.
+// If that cluster takes the name over from another cluster, replaces is the UID of the other cluster.
+// Otherwise, replaces is "". Admits also returns true if uid is "", the bus has no claim, or the name is
+// forgotten.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
 	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():

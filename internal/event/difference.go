@@ -9,7 +9,7 @@ import (
 const maxChanged = 2048
 
 // moreChanged is the last entry of the attribute if some places are missing from it, because they
-// don't fit or take too much work to find. It differs from a place, which begins with a slash.
+// don't fit or take too much work to find. It can't be a place, because a place begins with a slash.
 const moreChanged = "…"
 
 // changedPlaces returns the value of the attribute "changed": the places where two objects differ.

@@ -56,7 +56,7 @@ func TestChangeGolden(t *testing.T) {
 
 type changeJSON struct{ Object, Previous, Patch json.RawMessage }
 
-// changeIn decodes the data of an event, and fails if the data has other members.
+// changeIn decodes the data of an event, and fails if the data has members that a change doesn't have.
 func changeIn(t *testing.T, m *Message) changeJSON {
 	t.Helper()
 	var d changeJSON
@@ -132,8 +132,8 @@ func TestChangedUnknown(t *testing.T) {
 	}
 }
 
-// TestPreviousTooDeep verifies that an event has no previous state that parsers would refuse within
-// the event.
+// TestPreviousTooDeep verifies that an event omits a previous state that is nested so deeply that
+// parsers would reject the event.
 func TestPreviousTooDeep(t *testing.T) {
 	c := change(deployments, "default", "web", before(threeReplicas.Replace))
 	for levels, want := range map[int]bool{9_980: true, 9_995: false} {
@@ -150,8 +150,8 @@ func TestPreviousTooDeep(t *testing.T) {
 	}
 }
 
-// TestChangedTooLong verifies that a list of places that is too long omits whole places at its end,
-// and that its last entry marks the omission.
+// TestChangedTooLong verifies that the attribute "changed" omits whole places at its end if they are too
+// long together, and that its last entry marks the omission.
 func TestChangedTooLong(t *testing.T) {
 	places := func(n, size int) (object string, names []string) {
 		var b strings.Builder

@@ -18,8 +18,8 @@ import (
 // takes a microsecond for 8 KB. Two texts with different digests can have the same meaning. A text
 // digest is not collision resistant: someone can construct two objects with the same digest.
 //
-// Without a redaction key, the hashes that replace secret values change with each start. The digest
-// of an object with such hashes is then a text digest that ignores the digits of the hashes.
+// Without a redaction key, the hashes that replace secret values change with each start. An object with
+// such hashes has a text digest that ignores the digits of the hashes.
 type Digest [16]byte
 
 // textSize is the number of bytes that a text digest uses.

@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/golden"
 )
 
-// before returns a function that sets the previous state of a change. alter makes the text of this
-// state from the text of the change's object.
+// before returns a function that sets the previous state of a change. alter turns the object's text into
+// the text of the previous state.
 func before(alter func(string) string) func(*Change) {
 	return func(c *Change) {
 		b := *c.Object

@@ -211,7 +211,7 @@ const MaxEpochJump = 100
 
 const (
 	epochDigits   = 4
-	versionDigits = 20 // of the largest uint64
+	versionDigits = 20 // length of the largest uint64
 )
 
 // sequence returns the value of the attribute sequence: "0000.00000000000000012345". Up to epoch

@@ -145,25 +145,25 @@ type View struct {
 // a foreign event. After a delete, the read returned Live in its current version. After a foreign
 // event, it returned Live in this or an earlier version, or no object.
 type Outlived struct {
-	Position uint64 // of the delete or the foreign event; 0 for none
+	Position uint64 // position of the delete or the foreign event; 0 for none
 	// AbsentAt is a version at which no object existed, or "" if the read returned an object. A watch
 	// that has reached this version has shown every earlier state of the key.
 	AbsentAt string
 	// Unselected means that the object of the foreign event may exist, but is not selected.
 	Unselected bool
-	At         time.Time // of the read
+	At         time.Time // time of the read
 }
 
 // Tombstone records that an object is deleted, or deselected.
 type Tombstone struct {
 	UID        string
-	Number     uint64 // in the order in which the ledger received tombstones
+	Number     uint64 // increases in the order in which the ledger received tombstones
 	Deselected bool
 	Observed   time.Time
 	Cause      Cause
 
-	// Confirmed reports whether a consistent read found that the object is gone or not selected.
-	// Otherwise, only a watch showed that, which may be behind. Contradicts is the position of the
+	// Confirmed reports whether a consistent read found that the object is gone or not selected. If it
+	// is false, only a watch showed this, and the watch may be behind. Contradicts is the position of the
 	// last event on the bus at the time of the read, or 0 if the bus has lost that event. The read
 	// proves nothing about a later event.
 	Confirmed   bool

@@ -48,21 +48,21 @@ func TestExplainNamespaces(t *testing.T) {
 	}
 	x = explain(discovery.NamespaceSelection{Include: []string{"b"}}, nil, anything, refuse)
 	if len(x.Namespaces.NotFound) > 0 || x.Namespaces.Error != "" || told(x) != "pods=yes" {
-		t.Errorf("a list, of namespaces that may not be listed: got %+v, %s", x.Namespaces, told(x))
+		t.Errorf("named namespaces, and no permission to list namespaces: got %+v, %s", x.Namespaces, told(x))
 	}
 	x = explain(discovery.NamespaceSelection{Selector: labelSelector(t, "team")}, nil, anything, refuse)
 	if !strings.Contains(x.Namespaces.Error, "forbidden") || told(x) != "pods=no:namespaces_unreadable" {
-		t.Errorf("labels that may not be read: got %+v, %s", x.Namespaces, told(x))
+		t.Errorf("a label selector, and no permission to list namespaces: got %+v, %s", x.Namespaces, told(x))
 	}
 	x = explain(discovery.NamespaceSelection{Exclude: []string{"b"}}, nil, anything, refuse)
 	if !strings.Contains(x.Namespaces.Error, "forbidden") || told(x) != "pods=yes" || !strings.Contains(x.Resources[0].ScopeDetail, "cannot be listed") {
-		t.Errorf("all but some, of namespaces that may not be listed: got %+v", x)
+		t.Errorf("an excluded namespace, and no permission to list namespaces: got %+v", x)
 	}
 	x = explain(discovery.NamespaceSelection{Selector: labelSelector(t, "team")}, []string{"a:x"}, func(a authorizationv1.ResourceAttributes) (bool, error) {
 		return a.Resource == "pods" || a.Resource == "namespaces" && a.Verb == "list", nil
 	}, as)
 	if len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], "namespaces cannot be watched") {
-		t.Errorf("namespaces that may be listed only: got %q", x.Warnings)
+		t.Errorf("permission to list, but not to watch namespaces: got %q", x.Warnings)
 	}
 }
 

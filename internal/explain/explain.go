@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Config is the part of the forwarder's configuration that selects the watched resources. Gets and
-// lists use Dynamic.
+// Config is the part of the forwarder's configuration that selects the watched resources, and the
+// clients with which [Explain] reads the cluster.
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery kubediscovery.DiscoveryInterface
@@ -44,11 +44,11 @@ type Config struct {
 // selector matches.
 type Question struct {
 	All  bool     // include resources that no selector matches
-	Only []string // only these resources, in the form of selectors, even if no selector matches
+	Only []string // selectors of the resources to explain, whether or not the configuration selects them
 }
 
 const (
-	maxRequests = 8 // at once
+	maxRequests = 8 // maximum number of concurrent requests
 	readTimeout = 10 * time.Second
 )
 
@@ -104,7 +104,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	return x, nil
 }
 
-// explainer is one call of Explain.
+// explainer is the state of one call of Explain.
 type explainer struct {
 	config     Config
 	access     *discovery.Access

@@ -18,9 +18,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
-// asked returns the configuration of a fake API server. The server serves the resources of stub,
-// has the listed namespaces ("a:x" has the label team=x), and grants the permissions that access
-// grants.
+// asked returns a configuration with clients of a fake API server. The server serves the resources of
+// stub, has the listed namespaces ("a:x" is the namespace a with the label team=x), and grants the
+// permissions that access grants.
 func asked(stub discoverytest.Discovery, namespaces []string, access controlplanetest.Reviews) (Config, *fake.FakeDynamicClient) {
 	var objects []runtime.Object
 	for _, n := range namespaces {
@@ -123,8 +123,8 @@ func TestExplainDetails(t *testing.T) {
 	}
 }
 
-// TestExplainScope verifies the scope of the watches, which comes from the code that the informers
-// use, and the missing permissions.
+// TestExplainScope verifies the scope of the watches and the missing permissions. The scope comes from
+// the code that the informers use.
 func TestExplainScope(t *testing.T) {
 	names := func(n int) (all []string) {
 		for i := range n {

@@ -27,8 +27,8 @@ type Explanation struct {
 
 	Namespaces ExplainedNamespaces `json:"namespaces"`
 
-	// Follow lists the fields whose references select more objects. The content of the objects
-	// determines which ones.
+	// Follow lists the fields whose references select more objects. Which objects these are depends on
+	// the content of the selected objects.
 	Follow []string `json:"follow,omitempty"`
 
 	// The selectors that apply to the objects of every resource.
@@ -43,8 +43,8 @@ type Explanation struct {
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
 
-	// UnmatchedFields lists the configured entries of fields to drop or hash that match no watched
-	// resource. The caller sets it.
+	// UnmatchedFields lists the entries of KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS that match
+	// no watched resource. The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
 	// UnmatchedFollow lists the entries of Follow that concern neither a watched resource nor a
 	// resource in Followable.
@@ -57,7 +57,7 @@ type Explanation struct {
 
 // Explained is one resource that the cluster serves.
 type Explained struct {
-	Name       string   `json:"resource"` // with its group: "deployments.apps"
+	Name       string   `json:"resource"` // name with the group: "deployments.apps"
 	Group      string   `json:"group"`
 	Version    string   `json:"version"`  // the version that is or would be watched
 	Versions   []string `json:"versions"` // all served versions
@@ -85,10 +85,11 @@ type Explained struct {
 
 	// GroupError is the error of the discovery of the group, or "" if discovery succeeds.
 	GroupError string `json:"groupError,omitempty"`
-	// ListError is the error of a list. Only requested resources are listed.
+	// ListError is the error of listing one object, or "". Only the resources that [Question.Only]
+	// names are listed.
 	ListError string `json:"listError,omitempty"`
 
-	Resource event.Resource `json:"-"` // in the version that is or would be watched
+	Resource event.Resource `json:"-"` // the resource in the version that is or would be watched
 }
 
 // Watched returns the resources that are watched, at least in part.
@@ -126,7 +127,7 @@ const (
 type Refusal struct {
 	Namespace string   `json:"namespace"`
 	Verbs     []string `json:"verbs"`
-	Reason    string   `json:"reason,omitempty"` // from the API server
+	Reason    string   `json:"reason,omitempty"` // reason that the API server gave
 }
 
 // NotServed is a requested name that matches no resource of the cluster.

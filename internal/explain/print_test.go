@@ -13,7 +13,7 @@ import (
 )
 
 // TestPrintHostile verifies that an aggregated API server can't control the terminal with what it
-// serves. The table printed kinds and versions as they were.
+// serves. Before the fix, the table didn't escape kinds and versions.
 func TestPrintHostile(t *testing.T) {
 	hostile := Explained{Name: "a\x1b[2J", Version: "v1\x1b[2J", Versions: []string{"\x1b[2J"}, Kind: "\x1b[2J", Watched: Everywhere}
 	for name, write := range map[string]func(Explanation, io.Writer) error{"table": Explanation.WriteTable, "answers": Explanation.WriteAnswers} {

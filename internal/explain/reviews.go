@@ -17,7 +17,7 @@ type cachedReviews struct {
 	mu        sync.Mutex
 	answers   map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
 	failed    error
-	undecided string // why the API server could not decide a question
+	undecided string // why the API server could not decide one of the reviews
 }
 
 var _ authorizationclient.SelfSubjectAccessReviewInterface = (*cachedReviews)(nil)

@@ -1,6 +1,6 @@
-// Package failpoint kills the process at a named point, for tests of the whole
-// forwarder. It does so only with the build tag failpoints. Without the tag, Hit is
-// an empty function, and the compiler removes the calls.
+// Package failpoint lets tests of the whole forwarder kill the process at a named
+// point. This requires the build tag failpoints. Without the tag, Hit is an empty
+// function, and the compiler removes the calls.
 //
 // With the tag, the environment variable FAILPOINT names the point and a count. For
 // example, FAILPOINT=after-ack:37 kills the process, like kill -9, when it reaches

@@ -184,8 +184,8 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 }
 
 // claim publishes the claim of a forgotten cluster, unless the bus already has that claim and this run
-// deleted nothing. It does nothing for a cluster name without a claim, which has no owner. It reports
-// whether the bus has a claim.
+// deleted nothing. A cluster name without a claim has no owner, so claim publishes nothing for it. claim
+// reports whether the bus has a claim.
 func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 	c, err := r.Bus.LastClaim(ctx)
 	if err != nil || c.UID == "" || !c.Forgotten.IsZero() && !deleted {

@@ -20,11 +20,11 @@ import (
 // difference counts as one place at this depth. No Kubernetes object is nested nearly that deep.
 const MaxDepth = 128
 
-// maxWork limits the work of one comparison, in scanned bytes. A comparison scans each differing
-// object or array once more than its parent, because each scan of the parent includes the nested
-// values. Each member and each place that the comparison holds in memory counts as storedWork
-// bytes. The limit lets the largest objects of an API server, with 1.5 MB each, differ at a depth
-// of five levels.
+// maxWork limits the work of one comparison, in scanned bytes. A comparison scans a differing value
+// once for each level above it, because the scan of an object or array includes the nested values.
+// Each member and each place that the comparison holds in memory counts as storedWork bytes. With
+// this limit, two objects of 1.5 MB, the largest that an API server stores, can differ five levels
+// deep.
 const (
 	maxWork    = 16 << 20
 	storedWork = 256
@@ -63,7 +63,7 @@ func Edits(before, after []byte, report func(pointer, old, now []byte) bool) (co
 type comparison struct {
 	report  func(pointer, before, after []byte) bool
 	sorted  bool   // report places in the order of their pointers, as Each does, not as Edits does
-	pointer []byte // of the visited value
+	pointer []byte // pointer to the visited value
 	stopped bool   // report returned false, or the comparison gave up
 	work    int    // left; negative if the comparison gave up
 }
@@ -90,7 +90,7 @@ func (c *comparison) compare(before, after []byte) (complete bool, err error) {
 
 // place is a member or an item whose bytes differ.
 type place struct {
-	token         []byte // of the pointer, escaped
+	token         []byte // last token of the pointer, escaped
 	before, after []byte // nil if absent
 	descend       bool   // the difference is within the value
 }
@@ -245,15 +245,15 @@ func matched(before, after []member, depth int) []place {
 	return places
 }
 
-// items returns the places of the items that differ, up to one more than maxPlaces. Unless sorted
-// is set, their tokens are those of the operations of a JSON Patch.
+// items returns the places of the items that differ, up to one more than maxPlaces. If sorted is set,
+// each token is the index of the item. Otherwise, it is the index that a JSON Patch needs.
 func items(before, after []byte, sorted bool, depth int) []place {
 	var places []place
 	b, a := jsonscan.New(before), jsonscan.New(after)
 	b.Array()
 	a.Array()
 	inBefore, inAfter := true, true
-	length := 0 // of after
+	length := 0 // number of items of after so far
 	for n := 0; len(places) <= maxPlaces; n++ {
 		var old, now []byte
 		if inBefore = inBefore && b.NextItem(); inBefore {

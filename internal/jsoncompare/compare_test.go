@@ -77,7 +77,7 @@ func TestChangedRefuses(t *testing.T) {
 		for _, p := range [][2]string{{text, `{"a":2}`}, {`{"a":2}`, text}, {text, text}} {
 			called := false
 			if _, err := Each([]byte(p[0]), []byte(p[1]), func([]byte) bool { called = true; return true }); err == nil || called {
-				t.Errorf("from %s to %s: no error, or a place before it", p[0], p[1])
+				t.Errorf("from %s to %s: no error, or a place was reported before the error", p[0], p[1])
 			}
 		}
 	}

@@ -36,12 +36,12 @@ type Scanner struct {
 	keyFrom, keyTo int // including the quotes
 }
 
-// New returns a Scanner of a text, which it does not modify.
+// New returns a Scanner of a text. The Scanner does not modify the text.
 func New(text []byte) Scanner { return Scanner{b: text} }
 
 // NewAt is like New, but the text counts as nested in the given number of objects and arrays. With
-// -1, the outermost object or array of the text does not count. The object in a watch event may
-// then have as many levels as an object on its own.
+// -1, the outermost object or array of the text does not count, so the object in a watch event may have
+// as many levels as an object on its own.
 func NewAt(levels int, text []byte) Scanner { return Scanner{b: text, depth: levels} }
 
 // Err returns [ErrSyntax] after an error, and nil otherwise.

@@ -14,7 +14,7 @@ const (
 
 // converter converts the schemas of an OpenAPI v3.0 document, which are not quite JSON Schemas.
 type converter struct {
-	schemas map[string]schema // of the document
+	schemas map[string]schema // schemas of the document
 	defs    map[string]schema // converted
 }
 

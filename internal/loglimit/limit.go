@@ -28,7 +28,7 @@ const (
 // [New].
 type Handler struct {
 	next   slog.Handler
-	attrs  []slog.Attr // of every record of this handler
+	attrs  []slog.Attr // attributes of every record of this handler
 	limits *limits     // shared with derived handlers
 }
 
@@ -82,7 +82,7 @@ type cause struct {
 	counted int          // number of warnings counted in this interval
 	last    slog.Record  // the last warning that was counted
 	to      slog.Handler // the handler of last
-	end     *time.Timer  // of the interval
+	end     *time.Timer  // fires at the end of the interval
 }
 
 // pass reports whether to write a record. If not, it counts the record.

@@ -191,7 +191,7 @@ func TestLongWorkIsLogged(t *testing.T) {
 	d.Sample()
 	d.pass(5, 1)
 	if got := d.lines(); len(got) > 0 {
-		t.Errorf("of the next piece, the log has %q", got)
+		t.Errorf("the log of the next piece of work is %q", got)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestThePaceSlowsDown(t *testing.T) {
 	}
 	d.pass(hour, 0)
 	if got := len(d.lines()); got > moving+1 {
-		t.Errorf("%d lines in an hour in which nothing moves", got-moving)
+		t.Errorf("%d lines in an hour without progress", got-moving)
 	}
 	if got := d.lines()[0]; got != fmt.Sprintf("%q work=sync unit=objects done=10 per_second=1", "work in progress") {
 		t.Errorf("the first line is %s", got)
@@ -234,7 +234,7 @@ func TestStalls(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if c.Stalls(ctx, time.Second) {
-			t.Error("it stalls after the end of its context")
+			t.Error("Stalls returned true after the end of its context")
 		}
 	})
 }

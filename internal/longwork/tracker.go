@@ -40,7 +40,7 @@ type run struct {
 	began   time.Time
 	samples []sample
 	most    int64     // the highest total or amount done
-	logged  time.Time // when it was last logged, zero for never
+	logged  time.Time // when the work was last logged; zero if it was not
 	shown   int64     // Amount.Done at that time
 }
 
@@ -49,8 +49,7 @@ func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 	return &Tracker{works: works, now: now, log: log, runs: map[string]*run{}}
 }
 
-// Interval is the time between two calls of [Tracker.Sample] by the forwarder. Package bar calls it more
-// often.
+// Interval is how often the forwarder calls [Tracker.Sample]. Package bar calls Sample more often.
 const Interval = time.Second
 
 // logInterval is the time after which running work is first logged, and the shortest time between
@@ -113,7 +112,7 @@ func (t *Tracker) Progress() (all []Progress) {
 			continue
 		}
 		r := t.runs[w.Name]
-		if r == nil { // it began after the last sample
+		if r == nil { // the work began after the last sample
 			r = &run{began: now}
 		}
 		all = append(all, r.progress(w, amount, now))

@@ -96,7 +96,7 @@ func whyNotReviewed(err error) string {
 	return "the log of the forwarder has the error"
 }
 
-// remedy returns the end of an error message, which says what to change.
+// remedy returns text that says what to change. It goes at the end of an error message.
 func remedy(err error) string {
 	if apierrors.IsForbidden(err) {
 		return "; bind the ClusterRole system:auth-delegator to the forwarder's service account, as KUBERELAY_METRICS_AUTH requires"

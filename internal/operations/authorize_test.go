@@ -30,8 +30,8 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[s
 
 func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
 
-// TestCallerGone verifies that a caller that disconnects during a review causes no warning. It used to
-// cause one, although the API server was well.
+// TestCallerGone verifies that a caller that disconnects during a review causes no warning. Before the
+// fix, it caused one, although the API server was healthy.
 func TestCallerGone(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	admin, err := kubernetes.NewForConfig(cp.Config())

@@ -170,7 +170,7 @@ func TestAChecksAnswerIsNotKept(t *testing.T) {
 	}
 	answers <- nil
 	if res, body := request(t, http.MethodGet, url); res.StatusCode != 200 {
-		t.Errorf("got %d %q, want 200 as soon as the check is well", res.StatusCode, body)
+		t.Errorf("got %d %q, want 200 as soon as the check succeeds", res.StatusCode, body)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestStatusIsServed(t *testing.T) {
 	}
 	url = serve(t, Endpoints{Status: document(func() any { return func() {} })}) + StatusPath
 	if res, body := request(t, http.MethodGet, url); res.StatusCode != 500 {
-		t.Errorf("what is no JSON got %d %q, want 500", res.StatusCode, body)
+		t.Errorf("a document that can't be encoded as JSON got %d %q, want 500", res.StatusCode, body)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestAFailingCollectorKeepsNothingElseBack(t *testing.T) {
 		t.Errorf("got %d %q, want 200 with the good metric", res.StatusCode, body)
 	}
 	if got, want := log.String(), "the bus does not tell"; !strings.Contains(got, want) {
-		t.Errorf("the log says %q, want it to tell %q", got, want)
+		t.Errorf("the log is %q, want %q in it", got, want)
 	}
 }
 
@@ -509,7 +509,7 @@ func TestAStuckRequestIsCutOff(t *testing.T) {
 			t.Errorf("the stuck request got %d, want it cut off", got)
 		}
 		if got, want := log.String(), "cut off"; !strings.Contains(got, want) {
-			t.Errorf("the log says %q, want it to tell of a request %s", got, want)
+			t.Errorf("the log is %q, want a request %s in it", got, want)
 		}
 		close(stuck)
 	})

@@ -2,7 +2,7 @@
 //
 // The page shows the status document of package status, and recent events. A stream sends each of the
 // two at most once a second, and only if it changed or its ages need an update. The package computes
-// the data once for all streams, and not at all while no page is open. [Recent] records an event
+// the data once for all streams. While no page is open, it computes nothing. [Recent] records an event
 // without allocating memory.
 //
 // With several clusters, the page has a row for each cluster. The query parameter cluster selects the

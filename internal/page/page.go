@@ -23,8 +23,8 @@ const (
 // Config configures a Page. Every field is required unless its comment says otherwise.
 type Config struct {
 	// View returns the status document with its verdict, and the recent events. With several clusters,
-	// cluster is the name of one, or "" for all of them together, which have no recent events. With a
-	// single cluster, it is "". View must not block.
+	// cluster is the name of one, or "" for all of them together, for which View returns no events. With a
+	// single cluster, cluster is "". View must not block.
 	View    func(cluster string) (status.Document, *Recent)
 	Several bool // the forwarder has several clusters
 	// Done is closed to end all streams.
@@ -34,7 +34,7 @@ type Config struct {
 // Page serves the status page and its streams.
 type Page struct {
 	Config
-	files map[string]file // by the path of the URL
+	files map[string]file // the files by URL path
 
 	mu      sync.Mutex
 	streams int

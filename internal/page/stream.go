@@ -32,11 +32,11 @@ type frame struct {
 	status, rates, events *message
 	clusters              *message // nil for one cluster
 
-	sent   time.Time // time at which the message status was created
-	shown  []byte    // the document in status, without the parts that always change
-	rows   []byte    // the content of clusters
-	recent *Recent   // source of the message events
-	count  uint64    // number of events when the message events was created
+	sent   time.Time // when the status message was created
+	shown  []byte    // the document in the status message, without the parts that always change
+	rows   []byte    // the content of the clusters message
+	recent *Recent   // source of the events message
+	count  uint64    // number of events when the events message was created
 }
 
 // Stream sends the messages of the page as server-sent events. It returns when the client disconnects,

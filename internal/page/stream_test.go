@@ -219,13 +219,13 @@ func TestLateStream(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		late, _ := open(t, p, true)
 		if kinds, _ := late.take(t); kinds != "status rates events " || f.times() != 1 {
-			t.Errorf("it gets %q, and the status was asked for %d times", kinds, f.times())
+			t.Errorf("the late stream gets %q, and the status was requested %d times", kinds, f.times())
 		}
 		f.change(func(d *status.Document) { d.Cluster = "prod" })
 		time.Sleep(700 * time.Millisecond)
 		synctest.Wait()
 		if kinds, _ := late.take(t); kinds != "status " || f.times() != 2 {
-			t.Errorf("in the next second it gets %q, and the status was asked for %d times", kinds, f.times())
+			t.Errorf("in the next second, the late stream gets %q, and the status was requested %d times", kinds, f.times())
 		}
 	})
 }
@@ -292,7 +292,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 		last()
 		if admitted, _ := open(t, p, true); admitted.code != 0 {
-			t.Errorf("after another has ended: got %d", admitted.code)
+			t.Errorf("after another stream has ended: got status %d", admitted.code)
 		}
 		time.Sleep(maxStream + time.Second)
 		synctest.Wait()
@@ -366,7 +366,7 @@ func TestClusters(t *testing.T) {
 		asked := one.times()
 		sends("a page is closed", "", "")
 		if one.times() != asked || len(p.views) != 1 {
-			t.Errorf("the cluster is asked for, and there are %d views, although its page is closed", len(p.views))
+			t.Errorf("after the page is closed, the status of the cluster is requested, or there are %d views instead of 1", len(p.views))
 		}
 		recents.Forget("a")
 		if got := recents.Of("a").counted(); got != 0 {

@@ -61,7 +61,7 @@ const inlineNodes = 4
 // walk is one pass over an object.
 type walk struct {
 	hash decode.Hash
-	path []string // of the value, from the root
+	path []string // path from the root to the value
 }
 
 // value drops and hashes the parts of v that the nodes select. It returns the rest of v, and

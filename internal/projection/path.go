@@ -113,7 +113,7 @@ func (p *parser) step() (step, error) {
 // name reads an unquoted name.
 func (p *parser) name() (string, error) {
 	var name strings.Builder
-	escaped, slash := false, false // in the current name
+	escaped, slash := false, false // whether the current name has an escape, and a slash
 	for p.rest != "" {
 		c := p.rest[0]
 		switch {

@@ -143,8 +143,8 @@ func (p Projections) For(r event.Resource) decode.Shape {
 }
 
 // lastName returns the last name in a path in its JSON form, with quotes. It returns "" if JSON
-// allows several forms of the name, or if the path has no name. mentions then reports true for
-// every text.
+// allows several forms of the name, or if the path has no name. If lastName returns "", mentions reports
+// true for every text.
 func lastName(path []step) string {
 	for _, s := range slices.Backward(path) {
 		if s.name != "" {

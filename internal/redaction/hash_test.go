@@ -96,7 +96,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("hashed again:\n%s\n%s", text, encode(once))
 	}
 	if r := redact(once, "key", false); !r.Hashed() || encode(once) == text {
-		t.Error("what looks like a hash stays in an object of the cluster")
+		t.Error("in an object of the cluster, a value that looks like a hash was not hashed")
 	}
 	if strings.Contains(text, "team") || !strings.Contains(text, `"helm.sh/chart":"b"`) {
 		t.Errorf("labels: %s", text)

@@ -8,8 +8,7 @@ type Redactor struct {
 	Key *Key
 	// Of is the object whose values are hashed.
 	Of Object
-	// Again means that the state was read from the bus. Values that are already hashes then stay
-	// unchanged.
+	// Again means that the state was read from the bus, so values that are already hashes stay unchanged.
 	Again bool
 
 	hashed bool // a value was replaced
@@ -78,9 +77,9 @@ func (r *Redactor) SecretData(secret map[string]any) {
 // that isPublic lists.
 //
 // Annotations can contain copies of objects that tools applied, and passwords that people noted:
-// former passwords, parts of a larger value, or encoded passwords. Hashing only those that contain one
-// of the Secret's values would miss some of these. It would also reveal whether a guess in an
-// annotation matches a value.
+// former passwords, parts of a larger value, or encoded passwords. Hashing only annotations that contain
+// one of the Secret's values would miss some of these passwords. It would also reveal whether a guess in
+// an annotation matches a value.
 func (r *Redactor) SecretMetadata(secret map[string]any) {
 	metadata, _ := secret["metadata"].(map[string]any)
 	for _, section := range []string{"labels", "annotations"} {

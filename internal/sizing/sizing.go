@@ -1,6 +1,6 @@
 // Package sizing computes how much memory a forwarder needs and how large its stream on NATS is, with
-// the formulas in docs/sizing.md. "make bench" compares the constants of the formulas, which include
-// CPU times, with its measurements.
+// the formulas in docs/sizing.md. It also has the CPU times on that page. "make bench" compares the
+// constants of this package with its measurements.
 package sizing
 
 import "time"
@@ -51,7 +51,7 @@ func Measured() Constants {
 // Kept returns the memory of an object, in bytes, given its size in a watch.
 func (c Constants) Kept(bytes int64) int64 { return c.Fixed + int64(c.Share*float64(bytes)) }
 
-// Peak returns the peak resident memory, in bytes, for a number of objects of the given size and a
+// Peak returns the peak resident memory, in bytes. bytes is the size of each object, and deletes is the
 // number of deletes within the retention period.
 func (c Constants) Peak(objects, deletes, bytes int64) int64 {
 	held := float64(min(objects, c.InFlight)) * c.InFlightShare * float64(bytes)

@@ -51,12 +51,12 @@ func (d Document) clustersSummary() string {
 type Row struct {
 	Cluster  string `json:"cluster"`
 	Level    Level  `json:"level"`
-	Headline string `json:"headline,omitempty"` // of the worst finding, if it is more than a notice
+	Headline string `json:"headline,omitempty"` // headline of the worst finding, unless it is a notice
 
 	Resources      int        `json:"resources"`
 	Objects        int        `json:"objects"`
 	Dirty          *int       `json:"dirty,omitempty"`
-	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"` // of the resource that is furthest behind
+	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"` // time of the resource that is furthest behind
 	Bus            BusState   `json:"bus"`
 	Lease          *Lease     `json:"lease,omitempty"`
 }

@@ -38,7 +38,7 @@ type Document struct {
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 
 	Resources []Resource `json:"resources"` // ordered by name
-	// UnwatchedDirty is the number of objects of other resources whose delete or deselection the bus
+	// UnwatchedDirty is the number of objects of unwatched resources whose delete or deselection the bus
 	// has not acknowledged, for example after a CustomResourceDefinition was removed.
 	UnwatchedDirty int `json:"unwatchedDirty,omitempty"`
 
@@ -112,7 +112,7 @@ func (l Level) Code() int {
 
 // Finding is one problem. Headline has no error text and no age. Message can have both.
 type Finding struct {
-	Cluster  string     `json:"cluster,omitempty"` // one of several clusters; only in their common document
+	Cluster  string     `json:"cluster,omitempty"` // name of one of several clusters; set only in their common document
 	Reason   Reason     `json:"reason"`
 	Level    Level      `json:"level"`
 	Headline string     `json:"headline"`
@@ -124,7 +124,7 @@ type Finding struct {
 
 // Resource is the state of one watched resource.
 type Resource struct {
-	Name    string `json:"resource"` // with its group: "deployments.apps"
+	Name    string `json:"resource"` // name with the group: "deployments.apps"
 	Version string `json:"version"`
 
 	// State is the worst state of the namespaces: starting, synced, or degraded. Reason says why
@@ -141,7 +141,7 @@ type Resource struct {
 	ForbiddenNamespaces int              `json:"forbiddenNamespaces,omitempty"`
 	NamespaceErrors     []NamespaceError `json:"namespaceErrors,omitempty"`
 
-	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
+	Objects int  `json:"objects"`         // objects in the cache; also 0 before the first complete list
 	Dirty   *int `json:"dirty,omitempty"` // objects whose current state the bus has not acknowledged
 
 	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
@@ -220,7 +220,7 @@ type Work struct {
 	Total   *int64 `json:"total,omitempty"`
 	Growing bool   `json:"growing,omitempty"` // Total is the amount known so far
 
-	PerSecond   float64 `json:"perSecond"`             // in the last half minute
+	PerSecond   float64 `json:"perSecond"`             // speed in the last 30 seconds
 	SecondsLeft *int64  `json:"secondsLeft,omitempty"` // an estimate
 }
 
@@ -238,7 +238,7 @@ const (
 type Bus struct {
 	Sink     string     `json:"sink"` // nats, kafka, or stdout
 	State    BusState   `json:"state"`
-	Since    *time.Time `json:"since,omitempty"` // when it became unavailable
+	Since    *time.Time `json:"since,omitempty"` // when the bus became unavailable
 	Error    string     `json:"error,omitempty"`
 	Queued   int        `json:"queued"`   // keys that wait for a worker or for a retry
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
@@ -250,7 +250,7 @@ type Bus struct {
 
 // Risk is a setting that allows the bus to lose acknowledged events.
 type Risk struct {
-	Setting string   `json:"setting"` // with its value
+	Setting string   `json:"setting"` // the setting with its value
 	Of      []string `json:"of"`      // the streams or topics that have it
 	Message string   `json:"message"`
 	Fix     string   `json:"fix"`
@@ -273,7 +273,7 @@ type Lease struct {
 	Name    string `json:"name"` // namespace/name
 	Leading bool   `json:"leading"`
 	Holder  string `json:"holder,omitempty"` // absent if nobody renews the lease
-	Error   string `json:"error,omitempty"`  // why the API server denies access
+	Error   string `json:"error,omitempty"`  // why the API server denies access to the lease
 
 	// Renewed is the time of the last renewal that this forwarder knows. RenewError is the reason
 	// why this forwarder cannot read or renew the lease. Both are absent if the lease has a holder.

@@ -57,7 +57,7 @@ type Cause struct {
 	Reason  Reason
 	Meaning string
 	Fix     string
-	Anchor  string // of the heading in docs/troubleshooting.md
+	Anchor  string // anchor of the heading in docs/troubleshooting.md
 }
 
 // Causes returns all causes. A cause can hide the causes after it.

@@ -176,8 +176,8 @@ func writeNagios(w io.Writer, d Document) error {
 	return write(w, bytes.NewBufferString(line+"\n"))
 }
 
-// knowsUnsent reports whether the forwarder knows what the bus has not acknowledged. A standby does
-// not.
+// knowsUnsent reports whether the forwarder knows which changes the bus has not acknowledged. A standby
+// doesn't know.
 func (d Document) knowsUnsent() bool { return d.Bus.State != BusUnused }
 
 // seconds returns the age of a time, or 0 for nil.

@@ -13,8 +13,9 @@ import (
 // It is nil if no consistency point is expected.
 func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
 
-// failures returns the resource twice: denied has its errors of denied access, and failing has its
-// other errors of lists and watches. Without errors of its kind, a result is the zero value.
+// failures splits the errors of the resource's lists and watches. denied is the resource with the errors
+// of denied access, and failing is the resource with all other errors. A result without errors is the
+// zero value.
 func (r Resource) failures() (denied, failing Resource) {
 	if len(r.NamespaceErrors) == 0 {
 		switch {
@@ -76,7 +77,7 @@ func firstSince(all []Resource) (first *time.Time) {
 	return first
 }
 
-// named returns the names of the first resources, each with its error.
+// named lists the first three resources, each with its error, and counts the others.
 func named(all []Resource) string {
 	var names []string
 	for _, r := range all {
@@ -89,7 +90,7 @@ func named(all []Resource) string {
 	return listed(names)
 }
 
-// listed returns the first names, and the number of the others.
+// listed lists the first three names, and counts the others.
 func listed(names []string) string {
 	const show = 3
 	if more := len(names) - show; more > 0 {

@@ -89,8 +89,8 @@ func diff(before, after []byte) (string, error) {
 	return renumbered(unified), err
 }
 
-// hunk matches a hunk header. It captures the first line number and the number of lines of the old text,
-// the number of lines of the new text, and the parts of the header before and after the first line
+// hunk matches a hunk header. It captures the parts of the header before and after the first line number
+// of the new text, the first line number and the number of lines of the old text, and the number of lines
 // of the new text.
 var hunk = regexp.MustCompile(`(?m)^(@@ -(\d+)(?:,(\d+))? \+)\d+((?:,(\d+))? @@)$`)
 

@@ -21,7 +21,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := e.JSON(); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("got %s (%v), want what was published: %s", got, err, want)
+		t.Errorf("got %s (%v), want the published event: %s", got, err, want)
 	}
 }
 

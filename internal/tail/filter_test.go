@@ -220,8 +220,9 @@ func TestFilterNames(t *testing.T) {
 	}
 }
 
-// TestFilterOfAGroupLikeAVersion verifies that a name with the group v2.example.com selects the events
-// of that group, as tail and get print it, and also those of version v2 of the group example.com.
+// TestFilterOfAGroupLikeAVersion verifies that geese.v2.example.com selects geese in the group
+// v2.example.com, whose name tail and get print in this form, and in the group example.com, because v2
+// can also be a version.
 func TestFilterOfAGroupLikeAVersion(t *testing.T) {
 	f := Filter{Resources: selectors(t, "geese.v2.example.com")}
 	for _, group := range []string{"v2.example.com", "example.com"} {

@@ -68,7 +68,7 @@ func TestJSONWithPatch(t *testing.T) {
 	} {
 		want, _ := e.JSON()
 		if got, err := e.JSONWithPatch(NewStates().Change(e)); err != nil || string(got) != string(want) {
-			t.Errorf("got %s (%v), want it as it is: %s", got, err, want)
+			t.Errorf("got %s (%v), want the event unchanged: %s", got, err, want)
 		}
 	}
 }

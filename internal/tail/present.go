@@ -34,7 +34,7 @@ type Present struct {
 	Newest time.Time
 
 	objects map[place]Object
-	hidden  map[string]error // by subject or record key: why its last message is not the state of an object
+	hidden  map[string]error // why the last message of a subject or record key is not the state of an object
 	sources map[source]*progress
 	unseen  []Selector
 	packer  *event.Packer
@@ -54,7 +54,7 @@ type Object struct {
 	Stored publish.Delivery // where and when the bus stored the event
 
 	Removed   event.Type // Deleted or Deselected; "" for an object that exists
-	Truncated bool       // it has only apiVersion, kind, and metadata
+	Truncated bool       // the bus has only apiVersion, kind, and metadata
 
 	body event.Body
 }
@@ -76,7 +76,7 @@ type progress struct {
 type Freshness struct {
 	Cluster  string
 	Resource schema.GroupResource
-	AsOf     time.Time // of the last consistency point; zero if a log that has objects has none
+	AsOf     time.Time // time of the last consistency point; zero if a log with objects has no point
 	Syncing  bool      // the first sync is not complete: objects can be missing
 }
 

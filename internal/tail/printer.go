@@ -31,7 +31,7 @@ type Printer struct {
 	Status Status
 	Filter Filter
 	From   publish.From
-	Since  time.Time // with publish.FromTime
+	Since  time.Time // start time for publish.FromTime
 	Count  int       // maximum number of events; 0 for no limit
 	ToEnd  bool      // stop at the current end of the bus; do not wait for a missing or unreachable bus
 	JSON   bool      // print whole events as structured CloudEvents instead of text

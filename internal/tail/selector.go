@@ -20,13 +20,13 @@ type Selector struct {
 	resource selector.Selector
 	groups   []string // groups that the resource can have; empty selects all
 	plurals  []string // names that the resource can have on the bus; empty selects by kind, or the whole group
-	kind     string   // in lower case
+	kind     string   // the kind in lower case
 }
 
 // ParseSelector parses a selector. It ignores the version in the selector, because an event on the
-// bus can have an object in any version. What looks like a version can also be the first label of the
-// group. The group "core" is the group without a name. A selector without a group selects resources
-// of all groups.
+// bus can have an object in any version. The first label of a group can look like a version, so
+// "widgets.v1.example.com" selects widgets in the groups example.com and v1.example.com. The group
+// "core" is the group without a name. A selector without a group selects resources of all groups.
 //
 // The name can be a plural, a singular, or the short name of a built-in resource. A name with a
 // capital letter is a Kind.

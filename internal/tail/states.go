@@ -46,7 +46,7 @@ func NewStates() *States {
 type Change struct {
 	Object   json.RawMessage // nil if the event does not have the whole object
 	Previous json.RawMessage // nil if unknown
-	Patch    json.RawMessage // from Previous to Object; nil if the event has none
+	Patch    json.RawMessage // the patch from Previous to Object; nil if the event has none
 
 	// Present means that the event is a current state, not a change.
 	Present bool

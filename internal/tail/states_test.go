@@ -122,7 +122,7 @@ func TestStatesAsk(t *testing.T) {
 	if c := s.Change(kept); c.Previous != nil {
 		t.Errorf("a delete is no state: %s", told(c))
 	}
-	for _, shown := range []event.Type{event.Created, event.Deleted} { // it also asked for these, although they have no diff
+	for _, shown := range []event.Type{event.Created, event.Deleted} { // before the fix, States also asked for these, although they have no diff
 		s.Change(state(t, shown, "1", rest(1)).of(string(shown)))
 	}
 	if got := fmt.Sprint(asked); got != "[first again]" {

@@ -26,7 +26,7 @@ import (
 // value is ready for use. Text is not safe for concurrent use.
 type Text struct {
 	Color    bool             // use terminal colors
-	Location *time.Location   // of the printed times; local if nil
+	Location *time.Location   // time zone of the printed times; local if nil
 	Now      func() time.Time // time.Now if nil
 
 	columns  [columns]int // current width of each column

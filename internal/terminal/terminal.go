@@ -45,7 +45,7 @@ func Escape(b []byte) []byte {
 	return escaped
 }
 
-// Line is like [Escape] for a part of a line. It also escapes newlines.
+// Line is like [Escape], but for text within a line: it also escapes newlines.
 func Line(s string) string {
 	return strings.ReplaceAll(string(Escape([]byte(s))), "\n", `\u000a`)
 }

@@ -2,8 +2,8 @@ package trace
 
 import "time"
 
-// Judged returns f with a verdict that is based on f alone. The watch of the forwarder shows the
-// current state of the object, and its checkpoint has the last event.
+// Judged returns f with a verdict that is based on f alone. The verdict takes the current state of the
+// object from the forwarder's watch, and the last event from its checkpoint.
 func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
 	d := Document{Time: now, Object: o, Forwarder: f, APIServer: APIServer{State: Unknown}, Bus: Bus{State: Unknown}}
 	if f.Selection != nil {

@@ -28,7 +28,7 @@ type Document struct {
 
 // Object names the object.
 type Object struct {
-	Resource  string `json:"resource"` // with its group: "deployments.apps"
+	Resource  string `json:"resource"` // name with the group: "deployments.apps"
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
@@ -101,16 +101,18 @@ const (
 // Forwarder is a running forwarder's view of the object. It is the body of /api/v1/trace.
 type Forwarder struct {
 	Role    Role   `json:"role"`
-	Address string `json:"address,omitempty"` // of the forwarder that the command asked
-	Error   string `json:"error,omitempty"`   // why the forwarder is unreachable or starting; if nobody is known to hold the lease, why a standby cannot read or renew it
+	Address string `json:"address,omitempty"` // address of the forwarder that the command asked
+	// Error says why the forwarder is unreachable or starting. For a standby that knows no leader, it says
+	// why the standby cannot read or renew the lease.
+	Error   string `json:"error,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
-	Holder  string `json:"holder,omitempty"` // of the lease
+	Holder  string `json:"holder,omitempty"` // holder of the lease
 
 	// Verdict is the verdict without the API server and the bus. Only /api/v1/trace has Verdict and
 	// Selection.
 	Verdict       *Verdict   `json:"verdict,omitempty"`
 	Selection     *Selection `json:"selection,omitempty"`
-	LabelSelector string     `json:"labelSelector,omitempty"` // of the watch, as is FieldSelector
+	LabelSelector string     `json:"labelSelector,omitempty"` // label selector of the watch; FieldSelector is its field selector
 	FieldSelector string     `json:"fieldSelector,omitempty"`
 
 	Watch *Watch `json:"watch,omitempty"` // absent if no watch covers the object
@@ -133,7 +135,7 @@ type Role string
 
 // The roles.
 const (
-	Leading     Role = "leading" // also without leader election
+	Leading     Role = "leading" // also the role of a forwarder without leader election
 	Standby     Role = "standby"
 	Starting    Role = "starting"
 	Unreachable Role = "unreachable"
@@ -142,8 +144,8 @@ const (
 // Watch is the watch that covers the object, and the object in its cache.
 type Watch struct {
 	State  string `json:"state"`            // starting, synced, or degraded
-	Reason string `json:"reason,omitempty"` // why it is degraded
-	Error  *Error `json:"error,omitempty"`  // of the last list or watch
+	Reason string `json:"reason,omitempty"` // why the watch is degraded
+	Error  *Error `json:"error,omitempty"`  // error of the last list or watch
 	// Object is exists, absent, or unknown before the first list is complete.
 	Object  State  `json:"object"`
 	UID     string `json:"uid,omitempty"`

@@ -12,13 +12,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// candidate is an object that differs between bus and cluster. Its event may be in flight, so only
-// time shows whether it is wrong.
+// candidate is an object that differs between bus and cluster. Its event may be in flight, so verify
+// has to wait before it can tell whether the object is wrong.
 //
 // The first state that the cluster shows is the reference. The bus must reach or pass the reference
 // within the settle time. An object that changes constantly may never show the same state on both
-// sides. In that case, each state in turn becomes the reference, until the settle time is over, or
-// until the bus has reached one of them and both sides have shown some state with the same data.
+// sides. In that case, each state in turn becomes the reference. This ends when the settle time is over,
+// or when the bus has reached a reference and both sides have shown some state with the same data.
 type candidate struct {
 	// returns means that an object that is deleted on the bus can return with the same uid, because
 	// its selection depends on more than its existence.
@@ -29,14 +29,14 @@ type candidate struct {
 	referenceAt time.Time
 	busBefore   replica.Event // the last event on the bus when the reference was taken
 
-	seen     []sighting // in the cluster, in order
+	seen     []sighting // states that the cluster showed, in order
 	compared bool       // both sides have shown some state with the same data
 	differs  bool       // the data differed in the last state that both sides have shown
 
 	asked inquiry   // the last inquiry about the past
 	past  *sighting // the result of the inquiry, nil if there is none
 
-	cluster sighting // as last seen, or in the past if it is wrong at a consistency point
+	cluster sighting // the last sighting, or the past one if the object is wrong at a consistency point
 	bus     replica.Event
 	point   string // the version of the consistency point at which it is wrong
 }
@@ -91,7 +91,7 @@ func (c *candidate) judge(o observation, now time.Time, settle time.Duration) ve
 	case isSame(o.cluster, o.bus) && !c.differs && (o.unread || isAlike(o.cluster, o.bus)):
 		return fine
 	case (c.differs || isSame(o.cluster, o.bus)) && late:
-		return wrong // data is never in flight without its version
+		return wrong // an event has data and version together, so no event in flight can correct the data
 	case isSame(o.cluster, o.bus):
 		return undecided // the data of the next version may be right
 	case isAhead(o.bus, o.cluster), c.denies(o):

@@ -253,7 +253,7 @@ func TestJudgeHealthy(t *testing.T) {
 	}
 	t.Logf("fine %d, in motion %d", counts[fine], counts[inMotion])
 	if counts[inMotion] > simulations/100 {
-		t.Errorf("%d of %d could not be compared whole", counts[inMotion], simulations)
+		t.Errorf("%d of %d objects were in motion, want at most 1%%", counts[inMotion], simulations)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestJudgeBroken_Slow(t *testing.T) {
 			}
 			t.Logf("fine %d, in motion %d, wrong %d", counts[fine], counts[inMotion], counts[wrong])
 			if counts[inMotion] > simulations/50 || counts[wrong] < simulations/3 {
-				t.Errorf("of %d only %d were found wrong, %d may be", simulations, counts[wrong], counts[inMotion])
+				t.Errorf("of %d broken forwarders, %d were found wrong and %d in motion", simulations, counts[wrong], counts[inMotion])
 			}
 		})
 	}

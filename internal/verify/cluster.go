@@ -113,7 +113,7 @@ type scope struct {
 
 // view says how to list a resource.
 type view struct {
-	selected bool   // with the label and field selectors
+	selected bool   // apply the label and field selectors
 	at       string // exactly this resourceVersion; "" for now
 }
 
@@ -220,8 +220,8 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 }
 
 // readPage calls each for every item of a page, and returns the resourceVersion and the continue
-// token of the list. It parses one item after the other, because an item can be nested as deep as
-// the parser allows for a whole text.
+// token of the list. It parses each item by itself, because an item can be nested as deeply as the
+// parser allows, and the list around it adds levels.
 func readPage(r resource, body []byte, each func(item) error) (version, next string, err error) {
 	var metadata struct{ ResourceVersion, Continue string }
 	d := json.NewDecoder(bytes.NewReader(body))

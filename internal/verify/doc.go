@@ -69,7 +69,7 @@
 //   - verify doesn't see messages that the stream dropped (it keeps a few messages of each object)
 //     or that were purged. If such messages can explain a violation of a rule about neighbors,
 //     verify excuses the violation. They can't explain it while the first neighbor is still on the
-//     stream. Dropped messages also can't explain it before the stream has received as many further
+//     stream. Dropped messages can explain it only after the stream has received as many further
 //     messages of the object as it keeps.
 //   - An object whose first messages the bus lost looks like an object whose first messages the
 //     bus dropped: both begin with an event that has a previousversion.

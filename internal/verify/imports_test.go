@@ -19,7 +19,7 @@ var shared = map[string][]string{
 	"internal/event":        {"Key", "Resource"},
 	"internal/event/decode": {"Shape"}, // the caller says which parts of an object are sent
 	"internal/publish": {
-		"Delivery", "ErrLost", "ErrMissing", "ErrUnreachable", "FromStart", "Log", "MaxAway", "Offset", "Partition", "SubscribeOptions", // the position that combines a partition and an offset is not on the bus
+		"Delivery", "ErrLost", "ErrMissing", "ErrUnreachable", "FromStart", "Log", "MaxAway", "Offset", "Partition", "SubscribeOptions", // Offset and Partition split a position, which is not on the bus
 	},
 	"internal/publish/nats/reader":  {"Bus", "Connect", "ErrMisconfigured", "ErrStreamMissing", "Options", "Raw"},
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},
@@ -69,10 +69,10 @@ func lookForParsers(t *testing.T, name string, nothing bool) {
 		}
 		allowed, known := shared[ours]
 		if nothing || !known || i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
-			t.Errorf("%s imports %s: what verify shares with the forwarder is listed in this test", name, imported)
+			t.Errorf("%s imports %s, which this test does not list as shared with the forwarder", name, imported)
 		}
 		local := path.Base(ours)
-		if i.Name != nil { // both readers have the same base
+		if i.Name != nil { // the packages of both readers are called reader, so a file that needs both renames one
 			local = i.Name.Name
 		}
 		if allowed != nil {

@@ -17,17 +17,17 @@ type sighting struct {
 	present bool
 	left    bool // the object exists, but its content is not selected, so present is false
 	uid     string
-	version string // of the object, or of the list if the object is absent; "" if the resource is not served
+	version string // version of the object, or of the list if the object is absent; "" if the resource is not served
 	asOf    string // the version of the list; "" if the resource is not served
 	api     string // the API version in which it was read
 	whole   normal.Digest
-	partial normal.Digest // of the metadata alone
+	partial normal.Digest // digest of the metadata alone
 
 	// Digests of an object that is published in part. They leave out resourceVersion and
 	// generation, because the object's event may have an earlier version.
 	projected            bool
 	content, contentPart normal.Digest
-	tree                 tree // in the form of the bus; only from lookOne
+	tree                 tree // the object in the form of the bus; only lookOne sets it
 }
 
 // tree is a JSON object. Numbers keep their text.

@@ -24,8 +24,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/poll"
 )
 
-// TestCouldNotLook verifies that verify returns an error if it can't read something, and that the
-// report is then not clean.
+// TestCouldNotLook verifies that if verify can't read something, it returns an error and a report that
+// is not clean.
 func TestCouldNotLook(t *testing.T) {
 	nowhere := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	for _, tc := range []struct {
@@ -151,9 +151,9 @@ func TestPartlyForbidden(t *testing.T) {
 	})
 }
 
-// TestForbiddenWithoutNamespaces verifies that a resource without namespaces counts as not read if the
-// API server refuses its list. Before the fix, verify listed such a resource in the selected
-// namespaces: it reported that the resource is not served, or nothing if no namespace is selected.
+// TestForbiddenWithoutNamespaces verifies that a cluster-scoped resource counts as not read if the API
+// server refuses its list. Before the fix, verify listed such a resource in the selected namespaces, and
+// reported that it is not served. If no namespace was selected, verify reported nothing.
 func TestForbiddenWithoutNamespaces(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"one namespace": func(*Options) {},
@@ -206,8 +206,8 @@ func TestStructured(t *testing.T) {
 	want(t, w.found(), "different b: same version, other data: data (only on the bus)")
 }
 
-// TestSecrets verifies that verify compares the values of Secrets with the key, and only the names
-// of the values without it.
+// TestSecrets verifies that verify compares the values of Secrets if it has the redaction key, and
+// otherwise only the names of the values.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources = []string{"secrets"}

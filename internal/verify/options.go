@@ -67,7 +67,7 @@ type Options struct {
 
 // Progress contains a counter for each part of a run. The parts run one after another.
 type Progress struct {
-	Reading   *longwork.Counter // messages of the bus, which are read twice
+	Reading   *longwork.Counter // messages of the bus; each is read twice
 	Comparing *longwork.Counter // resources
 }
 

@@ -129,9 +129,9 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestAnotherScope verifies that an event in a namespace of a resource that has none, or without the
-// namespace of a resource that needs one, is extra. Before the fix, verify could not list its path,
-// and compared no other object of the resource.
+// TestAnotherScope verifies that an object on the bus is extra if it has a namespace although its resource
+// is cluster-scoped, or has none although its resource is namespaced. Before the fix, verify could not
+// list the path of such an object, and compared no other object of the resource.
 func TestAnotherScope(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Resources, w.opts.Namespaces = []string{"cm", "clusterroles"}, nil

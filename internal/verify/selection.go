@@ -136,7 +136,7 @@ type resolver struct {
 	groups    []*metav1.APIGroup
 	mapper    meta.RESTMapper
 	byVersion map[schema.GroupVersionResource]resource
-	versions  map[string][]resource // of a group, those of the preferred version first
+	versions  map[string][]resource // the resources of each group, those in the preferred version first
 	watchable map[schema.GroupVersionResource]bool
 }
 

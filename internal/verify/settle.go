@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
+	firstPause   = 50 * time.Millisecond // pause after the first round; it doubles after each round
 	longestPause = time.Second
 	catchUpEach  = 64 // with more candidates, the bus is read to its end instead of once for each candidate
 	explained    = 20 // maximum number of problems to which explain adds the fields that differ
@@ -196,7 +196,7 @@ func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][
 
 func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	if !v.selection.served[gr] {
-		if err := v.selectResources(ctx); err != nil { // it may be served again
+		if err := v.selectResources(ctx); err != nil { // the cluster may serve the resource again
 			return nil, err
 		}
 	}

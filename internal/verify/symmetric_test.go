@@ -190,7 +190,7 @@ func TestHeadersOfNATS(t *testing.T) {
 				t.Errorf("%q is read as %q, %v", name, text, err)
 			}
 			if !wire.IsEventOfObject(raw.Headers) {
-				t.Errorf("%q: it is not seen by its headers", name)
+				t.Errorf("%q: the headers do not show that the message is an event of an object", name)
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func (v *verification) selectResources(ctx context.Context) error {
 		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
 	}
 	err = v.lookAtScope(ctx)
-	maps.Copy(v.unlisted, v.unfollowed) // the result is used, although it isn't complete
+	maps.Copy(v.unlisted, v.unfollowed) // the selection is used although it is incomplete, so report what is missing
 	return err
 }
 

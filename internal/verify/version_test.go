@@ -53,7 +53,7 @@ func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 			if got := judged.judge(g, began.Add(settle), settle); c.want == undecided && got != wrong {
-				t.Errorf("when it stays so: got %v, want wrong", got)
+				t.Errorf("after the settle time: got %v, want wrong", got)
 			}
 		})
 	}

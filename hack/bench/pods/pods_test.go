@@ -34,7 +34,7 @@ func TestPod(t *testing.T) {
 func TestPodsDiffer(t *testing.T) {
 	a, b := Pod(1, 7), Pod(1, 7+deployments)
 	if a.OwnerReferences[0].UID != b.OwnerReferences[0].UID {
-		t.Fatal("they are not of one Deployment")
+		t.Fatal("the pods belong to different Deployments")
 	}
 	const annotation = "cni.projectcalico.org/containerID"
 	if reflect.DeepEqual(a.Status, b.Status) || a.Name == b.Name || a.Annotations[annotation] == b.Annotations[annotation] {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	askers     = 8  // requests at once
+	askers     = 8  // maximum number of concurrent requests
 	sampleSize = 20 // objects to read from each list
 )
 

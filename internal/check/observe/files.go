@@ -74,7 +74,7 @@ func file(what, path string) []check.Validity {
 	return certificates(what, content)
 }
 
-// certificates reads all certificates in PEM.
+// certificates returns the validity of each PEM certificate in content.
 func certificates(what string, content []byte) (all []check.Validity) {
 	for {
 		var block *pem.Block

@@ -32,16 +32,16 @@ import (
 type Observer struct {
 	Pre         bool           // the forwarder is not installed yet
 	Forwarder   client.Address // its timeout also limits each response from the API server and the bus
-	MemoryLimit int64          // of the forwarder, in bytes; 0 for none
-	Version     string         // of this process
+	MemoryLimit int64          // memory limit of the forwarder in bytes; 0 for none
+	Version     string         // version of this process
 	Writer      string         // name of this process on Kafka
 }
 
 // maxObserved is the maximum number of clusters to observe at the same time.
 const maxObserved = 8
 
-// Report collects the facts for the settings of find and checks them. If the settings have several
-// clusters, it does so for each cluster. wrong is the error of the settings.
+// Report collects the facts for the settings in find, and runs the checks. If the settings name several
+// clusters, it does so for each cluster. wrong is the error in the settings, or nil.
 func (o Observer) Report(ctx context.Context, find kubeconfig.Finder, wrong error) check.Report {
 	settings := find.Settings
 	if wrong != nil || settings.Fleet.Source() == "" {
@@ -67,8 +67,8 @@ func (o Observer) Report(ctx context.Context, find kubeconfig.Finder, wrong erro
 	return check.Clusters(reports)
 }
 
-// facts collects all facts, each one after the facts that it depends on. wrong is the error of the
-// settings. kube returns the configuration of the clients.
+// facts collects all facts, each one after the facts that it depends on. wrong is the error in the
+// settings, or nil. kube returns the client configuration for the cluster.
 func (o Observer) facts(ctx context.Context, settings config.Config, wrong error, kube func() (*rest.Config, error)) check.Facts {
 	f := check.Facts{
 		Pre: o.Pre, Now: time.Now(), Validities: map[string][]check.Validity{}, MemoryLimit: o.MemoryLimit,

@@ -4,5 +4,5 @@ package observe
 
 import "github.com/kuberelay/kuberelay/internal/check"
 
-// dataDir observes nothing on this system.
+// dataDir does not read the volume on this system, so it returns only the path.
 func dataDir(path string) check.DataDir { return check.DataDir{Path: path, Free: -1} }

@@ -25,7 +25,7 @@ import (
 type Codec struct {
 	dictionary *s2.Dict // if nil, the second step is skipped too
 	decoder    *huff0.Decoder
-	encoders   sync.Pool // of *huff0.Scratch with the table
+	encoders   sync.Pool // *huff0.Scratch values that have the table
 }
 
 // Plain is the codec without a dictionary.

@@ -31,15 +31,15 @@ type Decoder struct {
 
 	kindMember, apiVersionMember []byte // added to objects that lack them
 
-	namespace string // of the last object
+	namespace string // namespace of the last object
 	ids       []byte // scratch memory, like the next two
 	cuts      []cut
 	body      []byte
 }
 
-// Decoder returns a Decoder for the objects of r. The Decoder compresses bodies with p. It keeps
-// the bodies in namespaces for which keeps returns true, or in all namespaces if keeps is nil. The
-// namespace of cluster-scoped objects is "". Objects that shape does not select have no body.
+// Decoder returns a Decoder for the objects of r. The Decoder compresses bodies with p. It keeps the
+// bodies of objects in the namespaces for which keeps returns true, or of all objects if keeps is nil.
+// The namespace of a cluster-scoped object is "". Objects that shape does not select have no body.
 func (c *Converter) Decoder(r event.Resource, p *event.Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
 	return &Decoder{
 		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps, shape: shape,

@@ -32,7 +32,7 @@ func DigestOf(b event.Body) (event.Digest, error) {
 	return digestOf(content)
 }
 
-// digestOf returns the digest of a decoded object, which it does not change.
+// digestOf returns the digest of a decoded object. It does not change the object.
 func digestOf(content map[string]any) (event.Digest, error) {
 	if metadata, ok := content["metadata"].(map[string]any); ok {
 		metadata = maps.Clone(metadata)

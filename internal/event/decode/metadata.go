@@ -76,7 +76,7 @@ func readText(s *jsonscan.Scanner, to *[]byte) {
 	}
 }
 
-// once reads a string. It fails if before is set, because the field is then a duplicate.
+// once reads a string. It fails if before is set, which means that the field occurs twice.
 func once(s *jsonscan.Scanner, before []byte) []byte {
 	if before != nil {
 		s.Fail()
@@ -88,7 +88,7 @@ func once(s *jsonscan.Scanner, before []byte) []byte {
 // before each dropped member. If it has kept no earlier member, it drops the comma after the
 // dropped member instead.
 type members struct {
-	end           int // of the last kept member, or of the opening bracket
+	end           int // where the last kept member ends, or the opening bracket if none is kept
 	kept, dropped bool
 }
 

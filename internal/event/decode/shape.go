@@ -5,7 +5,7 @@ package decode
 // strings, [json.Number], bool, and nil. In a Secret, the values of data and stringData are already
 // hashes, but labels and annotations are not.
 type Shape struct {
-	// None means that no object is published. Objects are then not decoded.
+	// None means that no object is published, so objects need no decoding.
 	None bool
 
 	// Select reports whether to publish an object. If it is nil, all objects are published. Select

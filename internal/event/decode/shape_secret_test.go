@@ -62,8 +62,8 @@ func TestASecretIsShaped(t *testing.T) {
 	}
 }
 
-// TestFilterFailed verifies that FilterFailed is set if the filter returns an error, and that the
-// object is then still selected.
+// TestFilterFailed verifies that an object for which the filter returns an error is selected, and that
+// its FilterFailed is set.
 func TestFilterFailed(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("no such key")} {
 		o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) (bool, error) { return true, failed }}).Decode(canarySecret())

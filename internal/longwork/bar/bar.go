@@ -23,7 +23,7 @@ import (
 const (
 	interval  = 100 * time.Millisecond
 	delay     = 500 * time.Millisecond // shorter work shows no bar
-	length    = 20                     // of the bar itself
+	length    = 20                     // number of characters of the bar itself
 	clearLine = "\r\x1b[K"
 )
 
@@ -105,7 +105,7 @@ func (b *bar) clear() {
 	}
 }
 
-// line returns the text of a bar, which fits in a line of the terminal.
+// line returns the text of a bar. The text fits in one line of the terminal.
 func line(p longwork.Progress, width int) string {
 	text := p.Work
 	if p.Total > 0 {

@@ -45,7 +45,8 @@ func (a Address) Connect(o config.Operations) (*Client, error) {
 	return &Client{at: at, http: client, tokenFile: a.TokenFile}, nil
 }
 
-// refuseRedirect follows no redirect, because net/http would send the token to an unencrypted address.
+// refuseRedirect follows no redirect, because net/http would send the token even to an unencrypted address
+// of the same host.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // url returns the URL of the status document.

@@ -36,9 +36,9 @@ var ErrNoToken = errors.New("set --token-file to a file with a token that is all
 // ErrNotReviewed means that the forwarder responded, but could not review the token.
 var ErrNotReviewed = errors.New(operations.NotReviewed)
 
-// refusalError means that the request failed for a reason that does not suggest that the forwarder
-// is down, such as a wrong token or an unexpected response. Every other error means that the
-// forwarder may be down.
+// refusalError means that nothing suggests that the forwarder is down: the request failed because of, for
+// example, a wrong token or an unexpected response. Every other error means that the forwarder may be
+// down.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
@@ -46,7 +46,7 @@ func (e *refusalError) Unwrap() error { return e.err }
 
 // Client sends requests to one forwarder.
 type Client struct {
-	at        *url.URL // of the status document
+	at        *url.URL // URL of the status document
 	http      *http.Client
 	tokenFile string
 }
@@ -69,8 +69,9 @@ func (c *Client) Status(ctx context.Context, cluster string) (d status.Document,
 	return d, err
 }
 
-// Await requests the status until the verdict is ok, the wait is over, or ctx ends. An error becomes a
-// document that shows it. refused means that the last request failed with a [refusalError].
+// Await requests the status until the verdict is ok, the wait is over, or ctx ends. If the last request
+// fails, Await returns a document that shows the error. refused means that this error is a
+// [refusalError].
 func (c *Client) Await(ctx context.Context, cluster string, wait time.Duration) (d status.Document, refused bool) {
 	over := time.After(wait)
 	ticker := time.NewTicker(statusInterval)

@@ -10,8 +10,9 @@ import { nameOf, roleOf, showFacts, showVerdict } from "./verdict.js";
 import { clockTime, duration, now, setClock } from "./words.js";
 import { showWork } from "./work.js";
 
-// Times in milliseconds. A stream that is silent for longer than silence is broken: it sends a document every
-// 5 seconds. patience is how long the browser may take to reconnect before the page says so.
+// Times in milliseconds. A stream without a message for longer than silence is broken, because the forwarder
+// sends a document every 5 seconds. patience is how long the browser may take to reconnect before the page
+// says that the stream is broken.
 const silence = 20_000, patience = 5_000, retryAfter = 10_000;
 
 let status = null; // the last document

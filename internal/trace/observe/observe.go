@@ -22,11 +22,11 @@ import (
 
 // Object names the object to trace.
 type Object struct {
-	Resource  string        // as the user wrote it
-	Selector  tail.Selector // of the resource
+	Resource  string        // the resource as the user wrote it
+	Selector  tail.Selector // selector of the resource
 	Namespace string
 	Name      string
-	Consumer  string // of the bus, or "" for none
+	Consumer  string // name of a consumer of the bus, or ""
 }
 
 // Trace collects the facts and judges them. find has the settings. at is the address of the forwarder.

@@ -106,8 +106,8 @@ func (l lists) List(_ context.Context, o metav1.ListOptions) (*unstructured.Unst
 	return &unstructured.UnstructuredList{}, nil
 }
 
-// TestFieldSelector verifies that the selector names the object. A name of an RBAC object can have
-// commas, which made the selector invalid.
+// TestFieldSelector verifies that the field selector names the object. The name of an RBAC object can
+// have a comma, which made the selector invalid before the fix.
 func TestFieldSelector(t *testing.T) {
 	var last metav1.ListOptions
 	c := traced{client: lists{last: &last}, key: event.Key{Group: "rbac.authorization.k8s.io", Resource: "roles", Namespace: "shop", Name: "a,b"}}

@@ -28,7 +28,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Form brings objects into the normal form.
 type Form struct {
-	Key     []byte // of the hashes that replace values; nil if unknown
+	Key     []byte // key of the hashes that replace values; nil if unknown
 	Cluster string // the cluster's name on the bus, which is a part of each hash
 
 	// Contents means that some objects are published in part. An event does not show whether its
@@ -84,9 +84,9 @@ func (f Form) Strip(apiVersion, kind string, t tree) {
 	}
 }
 
-// OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so that a
-// field that must not be in an event is a difference. OfBus reports whether a value, label, or
-// annotation of a Secret is not redacted.
+// OfBus is the counterpart of OfCluster for the data of an event. It removes no field, so a field that
+// must not be in an event shows as a difference. OfBus reports whether a value, label, or annotation of
+// a Secret is not redacted.
 func (f Form) OfBus(resource string, t tree) (plain bool) {
 	if IsSecret(resource) {
 		plain = secretOfBus(t)

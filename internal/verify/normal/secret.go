@@ -43,7 +43,7 @@ var readable = strings.Fields(`
 // object is the identity of an object without its UID. The hash of a value includes it.
 type object struct{ group, resource, namespace, name string }
 
-// objectAt returns the identity of an object of a resource, which is given as "plural.group".
+// objectAt returns the identity of an object. resource is "plural.group".
 func objectAt(resource string, t tree) object {
 	o := object{}
 	o.resource, o.group, _ = strings.Cut(resource, ".")

@@ -64,9 +64,9 @@ func (e *ending) LoadRaw(_ context.Context, _ string, yield func(*natsreader.Raw
 	return yield(&natsreader.Raw{Sequence: e.ends[min(e.lookups, len(e.ends))-1]})
 }
 
-// TestLookupsOfTheEnd verifies that a follower looks up the end of a stream, for which it reads the last
-// message of each object, only when it begins and when no messages arrive: the last message may be
-// gone. An earlier version looked it up every second.
+// TestLookupsOfTheEnd verifies that a follower looks up the end of a stream only when it begins, and when
+// no messages arrive, because the last message may be gone. Each lookup reads the last message of every
+// object. An earlier version looked up the end every second.
 func TestLookupsOfTheEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ends []uint64

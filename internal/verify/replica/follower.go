@@ -31,8 +31,8 @@ type source interface {
 	// EventAt reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
 	EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// Has reports whether the bus has a message of an object now. Only a stream can lose all messages
-	// of an object that was read, when they are purged.
+	// Has reports whether the bus still has a message of an object that was read. Only a stream can
+	// have none, after a purge.
 	Has(ctx context.Context, k event.Key) (bool, error)
 	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
@@ -43,15 +43,15 @@ type source interface {
 	Close() error
 }
 
-// ErrChanged means that the messages that were already read may be invalid: the bus lost messages,
-// was recreated, or was unreachable for so long that it may have lost messages.
+// ErrChanged means that the messages read so far may be invalid: the bus lost messages, was recreated, or
+// was unreachable for so long that it may have lost messages.
 var ErrChanged = fmt.Errorf("while verify read the bus, the bus lost messages, was recreated, or was unreachable for more than %s; run verify again", publish.MaxAway)
 
 // Options are the settings of a follower.
 type Options struct {
 	Cluster   string // the cluster's name on the bus
 	Form      normal.Form
-	Retention time.Duration // of the events of a deleted object
+	Retention time.Duration // how long the events of a deleted object stay
 	Repeats   bool          // Kafka: an event may be on the bus several times in a row
 }
 

@@ -130,8 +130,8 @@ func (w *writer) remove(position uint64) {
 	}
 }
 
-// TestDroppedWhileRead verifies that messages that the stream dropped because the reader was slow
-// do not violate the order, but that a removed message does.
+// TestDroppedWhileRead verifies that a message that the stream drops before a slow reader gets it does
+// not violate the order, but that a deleted message does.
 func TestDroppedWhileRead(t *testing.T) {
 	const others = 500 // more than one fetch returns
 	for _, tc := range []struct {
@@ -210,7 +210,7 @@ func BenchmarkFollow(b *testing.B) {
 	}
 	rest, ok := strings.CutPrefix(string(data), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod"}`)
 	if !ok {
-		b.Fatal("the object is written in another way")
+		b.Fatal("the JSON of the pod begins in an unexpected way")
 	}
 	builder := event.Builder{Cluster: clusterName}
 	at := place{Prefix: "kuberelay", Cluster: clusterName}

@@ -36,8 +36,8 @@ type history struct {
 	retention time.Duration // how long a delete stays before it is purged
 	now       func() time.Time
 
-	// forgets means that a delete can stay on the bus after the retention, although the writer has
-	// then forgotten it. repeats means that an event can be on the bus several times in a row.
+	// forgets means that the writer forgets a delete after the retention, although the delete can stay on
+	// the bus. repeats means that an event can be on the bus several times in a row.
 	forgets, repeats bool
 
 	// show formats a position for people.
@@ -67,7 +67,7 @@ type object struct {
 	oldVersion  bool   // the last event is a delete whose version may belong to an earlier epoch
 	count       int    // events so far
 	foreign     bool   // the last message isn't an event
-	split       bool   // it has events in several partitions
+	split       bool   // the object has events in several partitions
 	mark        uint32 // the last listing that had the object
 
 	watched bool    // record the events in recent
@@ -134,10 +134,10 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 	return true
 }
 
-// repair turns the problems of the messages up to the message that e repairs into foreign events,
-// because another writer may have published several messages. It drops the doubts about these
-// messages. If history hasn't seen the message that e repairs, repair changes nothing and returns
-// false, so that a message that the bus lost does not count as foreign.
+// repair handles e, which repairs a foreign message. Another writer may have published several messages,
+// so repair turns the problems of all messages up to the foreign one into foreign events, and drops the
+// doubts about them. If history hasn't seen the foreign message, the bus may have lost it, so repair
+// changes nothing and returns false.
 func (h *history) repair(o *object, e Event) bool {
 	of := func(position uint64) bool {
 		return position <= e.Repairs && publish.Partition(position) == publish.Partition(e.Repairs)
@@ -161,8 +161,8 @@ func (h *history) repair(o *object, e Event) bool {
 	return true
 }
 
-// addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete,
-// which the writer remembers. After any other tombstone, the bus no longer has an event of the
+// addTombstone accepts a tombstone. A tombstone directly after a delete is part of that delete, and the
+// writer remembers the delete. After any other tombstone, the bus no longer has an event of the
 // object. Compaction may have removed a delete before its tombstone, unless whole is set.
 // addTombstone returns an error only if kept does.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
@@ -185,8 +185,8 @@ func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err er
 	return nil
 }
 
-// maxDetail is the maximum length in bytes of the text of a problem, which can quote a message of
-// many megabytes.
+// maxDetail is the maximum length in bytes of a problem's text. Without a limit, the text could quote a
+// message of many megabytes.
 const maxDetail = 1000
 
 // keep stores a problem. k is the object that the problem is about, or the zero value if there is

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestKafkaHistory verifies the rules for Kafka. Any event except the last of its object can be
-// missing, unless the offsets prove that no event is missing. The writer forgets a delete after the
+// TestKafkaHistory verifies the rules for Kafka. Compaction can remove any event except the last of its
+// object, unless the offsets prove that no event is missing. The writer forgets a delete after the
 // retention, but the delete stays on the bus. Without an idempotent producer, an event can occur
 // several times.
 func TestKafkaHistory(t *testing.T) {

@@ -294,7 +294,7 @@ func TestFloodOfForeignMessages(t *testing.T) {
 	}
 }
 
-// flood adds foreign messages and repairs of four objects. It returns the processor time that they took.
+// flood adds foreign messages and repairs of four objects. It returns the CPU time that they took.
 func flood(t *testing.T, messages uint64) time.Duration {
 	t.Helper()
 	h := fold(t, nil)
@@ -318,7 +318,7 @@ func flood(t *testing.T, messages uint64) time.Duration {
 	return spent
 }
 
-// processorTime returns the processor time of the process, which doesn't grow while other processes run.
+// processorTime returns the CPU time of this process, not the elapsed time, so other processes don't matter.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage

@@ -72,7 +72,7 @@ func read(r reader.Record) func() (wire.Event, error) {
 	}
 }
 
-// lasts omits objects whose last record isn't an event.
+// lasts yields the position of each object's last record if that record is an event.
 func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
 	lasts := map[string]uint64{}
 	err := s.Scan().NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
@@ -138,7 +138,7 @@ func (s kafkaSource) EventAt(ctx context.Context, k event.Key, position uint64) 
 	if err != nil || a.Kind != wire.OfObject || event.Key(a.Object) != k {
 		return wire.Event{}, false, nil //nolint:nilerror // another object's: reported when it was read
 	}
-	e, _ = read(r)() // without attributes if it isn't an event
+	e, _ = read(r)() // e has no attributes if the record isn't an event
 	return e, true, nil
 }
 

@@ -75,7 +75,7 @@ type Look struct {
 	Event       Event   // the last event
 	Recent      []Event // events since the call of Watch, and the event before them
 	LastDeleted uint64  // position of the last delete
-	Point       Point   // of the resource
+	Point       Point   // consistency point of the object's resource
 }
 
 // Looks returns the state of watched objects on the bus at one moment.

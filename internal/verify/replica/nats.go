@@ -101,14 +101,14 @@ func (s natsSource) run(ctx context.Context, f *Follower) {
 	})
 }
 
-// lasts omits objects whose last message isn't an event.
+// lasts yields the position of each object's last message if that message is an event.
 func (s natsSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
 	_, err := s.end(ctx, each)
 	return err
 }
 
-// end returns the position of the last message. If each is not nil, end calls it with the position
-// of each object's last message, if that is an event.
+// end returns the position of the last message. If each is not nil, end calls it for every object whose
+// last message is an event, with the position of that message.
 func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
 	err = s.LoadRaw(ctx, s.filter(), func(m *natsreader.Raw) error {
 		end = max(end, m.Sequence)
@@ -132,7 +132,7 @@ func (s natsSource) EventAt(ctx context.Context, k event.Key, position uint64) (
 	if want := wire.Subject(s.Prefix, s.Cluster, wire.Object(k)); m.Subject != want {
 		return wire.Event{}, false, fmt.Errorf("read the event of %s at %d: its subject is %s", k, position, m.Subject)
 	}
-	e, _ = wire.FromNATS(m.Headers, m.Data) // without attributes if it isn't an event
+	e, _ = wire.FromNATS(m.Headers, m.Data) // e has no attributes if the message isn't an event
 	return e, true, nil
 }
 

@@ -20,7 +20,7 @@ type Point struct {
 // If the API server's history is rolled back, earlier points are void. A point names no epoch.
 // Therefore, a point that was stored before the first event of the latest epoch doesn't count.
 type points struct {
-	last   map[markerLog]pointAt // by resource and partition
+	last   map[markerLog]pointAt // last point of each resource in each partition
 	epochs map[schema.GroupResource]epoch
 }
 
@@ -31,7 +31,7 @@ type pointAt struct {
 
 type epoch struct {
 	number uint16
-	began  time.Time // when its first event was stored
+	began  time.Time // when the first event of the epoch was stored
 }
 
 func newPoints() points {

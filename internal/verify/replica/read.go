@@ -20,7 +20,7 @@ type place struct {
 	Prefix, Cluster string
 
 	Records bool   // the bus is Kafka, where a key takes the place of the subject
-	Topic   string // of Kafka; may be a template with {group} and {resource}
+	Topic   string // the Kafka topic; may be a template with {group} and {resource}
 }
 
 // address parses the subject or key of a message.
@@ -86,8 +86,8 @@ func (c *complaints) check(what string, err error) {
 	}
 }
 
-// checkKey compares the attribute partitionkey with the address of the message, which is an object or
-// a marker.
+// checkKey compares the attribute partitionkey with the address of the message. of is "object" or
+// "marker", for the complaint.
 func (c *complaints) checkKey(m wire.Event, a wire.Address, of string) {
 	key := m.Get("partitionkey")
 	switch is, err := wire.ParseKey(key); {

@@ -123,9 +123,9 @@ func otherPrevious(last, e Event) string {
 	return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version)
 }
 
-// contradict reports or suspects that e doesn't match the last event. anew means that nothing is
-// reported or suspected unless the mismatch is certain. purge means that a purge between the two
-// events explains the mismatch.
+// contradict handles an event e that doesn't match the last event. If anew is set, contradict reports
+// only a certain mismatch, and ignores any other. purge means that a purge between the two events would
+// explain the mismatch.
 func (h *history) contradict(o *object, e Event, anew, purge bool, detail string) error {
 	certain := e.Whole
 	if !certain {

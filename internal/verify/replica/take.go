@@ -76,8 +76,8 @@ func (f *Follower) takeForeign(k event.Key, d publish.Delivery, err error) {
 	}))
 }
 
-// readLast reads the data of an object's last event, if take skipped it: at the start of the read, a
-// later message appeared to be an event of the object, but it isn't one.
+// readLast reads the data of an object's last event if take skipped it. take skips the data of an event
+// if, when reading began, a later message appeared to be an event of the object.
 func (f *Follower) readLast(k event.Key) error {
 	e := f.history.state(k)
 	if !e.Live() || e.Digest != (normal.Digest{}) {

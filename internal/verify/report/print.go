@@ -74,7 +74,7 @@ func (r Report) WriteTable(w io.Writer) error {
 // writePoints prints how each resource was compared: at a consistency point, or by settling.
 func (r Report) writePoints(b *bytes.Buffer) {
 	var at, reasons []string
-	settled := map[string][]string{} // by reason
+	settled := map[string][]string{} // resources by the reason for settling
 	for _, x := range r.Resources {
 		switch {
 		case x.Point != nil:
@@ -141,8 +141,8 @@ func cell(s string) string {
 	return s
 }
 
-// IsPlain reports whether s is printed without quotes: it has only printable characters, no space,
-// and no quote.
+// IsPlain reports whether s is printed without quotes. This requires that all its characters are
+// printable, and that it has neither a space nor a quote.
 func IsPlain(s string) bool {
 	return s != "" && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '"' })

@@ -91,8 +91,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestUnknownCluster verifies the hint that the cluster name is probably wrong if the bus has
-// nothing at all.
+// TestUnknownCluster verifies that the table hints at a wrong cluster name if the bus has no message of
+// the cluster.
 func TestUnknownCluster(t *testing.T) {
 	const hint = `the bus has no events of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
 	missing := []Problem{{Kind: Missing}}

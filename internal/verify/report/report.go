@@ -74,9 +74,9 @@ type Report struct {
 // Resource is a resource that was listed.
 type Resource struct {
 	Resource        string `json:"resource"` // "deployments.apps"
-	Version         string `json:"version"`  // of the API: "v1"
+	Version         string `json:"version"`  // API version: "v1"
 	Objects         int    `json:"objects"`
-	ResourceVersion string `json:"resourceVersion"` // of the list; the latest of several
+	ResourceVersion string `json:"resourceVersion"` // resourceVersion of the list; the latest one of several lists
 
 	// Point is the consistency point at which differences were judged. NoPoint says why no point
 	// was used. In that case, each difference had the settle time to disappear.
@@ -91,8 +91,8 @@ type Resource struct {
 // Point is a consistency point on the bus.
 type Point struct {
 	ResourceVersion string    `json:"resourceVersion"`
-	Time            time.Time `json:"time"`       // at which the forwarder's watch had shown everything up to this version
-	Age             float64   `json:"ageSeconds"` // at the comparison
+	Time            time.Time `json:"time"`       // when the forwarder's watch had shown everything up to this version
+	Age             float64   `json:"ageSeconds"` // age of the point at the comparison
 }
 
 // Unlisted is a resource that could not be read.
@@ -101,8 +101,7 @@ type Unlisted struct {
 	Reason   string `json:"reason"`
 }
 
-// Partition is a partition of a topic that was read up to an offset, which is the offset of the
-// next record.
+// Partition says up to where a partition of a topic was read. Offset is the offset of the next record.
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
@@ -117,14 +116,14 @@ type Problem struct {
 	Name      string `json:"name"`           // "" if the problem concerns no single object
 	Cluster   string `json:"clusterVersion"` // resourceVersion in the cluster, or "" if absent or irrelevant
 	Bus       string `json:"busVersion"`     // resourceVersion on the bus, or "" if there is none
-	Position  uint64 `json:"position"`       // of the message, or 0 if there is none
+	Position  uint64 `json:"position"`       // position of the message, or 0 if there is none
 	Detail    string `json:"detail"`
 	// Point is the resourceVersion of the consistency point at which the difference was found, or
 	// "" if it was not found at one.
 	Point string `json:"point,omitempty"`
 
-	// Partition is the partition of the record on Kafka, or nil if there is none. Position is then
-	// the offset.
+	// Partition is the partition of the record on Kafka, or nil if there is none. If it is set, Position
+	// is the offset.
 	Partition *int `json:"partition,omitempty"`
 }
 

@@ -21,10 +21,10 @@ type Kind int
 // The kinds. Only the Object of [OfObject] identifies an object.
 const (
 	OfObject   Kind = iota
-	OfSnapshot      // of the resource in Object.Group and Object.Resource
+	OfSnapshot      // a snapshot marker of the resource in Object.Group and Object.Resource
 	OfClaim
-	OfWriter   // only on Kafka
-	OfResolved // of the resource in Object.Group and Object.Resource
+	OfWriter   // a writer's marker, only on Kafka
+	OfResolved // a consistency point of the resource in Object.Group and Object.Resource
 )
 
 // Address is the parsed content of a subject or a record key.
@@ -33,7 +33,7 @@ type Address struct {
 	Kind    Kind
 	Object  Object
 
-	Topic     string // of a writer's marker
+	Topic     string // topic that a writer's marker names
 	Partition int
 }
 

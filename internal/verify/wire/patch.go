@@ -19,7 +19,7 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 	if !hasPrevious || !hasPatch {
 		return nil, nil, errors.New("the data must have both a previous state and a patch")
 	}
-	again, _ := ParseTree(e.Data) // for the patch to change
+	again, _ := ParseTree(e.Data) // a second copy, because the patch changes it
 	result := again["previous"]
 	for _, element := range patch {
 		operation, _ := element.(Tree)
@@ -44,12 +44,12 @@ func (e Event) ChangeOf() (previous, patched Tree, err error) {
 var errPatch = errors.New("the patch cannot be applied to the previous state")
 
 // maxRemoved is the maximum distance from the end of a list at which an element can be removed. The
-// forwarder removes at most this number of elements, from the end. Removing the first of many
-// elements takes much work.
+// forwarder removes at most this number of elements, from the end. Without the limit, many removals at
+// the start of a long list would take much work.
 const maxRemoved = 4096
 
-// apply returns v after an operation of RFC 6902, in the form in which docs/events.md describes it:
-// op is add, remove, or replace, and an element of a list is added at its end. It changes v.
+// apply applies an operation of RFC 6902 to v, and returns the result. It changes v. As docs/events.md
+// says, op is add, remove, or replace, and a new element of a list is added at the end of the list.
 func apply(v any, names []string, op string, value any) (_ any, err error) {
 	if len(names) == 0 {
 		if op != "replace" {

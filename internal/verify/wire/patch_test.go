@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestChangeOf verifies that a patch is applied as a subscriber applies it, and that a patch that
-// the forwarder does not write is refused.
+// TestChangeOf verifies that ChangeOf applies a patch as a subscriber does, and refuses a patch that
+// the forwarder never writes.
 func TestChangeOf(t *testing.T) {
 	const refused = "refused"
 	long := `{"a":[` + strings.Repeat("1,", maxRemoved) + `1]}`

@@ -40,7 +40,7 @@ func (t Type) Begins() bool { return t == Created || t == Snapshot }
 // Short returns the part of the type after the last dot.
 func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
-// Marks reports whether markers of this type have the kind.
+// Marks reports whether markers of this type have the kind k.
 func (t Type) Marks(k Kind) bool {
 	switch t {
 	case SnapshotStarted, SnapshotCompleted:

@@ -157,7 +157,7 @@ func Unversioned(object Tree) Tree {
 // change the object.
 func Digest(object Tree) (string, error) {
 	var b bytes.Buffer
-	encoder := json.NewEncoder(&b) // keys sorted, U+2028 and U+2029 escaped
+	encoder := json.NewEncoder(&b) // sorts keys, and escapes U+2028 and U+2029
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(Unversioned(object)); err != nil {
 		return "", fmt.Errorf("encode the object: %w", err)
