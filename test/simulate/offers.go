@@ -93,11 +93,10 @@ func (w *world) offerProcess(slot int8, p *process) {
 	}
 	w.offerSpaces(slot, p)
 	w.offerWatch(slot, p)
-	switch overdue := p.due || !p.now().Before(p.next); {
-	case p.coroutine(reconciler) != nil:
-	case overdue:
+	if p.coroutine(reconciler) == nil && (p.due || !p.now().Before(p.next)) {
 		w.offer(reconcileDue, slot, none, 1)
-	case p.coroutine(retention) == nil: // the retention is much longer than any delay of the reconciler
+	}
+	if p.coroutine(retention) == nil {
 		w.offer(purgeDue, slot, none, 1)
 	}
 	if p.mayResolve() {
