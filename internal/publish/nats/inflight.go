@@ -42,8 +42,8 @@ func newFlights(limit int) *flights {
 	return s
 }
 
-// put puts f into its slot under a new token. It returns false after close, unless close has taken f
-// out of the slot.
+// put puts f into its slot under a new token. It returns false if the flights are closed and close did not
+// get f. The caller then completes f.
 func (s *flights) put(f *flight) bool {
 	f.token = s.last.Add(1)*uint64(len(s.slots)) + f.slot
 	s.slots[f.slot].Store(f)

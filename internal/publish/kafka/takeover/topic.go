@@ -80,8 +80,8 @@ func (t *Topic) IgnoredState() (int, bool) {
 	return n, n > 0 && t.Spread != min(n, len(t.parts))
 }
 
-// Times returns the partitions of recorded events and markers, and their times in seconds since
-// 1970. A record that the session writes must not have an earlier time. Call Times before Update.
+// Times returns the partition and the time, in seconds since 1970, of each recorded event and marker. A
+// record that the session writes must not have an earlier time. Call Times before Update.
 func (t *Topic) Times() iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		for _, e := range t.entries {
