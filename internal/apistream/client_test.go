@@ -33,9 +33,10 @@ func TestARefusedConnectionIsInterruptible(t *testing.T) {
 	}
 }
 
-// TestWhenAWatchWasAsked verifies that a watch counts as requested when the request that succeeded was
-// sent. The API server ends the watch when the timeout has passed since that request. In an earlier
-// version, a watch that ended early could seem to end at its timeout, if earlier requests had failed.
+// TestWhenAWatchWasAsked verifies that a watch counts as requested when its successful request was sent, not
+// when an earlier, failed request was sent. The API server measures the timeout of the watch from the
+// successful request. In an earlier version, a watch that ended early could seem to end at its timeout after
+// such a failure.
 func TestWhenAWatchWasAsked(t *testing.T) {
 	var refused time.Time
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

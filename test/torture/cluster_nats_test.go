@@ -116,8 +116,8 @@ func (b *natsBus) startServer(n int) {
 	}
 }
 
-// cutOff cuts a server off from the other servers, and from the recorder, which couldn't read the
-// stream from that server.
+// cutOff cuts a server off from the other servers. It also cuts the server off from the recorder, because the
+// recorder couldn't read the stream from that server.
 func (b *natsBus) cutOff(n int, how string) {
 	b.cluster.CutOff(n, how == silently)
 	b.reading[n].Refuse()

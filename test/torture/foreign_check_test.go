@@ -114,9 +114,9 @@ func (c *streamCheck) forgetIDs(subject string) {
 	maps.DeleteFunc(c.seen, func(_ string, before harness.Received) bool { return before.Subject == subject })
 }
 
-// isForgotten reports whether an event is the first one of its object after its removal can have been
-// purged, and the removal had the sequence that a foreign message claims. A forwarder that started
-// after that message trusts it.
+// isForgotten reports whether the forwarder may have purged the removal of an object before m, the object's
+// next event, and a foreign message claims the sequence of that removal. A forwarder that started after the
+// foreign message trusts it.
 func (c *streamCheck) isForgotten(last, m harness.Received) bool {
 	claimed := c.claimed[m.Subject].Attributes["sequence"]
 	return gone(last) && begins(m) && claimed != "" && claimed == last.Attributes["sequence"] &&
@@ -167,9 +167,8 @@ func (w *world) mayAnswerOther(m harness.Received) bool {
 	return w.twoNodes() && (w.restored || w.compacted || gone(m))
 }
 
-// answersOther reports whether m answers the event of another forwarder right before it. That event
-// must have a state that the API server returned, or be a removal, whose version can be that of the
-// removal itself.
+// answersOther reports whether m answers the event of another forwarder right before it. That event must be a
+// removal, or have a state that the API server returned. A removal can have a version that no state has.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
@@ -296,7 +295,7 @@ func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 		}
 	case verifyreport.Extra:
 		return c.unanswerable[key]
-	case verifyreport.Misordered, verifyreport.Foreign: // a later repair turns the first into the second
+	case verifyreport.Misordered, verifyreport.Foreign: // a later repair turns Misordered into Foreign
 		for at := range c.answers {
 			if is(at) {
 				return true

@@ -113,7 +113,7 @@ func (s *script) change(do opVerb, t target) {
 	s.step(func() error {
 		s.value++
 		o := op{do: do, target: t, value: s.value}
-		if s.value%5 == 0 { // skip it: the object would have no label
+		if s.value%5 == 0 { // skip this value, because the object would have no label
 			s.value++
 			o.value++
 		}

@@ -188,9 +188,10 @@ func (w *world) isUnanswered(last, m harness.Received) bool {
 	return false
 }
 
-// logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two
-// events of an object. The forwarder suppresses some of these lines when it logs many: the lines after
-// the first five, until a line says how many. Both count for every object.
+// logsUnanswered reports whether a forwarder's log shows an unacknowledged publish between two events of an
+// object. If the forwarder logs many failed publishes, it suppresses the lines after the first five, and a
+// later line says how many. A suppressed line can be about any object, so logsUnanswered also returns true
+// for the fifth line and for a line that counts suppressed ones.
 func logsUnanswered(log string, last, m harness.Received) bool {
 	written := 0
 	for line := range strings.Lines(log) {

@@ -476,11 +476,10 @@ func epoch(m harness.Received) string {
 	return e
 }
 
-// mayExist reports whether a deleted object may still exist, or exist again. There are three reasons:
-// the object left the label selector of that run, the forwarder inferred the delete while the
-// definition was removed but not its objects, or the cluster's history went back. In the last case,
-// an object that changed before the forwarder detected it has a later version than its delete, in
-// the same epoch.
+// mayExist reports whether a deleted object may still exist, or exist again. There are three reasons: the
+// object left the label selector of that run, the forwarder inferred the delete while the definition was
+// removed but not its objects, or the cluster's history went back. In the last case, an object that changed
+// before the forwarder detected the rollback has a later version than its delete, in the same epoch.
 func (c *streamCheck) mayExist(deleted harness.Received) bool {
 	if c.world.restored {
 		return true

@@ -97,7 +97,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	}
 
 	f.freeze()
-	var given atomic.Int32 // events that the bus returned, which are certainly not stored
+	var given atomic.Int32 // events that the bus returned to the caller; they are certainly not stored
 	results := make(chan error, len(stuck))
 	published := make(chan struct{})
 	want := map[event.Key]uint64{}

@@ -183,7 +183,7 @@ func TestForgedMarker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := newSession(b, first.producer) // a copy, because only watch may use the session's own searched
+	like := newSession(b, first.producer) // a copy, because only watch may use the field searched of the session itself
 	like.checkpoint, like.searched = first.checkpoint, first.checkpoint.markers[0].Offset+1
 	if err := b.findOtherWriter(t.Context(), like, end); err != nil {
 		t.Errorf("%v of a record that is no marker", err)
