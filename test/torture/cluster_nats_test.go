@@ -98,7 +98,7 @@ func (b *natsBus) led(ctx context.Context) error {
 	defer cancel()
 	n, err := b.cluster.Leader(ctx, b.JetStream(), streamName)
 	if err == nil && (b.down[n] || b.frozen[n]) {
-		err = fmt.Errorf("server %d, which is gone, led", n)
+		err = fmt.Errorf("the leader is server %d, which is down", n)
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (b *natsBus) agreed(ctx context.Context, ahead bool) (end uint64, err error
 			return errors.Join(err, errors.New("they changed"))
 		}
 		if same++; same < enough {
-			return errors.New("they only just do")
+			return errors.New("the replicas have not agreed for long enough")
 		}
 		return nil
 	})

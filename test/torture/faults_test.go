@@ -37,7 +37,7 @@ const (
 	lose      verb = "make the bus lose last messages"
 
 	copyStore  verb = "copy the store of the bus"
-	putBack    verb = "put the store of the bus back to the copy"
+	putBack    verb = "restore the store of the bus from the copy"
 	emptyStore verb = "empty the store of the bus"
 	cutTail    verb = "cut the tail off the topic" // arg is one topic, or both separated by a comma; n is the number of batches to cut from each partition
 

@@ -169,7 +169,7 @@ func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 		return
 	}
 	if data, _ := object["data"].(map[string]any); data["noise"] != nil || data["hidden"] != nil {
-		c.wrong(m, "data that is not to be sent: %v", data)
+		c.wrong(m, "the data has a dropped field or a hidden object: %v", data)
 	}
 }
 
@@ -235,7 +235,7 @@ func (c *streamCheck) change(last, m harness.Received) {
 	whole := last.Attributes["truncated"] != "true" && m.Attributes["truncated"] != "true" && c.runs[m.Subject] == c.run
 	if c.conf.shaped && update && whole && !isProjected(m) &&
 		last.Attributes["sequence"][:4] == m.Attributes["sequence"][:4] && reflect.DeepEqual(stateOf(before), stateOf(after)) && !c.world.isUnanswered(last, m) {
-		c.wrong(m, "nothing has changed of what is sent since %s", last.Place)
+		c.wrong(m, "no published field has changed since %s", last.Place)
 	}
 	if before["apiVersion"] != after["apiVersion"] {
 		// The previous state may be from the cluster, in the current version of the API.

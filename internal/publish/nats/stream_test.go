@@ -85,7 +85,7 @@ func TestAStreamThatComesBackEmpty(t *testing.T) {
 	}
 	for _, name := range []string{"new", "newer"} {
 		if got := publishOK(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0)); got <= position {
-			t.Errorf("%s is at %d, and the old stream had come to %d", name, got, position)
+			t.Errorf("%s is at %d, and the old stream had reached %d", name, got, position)
 		}
 		want(name, 1)
 	}
