@@ -33,12 +33,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "NATS server of the release before:", nats)
+	fmt.Fprintln(os.Stderr, "NATS server of the previous release:", nats)
 	former, err := kafkabroker.FetchFormer(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "Kafka broker of the release before:", former.Jars)
+	fmt.Fprintln(os.Stderr, "Kafka broker of the previous release:", former.Jars)
 	installed, err := kafkabroker.Fetch(ctx, os.Stderr)
 	if err != nil {
 		return err

@@ -214,8 +214,8 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	s.want(w.put("a", "c", "b", "c")[1])
 }
 
-// TestSubscribeFilters verifies that the server applies the filters to 1,100 objects. A request for the last
-// messages of several subjects returns at most 1,024.
+// TestSubscribeFilters verifies that the server applies the filters to 1,100 objects. A direct get of the last
+// messages of several subjects would be limited to 1,024.
 func TestSubscribeFilters(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{Connection: Connection{URLs: []string{ns.URL}}})
