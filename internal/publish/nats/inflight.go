@@ -27,7 +27,7 @@ type flight struct {
 // flight doesn't change while it is in its slot.
 type flights struct {
 	slots  []atomic.Pointer[flight]
-	free   chan uint64 // the slots that no flight holds, so its size is the in-flight limit
+	free   chan uint64 // the slots that no flight holds; the capacity is the in-flight limit
 	last   atomic.Uint64
 	closed atomic.Bool
 

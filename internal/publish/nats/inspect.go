@@ -44,8 +44,7 @@ type Inspection struct {
 	ClaimErr error
 }
 
-// connectTimeout bounds the time that [Inspect] waits for a connection. One attempt takes at most 2
-// s.
+// connectTimeout bounds the time that [Inspect] waits for a connection. One attempt takes up to 2 s.
 const connectTimeout = 8 * time.Second
 
 // Inspect reads the state of the server and of the stream. It writes nothing, and returns an error

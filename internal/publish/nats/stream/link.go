@@ -209,9 +209,8 @@ func (l *link) onConnect(nc *natsgo.Conn) {
 	}
 }
 
-// onClosed is called when the connection has closed permanently. Unless close was called, the server
-// rejected the client in a way from which the client cannot recover, even with MaxReconnects
-// unlimited.
+// onClosed is called when the connection has closed permanently. Unless close was called, the server rejected
+// the client with an error after which the client never reconnects, although MaxReconnects is unlimited.
 func (l *link) onClosed(nc *natsgo.Conn) {
 	if l.ending.Err() != nil {
 		return
