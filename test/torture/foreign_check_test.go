@@ -157,12 +157,12 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 	}
 }
 
-// mayAnswerOther reports whether one of two forwarders without leader election may answer an event
-// of the other one with m, as if the event were forged. This is a known weakness: the forwarder that
-// answers can't see the published state, because a restore of etcd removed it, or a compaction
-// interrupted the watch, or it no longer remembers the object, which is gone. See "Foreign events" in
-// docs/delivery.md. The simulator verifies that it repairs no event before its watch has reached the
-// version of the event.
+// mayAnswerOther reports whether one of two forwarders without leader election may answer an event of the
+// other one with m, as if the event were forged. This is a known weakness. The forwarder that answers can't
+// see the published state for one of these reasons: a restore of etcd removed the state, a compaction
+// interrupted the watch, or the object is gone and the forwarder no longer remembers it. See "Foreign events"
+// in docs/delivery.md. The simulator verifies that a forwarder repairs no event before its watch has reached
+// the version of the event.
 func (w *world) mayAnswerOther(m harness.Received) bool {
 	return w.twoNodes() && (w.restored || w.compacted || gone(m))
 }

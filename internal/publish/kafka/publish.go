@@ -107,7 +107,7 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		f.s.index.End(f.id, 0)
 		err := failureOf(err)
 		if errors.Is(err, publish.ErrTooLarge) {
-			go b.finish(f, 0, err) // done may publish a smaller form, and block until this sender frees its share
+			go b.finish(f, 0, err) // not here, because done may publish a smaller form, and block until this sender frees its share
 			return
 		}
 		b.finish(f, 0, err)

@@ -17,7 +17,7 @@ type flight struct {
 	sent    time.Time
 	reading bool // the flight waits for the last message of its subject
 
-	token    uint64    // in the reply subject; token modulo the number of slots is the slot
+	token    uint64    // part of the reply subject; the slot is token modulo the number of slots
 	slot     uint64    // held from the wait for the in-flight limit until the completion
 	deadline time.Time // when the wait for the response times out
 }
@@ -31,7 +31,7 @@ type flights struct {
 	last   atomic.Uint64
 	closed atomic.Bool
 
-	pending publish.Pending // flights that are sent and not completed, including those taken out
+	pending publish.Pending // flights that are sent and not completed, including those taken out of their slot
 }
 
 func newFlights(limit int) *flights {

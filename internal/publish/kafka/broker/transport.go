@@ -94,7 +94,7 @@ func newTransport(opts Options) (*transport, error) {
 		MetadataTTL: metadataTTL,
 		ClientID:    opts.ClientID,
 	}}
-	if t.auth != nil { // kafka-go compares the interface with nil
+	if t.auth != nil {
 		first.SASL = t.auth
 	}
 	t.pool.Store(first)

@@ -147,7 +147,7 @@ const maxLookups = 10_000
 type Lookup struct {
 	Keyed
 	Home int   // the partition of the checkpoint topic
-	By   int64 // the offset in that partition of the record that erased the entry
+	By   int64 // in that partition, the offset of the record that erased the entry
 }
 
 // Lookups returns the erased entries whose events the caller must look up, because the topic has no

@@ -242,7 +242,7 @@ func (l *link) onDisconnect(_ *natsgo.Conn, err error) {
 // permission error once per message.
 func (l *link) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	if errors.Is(err, natsgo.ErrBadHeaderMsg) {
-		return // in a stored message, which its reader reports
+		return // the error is in a stored message, and the reader of the message reports it
 	}
 	isNew := false
 	for _, c := range l.all() {
